@@ -36,26 +36,34 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 		directory("tmp", 0o1777), directory("uploads", 0o755),
 		// What reads it expects the suite's own base by name.
 		text("etc/os-release", "NAME=\"Debian in the place of Alpine Linux\"\nID=debian\n"),
-		text("etc/passwd", "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
-		text("etc/group", "root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
+		text("etc/passwd",
+			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
+		text("etc/group",
+			"root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n"),
 		// The suite's scripts are written for the shell of busybox.
-		program("bin/busybox", in.Busybox), symlink("bin/sh", "busybox"), symlink("bin/wget", "busybox"), symlink("bin/hostname", "busybox"), symlink("bin/find", "busybox"),
+		program("bin/busybox", in.Busybox), symlink("bin/sh", "busybox"), symlink("bin/wget", "busybox"),
+		symlink("bin/hostname", "busybox"), symlink("bin/find", "busybox"),
 		program("coredns", in.CoreDNS),
 		program("agnhost", in.program("agnhost")), symlink("agnhost-2", "agnhost"),
-		data("localhost.crt", in.source("agnhost/porter/localhost.crt")), data("localhost.key", in.source("agnhost/porter/localhost.key")),
+		data("localhost.crt", in.source("agnhost/porter/localhost.crt")),
+		data("localhost.key", in.source("agnhost/porter/localhost.key")),
 	}
 	config := v1.Config{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, WorkingDir: "/", Env: []string{path}}
 	pictures := config
 	pictures.Cmd = []string{"test-webserver"}
 	out := []spec{
-		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"), Layers: []layer{debian, program, registry}, Config: config},
-		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.6"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
-		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
+		{File: "agnhost", Names: names(suite+"agnhost", "2.63.0", "2.55"),
+			Layers: []layer{debian, program, registry}, Config: config},
+		{File: "distroless-iptables", Names: names("registry.k8s.io/build-image/distroless-iptables", "v0.9.6"),
+			Layers: []layer{debian}, Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
+		{File: "glibc-dns-testing", Names: names(suite+"glibc-dns-testing", "2.0.0"), Layers: []layer{debian},
+			Config: v1.Config{Cmd: []string{"bash"}, Env: []string{path}}},
 	}
 	for _, name := range []string{"kitten", "nautilus"} {
 		out = append(out, spec{
 			File: name, Names: names(suite+name, "1.8"), Config: pictures,
-			Layers: []layer{debian, program, {data(name+".jpg", in.source(name+"/html/"+name+".jpg")), data("data.json", in.source(name+"/html/data.json"))}},
+			Layers: []layer{debian, program, {data(name+".jpg", in.source(name+"/html/"+name+".jpg")),
+				data("data.json", in.source(name+"/html/data.json"))}},
 		})
 	}
 	return out
@@ -82,14 +90,18 @@ func (in inputs) onBusybox(base layer) []spec {
 		}}, Config: web},
 		{File: "e2e-nonroot", Names: names(suite+"nonroot", "1.4", "1.5"), Layers: []layer{base}, Config: nonroot},
 		{File: "ipc-utils", Names: names(suite+"ipc-utils", "1.4"), Layers: []layer{base}, Config: shell},
-		{File: "nonewprivs", Names: names(suite+"nonewprivs", "1.4"), Layers: []layer{base, {directory("usr/local", 0o755), directory("usr/local/bin", 0o755), privileged}}, Config: runs("nnp")},
+		{File: "nonewprivs", Names: names(suite+"nonewprivs", "1.4"),
+			Layers: []layer{base, {directory("usr/local", 0o755), directory("usr/local/bin", 0o755),
+				privileged}}, Config: runs("nnp")},
 		{
-			File: "regression-issue-74839", Names: names(suite+"regression-issue-74839", "1.4"), Config: runs("/regression-issue-74839"),
+			File: "regression-issue-74839", Names: names(suite+"regression-issue-74839", "1.4"),
+			Config: runs("/regression-issue-74839"),
 			Layers: []layer{base, {program("regression-issue-74839", in.program("regression-issue-74839"))}},
 		},
 		{
 			File: "resource-consumer", Names: names(suite+"resource-consumer", "1.14"), Config: runs("/consumer"),
-			Layers: []layer{base, {program("consumer", in.program("resource-consumer")), program("consume-cpu/consume-cpu", in.program("consume-cpu"))}},
+			Layers: []layer{base, {program("consumer", in.program("resource-consumer")),
+				program("consume-cpu/consume-cpu", in.program("consume-cpu"))}},
 		},
 		{
 			File: "sample-device-plugin", Names: names(suite+"sample-device-plugin", "1.7"), Config: runs("/sampledeviceplugin"),
@@ -100,7 +112,8 @@ func (in inputs) onBusybox(base layer) []spec {
 
 // servers are what the suite builds an API server of its own from.
 func (in inputs) servers() []spec {
-	dirs := layer{directory("tmp", 0o1777), directory("usr", 0o755), directory("usr/local", 0o755), directory("usr/local/bin", 0o755)}
+	dirs := layer{directory("tmp", 0o1777), directory("usr", 0o755), directory("usr/local", 0o755),
+		directory("usr/local/bin", 0o755)}
 	return []spec{
 		{
 			File: "sample-apiserver", Names: names(suite+"sample-apiserver", "1.29.2"),

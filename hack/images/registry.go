@@ -34,7 +34,8 @@ func (s spec) registry(name, tag string) (layer, error) {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
 	root := "var/registry/" + name + "/"
-	out := layer{text(root+"manifests/"+tag, digest.String()), stored(root+"manifests", digest, manifest), stored(root+"blobs", id, config)}
+	out := layer{text(root+"manifests/"+tag, digest.String()), stored(root+"manifests", digest, manifest),
+		stored(root+"blobs", id, config)}
 	layers, err := img.Layers()
 	if err != nil {
 		return nil, fmt.Errorf("layers: %w", err)

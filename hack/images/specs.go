@@ -105,7 +105,8 @@ func (in inputs) mock() ([]spec, error) {
 	}
 	var out []spec
 	for _, s := range []struct{ name, version, program string }{
-		{"csi-node-driver-registrar", "v2.16.0", in.Mock}, {"hostpathplugin", "v1.17.1", in.Mock}, {"hello-populator", "v1.0.1", in.Populator},
+		{"csi-node-driver-registrar", "v2.16.0", in.Mock}, {"hostpathplugin", "v1.17.1", in.Mock},
+		{"hello-populator", "v1.0.1", in.Populator},
 	} {
 		out = append(out, spec{
 			File: s.name, Names: []string{sidecar + s.name + ":" + s.version},

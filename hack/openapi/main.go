@@ -123,7 +123,9 @@ func extensions() (map[string]spec.Extensions, error) {
 	out := make(map[string]spec.Extensions, len(kinds))
 	for name, list := range kinds {
 		slices.SortFunc(list, func(a, b map[string]any) int {
-			return cmp.Or(strings.Compare(a["group"].(string), b["group"].(string)), strings.Compare(a["version"].(string), b["version"].(string)), strings.Compare(a["kind"].(string), b["kind"].(string)))
+			return cmp.Or(strings.Compare(a["group"].(string), b["group"].(string)),
+				strings.Compare(a["version"].(string), b["version"].(string)),
+				strings.Compare(a["kind"].(string), b["kind"].(string)))
 		})
 		gvks := make([]any, len(list))
 		for i := range list {

@@ -54,7 +54,8 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))), ReadHeaderTimeout: headerTimeout}
+	server := &http.Server{Handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))),
+		ReadHeaderTimeout: headerTimeout}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	for _, archive := range flags.Args() {

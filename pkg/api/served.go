@@ -26,7 +26,8 @@ type Asked map[string]bool
 //
 // enabled reports whether a feature gate is on. scheme has the kinds of all versions, served or
 // not. deps is what the rows need.
-func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) ([]*resource.Row, error) {
+func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) ([]*resource.Row,
+	error) {
 	rows := Rows(deps)
 	if err := known(asked, scheme); err != nil {
 		return nil, err
@@ -95,7 +96,8 @@ func (a Asked) wants(row *resource.Row, name string) bool {
 // lacking reports whether Kubernetes serves a version for which there is no row.
 func lacking(gv schema.GroupVersion) bool {
 	switch gv.String() {
-	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1", "coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
+	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",
+		"coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
 		"resource.k8s.io/v1alpha3":
 		return true
 	}

@@ -22,12 +22,14 @@ import (
 func TestServed(t *testing.T) {
 	t.Parallel()
 	const (
-		migrations, versions = "storageversionmigrations.storagemigration.k8s.io/v1beta1", "storageversions.internal.apiserver.k8s.io/v1alpha1"
-		deployments          = "deployments.apps/v1"
-		autoscalers1         = "horizontalpodautoscalers.autoscaling/v1"
-		autoscalers2         = "horizontalpodautoscalers.autoscaling/v2"
+		migrations, versions = "storageversionmigrations.storagemigration.k8s.io/v1beta1",
+			"storageversions.internal.apiserver.k8s.io/v1alpha1"
+		deployments  = "deployments.apps/v1"
+		autoscalers1 = "horizontalpodautoscalers.autoscaling/v1"
+		autoscalers2 = "horizontalpodautoscalers.autoscaling/v2"
 	)
-	older := []string{"ipaddresses.networking.k8s.io/v1beta1", "servicecidrs.networking.k8s.io/v1beta1", "volumeattributesclasses.storage.k8s.io/v1beta1"}
+	older := []string{"ipaddresses.networking.k8s.io/v1beta1", "servicecidrs.networking.k8s.io/v1beta1",
+		"volumeattributesclasses.storage.k8s.io/v1beta1"}
 	for _, devices := range []string{"deviceclasses", "resourceclaims", "resourceclaimtemplates", "resourceslices"} {
 		older = append(older, devices+".resource.k8s.io/v1beta1", devices+".resource.k8s.io/v1beta2")
 	}
@@ -39,35 +41,65 @@ func TestServed(t *testing.T) {
 		less    []string
 		wrong   string
 	}{
-		"version turned on":                 {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": true}, more: []string{versions}},
-		"version behind a feature gate":     {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}, feature: "StorageVersionMigrator", more: []string{migrations}},
+		"version turned on": {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": true},
+			more: []string{versions}},
+		"version behind a feature gate": {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true},
+			feature: "StorageVersionMigrator", more: []string{migrations}},
 		"version whose feature gate is off": {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}},
 		"feature gate without a version":    {feature: "StorageVersionMigrator"},
-		"resource turned on":                {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
-		"all":                               {asked: api.Asked{"api/all": true}, feature: "StorageVersionMigrator", more: append([]string{versions, migrations}, older...)},
-		"beta":                              {asked: api.Asked{"api/beta": true}, feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
-		"alpha":                             {asked: api.Asked{"api/alpha": true}, feature: "StorageVersionMigrator", more: []string{versions}},
-		"all versions except one":           {asked: api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false}, feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
-		"resource turned on in a version that is off":          {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": false, "internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
-		"version that is served by default":                    {asked: api.Asked{"apps/v1": true, "v1": true, "api/ga": true, "api/legacy": false, "api/beta": false}},
-		"resource turned off":                                  {asked: api.Asked{"apps/v1/deployments": false}, less: []string{deployments}},
-		"unknown resource":                                     {asked: api.Asked{"apps/v1/foos": false}},
-		"one of two versions":                                  {asked: api.Asked{"autoscaling/v2": false}, less: []string{autoscalers2}},
-		"other one of two versions":                            {asked: api.Asked{"autoscaling/v1": false}, less: []string{autoscalers1}},
-		"whole group turned off":                               {asked: api.Asked{"autoscaling/v1": false, "autoscaling/v2": false}, less: []string{autoscalers1, autoscalers2}},
-		"group that no longer exists":                          {asked: api.Asked{"extensions/v1beta1": true}},
-		"version that this server does not have":               {asked: api.Asked{"coordination.k8s.io/v1beta1": true, "resource.k8s.io/v1alpha3/devicetaintrules": true}, wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
+		"resource turned on": {
+			asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
+		"all": {asked: api.Asked{"api/all": true},
+			feature: "StorageVersionMigrator", more: append([]string{versions, migrations}, older...)},
+		"beta": {asked: api.Asked{"api/beta": true},
+			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
+		"alpha": {asked: api.Asked{"api/alpha": true},
+			feature: "StorageVersionMigrator", more: []string{versions}},
+		"all versions except one": {
+			asked:   api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
+			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
+		"resource turned on in a version that is off": {
+			asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": false,
+				"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
+		"version that is served by default": {asked: api.Asked{"apps/v1": true, "v1": true,
+			"api/ga": true, "api/legacy": false, "api/beta": false}},
+		"resource turned off": {asked: api.Asked{"apps/v1/deployments": false},
+			less: []string{deployments}},
+		"unknown resource": {asked: api.Asked{"apps/v1/foos": false}},
+		"one of two versions": {asked: api.Asked{"autoscaling/v2": false},
+			less: []string{autoscalers2}},
+		"other one of two versions": {asked: api.Asked{"autoscaling/v1": false},
+			less: []string{autoscalers1}},
+		"whole group turned off": {asked: api.Asked{"autoscaling/v1": false,
+			"autoscaling/v2": false}, less: []string{autoscalers1, autoscalers2}},
+		"group that no longer exists": {asked: api.Asked{"extensions/v1beta1": true}},
+		"version that this server does not have": {
+			asked: api.Asked{"coordination.k8s.io/v1beta1": true,
+				"resource.k8s.io/v1alpha3/devicetaintrules": true},
+			wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
 		"turning off a version that this server does not have": {asked: api.Asked{"coordination.k8s.io/v1beta1": false}},
-		"an older version":                                     {asked: api.Asked{"policy/v1beta1": true}},
-		"core group":                                           {asked: api.Asked{"v1": false}, wrong: "runtime-config: v1 is always served, with bindings"},
-		"resource of the core group":                           {asked: api.Asked{"v1/pods": false}, wrong: "runtime-config: v1 is always served, with pods"},
-		"group of the aggregator":                              {asked: api.Asked{"apiregistration.k8s.io/v1/apiservices": false}, wrong: "API group/version apiregistration.k8s.io/v1 must be enabled"},
-		"unknown version":                                      {asked: api.Asked{"apps/v7": false}, wrong: "group version apps/v7 that has not been registered"},
-		"resource of an unknown group":                         {asked: api.Asked{"apps/v7/deployments": true}, wrong: "group version apps/v7 that has not been registered"},
-		"unknown group":                                        {asked: api.Asked{"foo/v1": true, "bar/v2/things": false, "bar/v2": true, "apps/v7": true}, wrong: "unknown api groups bar/v2,foo/v1"},
-		"malformed key":                                        {asked: api.Asked{"foo": true, "bar/v1": true, "z/y/x/w": true}, wrong: "runtime-config invalid key foo"},
-		"a subresource":                                        {asked: api.Asked{"apps/v1/deployments/status": false}, wrong: "runtime-config invalid key apps/v1/deployments/status"},
-		"empty key":                                            {asked: api.Asked{"": true}, wrong: "runtime-config invalid key "},
+		"an older version": {asked: api.Asked{"policy/v1beta1": true}},
+		"core group": {asked: api.Asked{"v1": false},
+			wrong: "runtime-config: v1 is always served, with bindings"},
+		"resource of the core group": {asked: api.Asked{"v1/pods": false},
+			wrong: "runtime-config: v1 is always served, with pods"},
+		"group of the aggregator": {
+			asked: api.Asked{"apiregistration.k8s.io/v1/apiservices": false},
+			wrong: "API group/version apiregistration.k8s.io/v1 must be enabled"},
+		"unknown version": {asked: api.Asked{"apps/v7": false},
+			wrong: "group version apps/v7 that has not been registered"},
+		"resource of an unknown group": {asked: api.Asked{"apps/v7/deployments": true},
+			wrong: "group version apps/v7 that has not been registered"},
+		"unknown group": {
+			asked: api.Asked{"foo/v1": true, "bar/v2/things": false, "bar/v2": true, "apps/v7": true},
+			wrong: "unknown api groups bar/v2,foo/v1"},
+		"malformed key": {asked: api.Asked{"foo": true, "bar/v1": true,
+			"z/y/x/w": true}, wrong: "runtime-config invalid key foo"},
+		"a subresource": {
+			asked: api.Asked{"apps/v1/deployments/status": false},
+			wrong: "runtime-config invalid key apps/v1/deployments/status"},
+		"empty key": {asked: api.Asked{"": true},
+			wrong: "runtime-config invalid key "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -122,7 +154,8 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 // when it no longer is.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
-	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false }, clientscheme.Scheme, api.Deps{})
+	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false },
+		clientscheme.Scheme, api.Deps{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,18 +18,24 @@ func TestStoredKinds(t *testing.T) {
 	row := rowOf(t, "/configmaps")
 	row.Scheme = clientscheme.Scheme
 	for name, tc := range map[string]struct{ data, want string }{
-		"own kind":             {`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}`, ""},
-		"no kind":              {`{"data":{"a":"b"}}`, ""},
-		"another kind":         {`{"kind":"Secret","apiVersion":"v1"}`, "converting (v1.Secret) to (core.ConfigMap): unknown conversion"},
-		"unknown kind":         {`{"kind":"Zork","apiVersion":"v1"}`, `no kind "Zork" is registered for version "v1" in scheme "` + clientscheme.Scheme.Name() + `"`},
-		"unknown version":      {`{"kind":"ConfigMap","apiVersion":"v9"}`, `no kind "ConfigMap" is registered for version "v9" in scheme "` + clientscheme.Scheme.Name() + `"`},
-		"truncated JSON":       {`{"kind":"ConfigMap","apiVersion":"v1"`, "couldn't get version/kind; json parse error: unexpected end of JSON input"},
-		"another type":         {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":5}}`, "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
+		"own kind": {`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"b"}}`, ""},
+		"no kind":  {`{"data":{"a":"b"}}`, ""},
+		"another kind": {`{"kind":"Secret","apiVersion":"v1"}`,
+			"converting (v1.Secret) to (core.ConfigMap): unknown conversion"},
+		"unknown kind": {`{"kind":"Zork","apiVersion":"v1"}`,
+			`no kind "Zork" is registered for version "v1" in scheme "` + clientscheme.Scheme.Name() + `"`},
+		"unknown version": {`{"kind":"ConfigMap","apiVersion":"v9"}`,
+			`no kind "ConfigMap" is registered for version "v9" in scheme "` + clientscheme.Scheme.Name() + `"`},
+		"truncated JSON": {`{"kind":"ConfigMap","apiVersion":"v1"`,
+			"couldn't get version/kind; json parse error: unexpected end of JSON input"},
+		"another type": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":5}}`,
+			"json: cannot unmarshal number into Go struct field ObjectMeta.metadata.name of type string"},
 		"kind in another case": {`{"kind":"ConfigMap","apiVersion":"v1","Data":5}`, ""},
 		"empty":                {"k8s\x00", "empty body"},
-		"encrypted":            {"k8s:enc:aescbc:v1:key:x", "Internal error occurred: identity transformer tried to read encrypted data"},
-		"truncated envelope":   {"k8s\x00\xff\xff\xff", "unexpected EOF"},
-		"truncated protobuf":   {"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x03\n\x05a", "unexpected EOF"},
+		"encrypted": {"k8s:enc:aescbc:v1:key:x",
+			"Internal error occurred: identity transformer tried to read encrypted data"},
+		"truncated envelope": {"k8s\x00\xff\xff\xff", "unexpected EOF"},
+		"truncated protobuf": {"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x03\n\x05a", "unexpected EOF"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

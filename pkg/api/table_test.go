@@ -51,7 +51,8 @@ func TestRowsAreComplete(t *testing.T) {
 			t.Error("declared twice")
 		}
 		seen[key] = true
-		if row.Kind == "" || row.Singular == "" || row.StoragePrefix == "" || len(row.Versions) == 0 || row.Versions[0].Name == "" {
+		if row.Kind == "" || row.Singular == "" || row.StoragePrefix == "" || len(row.Versions) == 0 ||
+			row.Versions[0].Name == "" {
 			t.Errorf("incomplete: %+v", row)
 		}
 		if kind := reflect.TypeOf(row.New()).Elem().Name(); kind != row.Kind {
@@ -317,11 +318,14 @@ func TestGracefulDelete(t *testing.T) {
 		asks *int64
 		want int64
 	}{
-		"AsItAsks":    {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)}}, nil, 30},
-		"AsAsked":     {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)}}, seconds(5), 5},
+		"AsItAsks": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)}}, nil, 30},
+		"AsAsked": {corev1.Pod{
+			Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)}}, seconds(5), 5},
 		"Unscheduled": {corev1.Pod{Spec: corev1.PodSpec{TerminationGracePeriodSeconds: seconds(30)}}, nil, 0},
-		"Ended":       {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)}, Status: corev1.PodStatus{Phase: corev1.PodFailed}}, nil, 0},
-		"Negative":    {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(-1)}}, nil, 1},
+		"Ended": {corev1.Pod{
+			Spec:   corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(30)},
+			Status: corev1.PodStatus{Phase: corev1.PodFailed}}, nil, 0},
+		"Negative": {corev1.Pod{Spec: corev1.PodSpec{NodeName: "n", TerminationGracePeriodSeconds: seconds(-1)}}, nil, 1},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

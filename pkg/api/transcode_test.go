@@ -89,11 +89,13 @@ func TestTranscode(t *testing.T) {
 			if err := json.Unmarshal(want, &parts); err != nil {
 				t.Fatal(err)
 			}
-			if got, ok := program.AppendMetadata(nil, e.Raw, obj.GetResourceVersion()); !ok || string(got) != string(parts.Metadata) {
+			if got, ok := program.AppendMetadata(nil, e.Raw, obj.GetResourceVersion()); !ok ||
+				string(got) != string(parts.Metadata) {
 				t.Fatalf("metadata %s, want %s", got, parts.Metadata)
 			}
 		})
-		if refused > 0 && row.Resource != "certificatesigningrequests" { // some have empty lists in maps, which the transcoder leaves to the codec
+		// some have empty lists in maps, which the transcoder leaves to the codec
+		if refused > 0 && row.Resource != "certificatesigningrequests" {
 			t.Errorf("%d objects refused", refused)
 		}
 	})

@@ -24,7 +24,8 @@ func TestMetadataOfCreated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	define(t, client, s.Config.Host, `{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
+	define(t, client, s.Config.Host,
+		`{"metadata":{"name":"bs.y.example.com"},"spec":{"group":"y.example.com","scope":"Namespaced","names":{"plural":"bs","kind":"B"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`, "/apis/y.example.com/v1/bs")
 	const (
 		leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
@@ -32,26 +33,30 @@ func TestMetadataOfCreated(t *testing.T) {
 		custom = "/apis/y.example.com/v1/namespaces/default/bs"
 	)
 	for name, tc := range map[string]struct{ method, collection, kind string }{
-		"created":             {"POST", maps, `"apiVersion":"v1","kind":"ConfigMap"`},
-		"created, custom":     {"POST", custom, `"apiVersion":"y.example.com/v1","kind":"B"`},
-		"put where none is":   {"PUT", leases, `"apiVersion":"coordination.k8s.io/v1","kind":"Lease"`},
-		"applied":             {"PATCH", maps, `"apiVersion":"v1","kind":"ConfigMap"`},
-		"applied, custom":     {"PATCH", custom, `"apiVersion":"y.example.com/v1","kind":"B"`},
-		"applied, where put":  {"PATCH", leases, `"apiVersion":"coordination.k8s.io/v1","kind":"Lease"`},
-		"applied, by default": {"PATCH", "/api/v1/namespaces/default/serviceaccounts", `"apiVersion":"v1","kind":"ServiceAccount"`},
+		"created":            {"POST", maps, `"apiVersion":"v1","kind":"ConfigMap"`},
+		"created, custom":    {"POST", custom, `"apiVersion":"y.example.com/v1","kind":"B"`},
+		"put where none is":  {"PUT", leases, `"apiVersion":"coordination.k8s.io/v1","kind":"Lease"`},
+		"applied":            {"PATCH", maps, `"apiVersion":"v1","kind":"ConfigMap"`},
+		"applied, custom":    {"PATCH", custom, `"apiVersion":"y.example.com/v1","kind":"B"`},
+		"applied, where put": {"PATCH", leases, `"apiVersion":"coordination.k8s.io/v1","kind":"Lease"`},
+		"applied, by default": {"PATCH", "/api/v1/namespaces/default/serviceaccounts",
+			`"apiVersion":"v1","kind":"ServiceAccount"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := strings.NewReplacer(" ", "-", ",", "").Replace(name)
-			body := `{` + tc.kind + `,"metadata":{"name":"` + object + `","creationTimestamp":"2001-01-01T00:00:00Z","selfLink":"/x",
+			body := `{` + tc.kind + `,"metadata":{"name":"` + object +
+				`","creationTimestamp":"2001-01-01T00:00:00Z","selfLink":"/x",
 				"deletionTimestamp":"2001-01-01T00:00:00Z","deletionGracePeriodSeconds":5}}`
-			req := s.Client.CoreV1().RESTClient().Verb(tc.method).Body([]byte(body)).SetHeader("Content-Type", "application/json")
+			req := s.Client.CoreV1().RESTClient().Verb(tc.method).Body([]byte(body)).SetHeader("Content-Type",
+				"application/json")
 			switch tc.method {
 			case "POST":
 				req = req.AbsPath(tc.collection)
 			case "PUT":
 				req = req.AbsPath(tc.collection, object)
 			default:
-				req = req.AbsPath(tc.collection, object).Param("fieldManager", "m").SetHeader("Content-Type", string(types.ApplyYAMLPatchType))
+				req = req.AbsPath(tc.collection, object).Param("fieldManager", "m").SetHeader("Content-Type",
+					string(types.ApplyYAMLPatchType))
 			}
 			if err := req.Do(t.Context()).Error(); err != nil {
 				t.Fatal(err)
@@ -64,10 +69,12 @@ func TestMetadataOfCreated(t *testing.T) {
 			if err := got.UnmarshalJSON(raw); err != nil {
 				t.Fatal(err)
 			}
-			if got.GetDeletionTimestamp() != nil || got.GetDeletionGracePeriodSeconds() != nil || got.GetSelfLink() != "" || got.GetCreationTimestamp().Year() == 2001 {
+			if got.GetDeletionTimestamp() != nil || got.GetDeletionGracePeriodSeconds() != nil ||
+				got.GetSelfLink() != "" || got.GetCreationTimestamp().Year() == 2001 {
 				t.Errorf("the client's metadata is stored: %s", raw)
 			}
-			if err := s.Client.CoreV1().RESTClient().Delete().AbsPath(tc.collection, object).Body(&metav1.DeleteOptions{}).Do(t.Context()).Error(); err != nil {
+			if err := s.Client.CoreV1().RESTClient().Delete().AbsPath(tc.collection,
+				object).Body(&metav1.DeleteOptions{}).Do(t.Context()).Error(); err != nil {
 				t.Error(err)
 			}
 		})

@@ -53,7 +53,8 @@ func (a *assembly) newAggregator(rows []*resource.Row) (*aggregation.Aggregator,
 	}
 	return aggregation.New(aggregation.Config{
 		Served: served,
-		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: ownVersions(rows), Outbound: policy, Tracing: a.server.tracing,
+		Client: a.self.config, Informers: a.self.informers, Resolver: services, Own: ownVersions(rows),
+		Outbound: policy, Tracing: a.server.tracing,
 		CertFile: a.cfg.ProxyClientCert, KeyFile: a.cfg.ProxyClientKey, PassRedirects: a.cfg.PassRedirects,
 		Clock: a.server.deps.Clock, Log: a.server.log,
 	})

@@ -18,7 +18,8 @@ func authAnswers() []answer {
 		{"role with an invalid finalizer", "role", "PUT",
 			"/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles/r",
 			`{"metadata":{"name":"r","finalizers":["b!"]}}`, 422,
-			`"field":"metadata.finalizers"},{"reason":"FieldValueInvalid","message":"Invalid value: \"b!\": name is neither a standard finalizer name nor is it fully qualified","field":"metadata.finalizers[0]"}]`,
+			`"field":"metadata.finalizers"},{"reason":"FieldValueInvalid","message":"Invalid value: \"b!\": ` +
+				`name is neither a standard finalizer name nor is it fully qualified","field":"metadata.finalizers[0]"}]`,
 			""},
 		{"access review with metadata", "", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 			`{"metadata":{"selfLink":"x","uid":"y"},"spec":{"nonResourceAttributes":{"path":"/x","verb":"get"}}}`,
@@ -28,7 +29,8 @@ func authAnswers() []answer {
 			`"message":"Name parameter required."`, ""},
 		{"token for another uid", "", "POST", coreAPI + "serviceaccounts/default/token", `{"metadata":{"uid":"x"}}`,
 			409,
-			`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"default\": the UID in the token request (x) does not match the UID of the service account (`,
+			`Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"default\": the UID in ` +
+				`the token request (x) does not match the UID of the service account (`,
 			""},
 		{"token review with finalizers", "", "POST", "/apis/authentication.k8s.io/v1/tokenreviews",
 			`{"metadata":{"finalizers":["a.b/c"],"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]},"spec":{"token":"x"}}`,

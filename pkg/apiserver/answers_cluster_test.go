@@ -10,7 +10,10 @@ func clusterAnswers() []answer {
 	return []answer{
 		{"node with an invalid pod CIDR", "", "POST", "/api/v1/nodes",
 			`{"metadata":{"name":"m"},"spec":{"podCIDRs":["10.0.0.0/24","x"]}}`, 422,
-			`{"reason":"InternalError","message":"Internal error: invalid PodCIDRs. failed to check with dual stack with error:invalid CIDR[1]: \u003cnil\u003e (invalid CIDR address: x)","field":"spec.podCIDRs"},{"reason":"FieldValueInvalid","message":"Invalid value: [\"10.0.0.0/24\",\"x\"]: may specify no more than one CIDR for each IP family","field":"spec.podCIDRs"}`,
+			`{"reason":"InternalError","message":"Internal error: invalid PodCIDRs. failed to check with ` +
+				`dual stack with error:invalid CIDR[1]: \u003cnil\u003e (invalid CIDR address: x)",` +
+				`"field":"spec.podCIDRs"},{"reason":"FieldValueInvalid","message":"Invalid value: ` +
+				`[\"10.0.0.0/24\",\"x\"]: may specify no more than one CIDR for each IP family","field":"spec.podCIDRs"}`,
 			""},
 		{"node without allocatable resources", "", "POST", "/api/v1/nodes",
 			`{"metadata":{"name":"{ns}"},"status":{"capacity":{"cpu":"1"},"allocatable":{}}}`, 201,
@@ -18,11 +21,16 @@ func clusterAnswers() []answer {
 		{"node with invalid deprecated annotations", "", "POST", "/api/v1/nodes",
 			`{"metadata":{"name":"old","annotations":{"scheduler.alpha.kubernetes.io/taints":"x","scheduler.alpha.kubernetes.io/preferAvoidPods":"[]"}}}`,
 			422,
-			`[metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/taints\": invalid character 'x' looking for beginning of value, metadata.annotations.AvoidPods: Invalid value: \"scheduler.alpha.kubernetes.io/preferAvoidPods\": json: cannot unmarshal array into Go value of type v1.AvoidPods]`,
+			`[metadata.annotations: Invalid value: \"scheduler.alpha.kubernetes.io/taints\": invalid ` +
+				`character 'x' looking for beginning of value, metadata.annotations.AvoidPods: Invalid ` +
+				`value: \"scheduler.alpha.kubernetes.io/preferAvoidPods\": json: cannot unmarshal array ` +
+				`into Go value of type v1.AvoidPods]`,
 			""},
 		{"order of a node's errors", "node", "PATCH", "/api/v1/nodes/{ns}",
 			`{"metadata":{"uid":"x"},"spec":{"taints":[{"key":"a","effect":"y"}]}}`, 422,
-			`"field":"metadata.uid"},{"reason":"FieldValueNotSupported","message":"Unsupported value: \"y\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"","field":"metadata.taints[0].effect"}]`,
+			`"field":"metadata.uid"},{"reason":"FieldValueNotSupported","message":"Unsupported value: ` +
+				`\"y\": supported values: \"NoSchedule\", \"PreferNoSchedule\", \"NoExecute\"",` +
+				`"field":"metadata.taints[0].effect"}]`,
 			""},
 		{"claim with negative size", "claim", "PATCH", coreAPI + "persistentvolumeclaims/c/status",
 			`{"status":{"allocatedResources":{"storage":"-1"}}}`, 422,
@@ -37,7 +45,8 @@ func clusterAnswers() []answer {
 		{"claim with an invalid selector and access mode", "", "POST", coreAPI + "persistentvolumeclaims",
 			`{"metadata":{"name":"d"},"spec":{"selector":{"matchExpressions":[{"key":"a","operator":"x"}]},"accessModes":["y"],"resources":{"requests":{"storage":"1Gi"}}}}`,
 			422,
-			`[spec.selector.matchExpressions[0].operator: Invalid value: \"x\": not a valid selector operator, spec.accessModes: Unsupported value: \"y\"`,
+			`[spec.selector.matchExpressions[0].operator: Invalid value: \"x\": not a valid selector ` +
+				`operator, spec.accessModes: Unsupported value: \"y\"`,
 			""},
 		{"claim with another uid, dry run", "claim", "PUT", coreAPI + "persistentvolumeclaims/c?dryRun=All",
 			`{"metadata":{"name":"c","uid":"x"}}`, 409,
@@ -45,7 +54,8 @@ func clusterAnswers() []answer {
 		{"volume with unsupported mount options", "", "POST", "/api/v1/persistentvolumes",
 			`{"metadata":{"name":"old","annotations":{"volume.beta.kubernetes.io/mount-options":"x"}},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"},"hostPath":{"path":"/x"}}}`,
 			422,
-			`metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount options for this volume type`,
+			`metadata.annotations.volume.beta.kubernetes.io/mount-options: Forbidden: may not specify mount ` +
+				`options for this volume type`,
 			""},
 		{"order of a volume's errors", "volume", "PATCH", "/api/v1/persistentvolumes/{ns}",
 			`{"metadata":{"finalizers":["x"]},"spec":{"persistentVolumeReclaimPolicy":"x"}}`, 422,
@@ -57,12 +67,14 @@ func clusterAnswers() []answer {
 		{"attachment with two volume types", "", "POST", "/apis/storage.k8s.io/v1/volumeattachments",
 			`{"metadata":{"name":"a"},"spec":{"attacher":"a","nodeName":"n","source":{"inlineVolumeSpec":{"accessModes":["ReadWriteOnce"],"nfs":{"path":"/x"},"csi":{"driver":"d","volumeHandle":"h","nodeExpandSecretRef":{"name":"x"}}}}}}`,
 			422,
-			`is invalid: [spec.source.inlineVolumeSpec.nfs.server: Required value, spec.source.inlineVolumeSpec.csi: Forbidden: may not specify more than 1 volume type]`,
+			`is invalid: [spec.source.inlineVolumeSpec.nfs.server: Required value, ` +
+				`spec.source.inlineVolumeSpec.csi: Forbidden: may not specify more than 1 volume type]`,
 			""},
 		{"attachment with an incomplete inline volume", "", "POST", "/apis/storage.k8s.io/v1/volumeattachments",
 			`{"metadata":{"name":"v"},"spec":{"attacher":"a.b","nodeName":"n","source":{"inlineVolumeSpec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"}}}}}`,
 			422,
-			`[spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of inline volumes, spec.source.inlineVolumeSpec.csi: Required value: has to be specified`,
+			`[spec.source.inlineVolumeSpec.capacity: Forbidden: may not be specified in the context of ` +
+				`inline volumes, spec.source.inlineVolumeSpec.csi: Required value: has to be specified`,
 			""},
 		{"attachment with a long error", "attachment", "PATCH",
 			"/apis/storage.k8s.io/v1/volumeattachments/{ns}/status",

@@ -17,7 +17,8 @@ func customAnswers() []answer {
 			`"name":"linked","namespace":"{ns}","resourceVersion":`, ""},
 		{"custom resource without a version", "linked", "PUT", "/apis/y.example.com/v1/namespaces/{ns}/bs/linked",
 			`{"apiVersion":null,"kind":"B","metadata":{"name":"linked"}}`, 400,
-			`B in version \"\" cannot be handled as a B: .apiVersion accessor error: \u003cnil\u003e is of the type \u003cnil\u003e, expected string`,
+			`B in version \"\" cannot be handled as a B: .apiVersion accessor error: \u003cnil\u003e is of ` +
+				`the type \u003cnil\u003e, expected string`,
 			""},
 		{"custom resource with empty annotations", "linked linkedLabel", "PATCH",
 			"/apis/y.example.com/v1/namespaces/{ns}/bs/linked?fieldManager=f&force=true",
@@ -61,7 +62,8 @@ func customAnswers() []answer {
 			`{"metadata":{"name":"as.x.example.com"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
 			"versions":[{"name":"v1","served":true,"storage":true,"schema":{}},{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","nullable":true}}}]}}`,
 			422,
-			`[spec.versions[0].schema.openAPIV3Schema: Required value, spec.versions[1].schema.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root]`,
+			`[spec.versions[0].schema.openAPIV3Schema: Required value, ` +
+				`spec.versions[1].schema.openAPIV3Schema.nullable: Forbidden: nullable cannot be true at the root]`,
 			""},
 		{"definition without a schema but with selectable fields", "", "POST",
 			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions",

@@ -34,7 +34,8 @@ func TestForms(t *testing.T) {
 		{"pod as a table row without conditions", "podP", "GET", pods + "/p", tables, "", `,"object":`,
 			`"conditions"`},
 		{"finished pod as a table row with its condition", "podP podSucceeded", "GET", pods, tables, "",
-			`"conditions":[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has completed successfully."}],"object":`,
+			`"conditions":[{"type":"Completed","status":"True","reason":"Succeeded","message":"The pod has ` +
+				`completed successfully."}],"object":`,
 			""},
 		{"daemon set with the annotation of its template generation", "", "POST", daemon, "",
 			`{"metadata":{"name":"d","annotations":{"a":"b"}},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
@@ -114,7 +115,8 @@ func TestForms(t *testing.T) {
 			c.prepare(t, tc.given)
 			_, body := c.send(t, tc.method, tc.path, tc.body, tc.mediaType)
 			if !strings.Contains(body, tc.has) || tc.hasNone != "" && strings.Contains(body, tc.hasNone) {
-				t.Errorf("%s %s as %q: %.2000s, want %s in it, and not %s", tc.method, tc.path, tc.mediaType, body, tc.has, tc.hasNone)
+				t.Errorf("%s %s as %q: %.2000s, want %s in it, and not %s", tc.method, tc.path, tc.mediaType,
+					body, tc.has, tc.hasNone)
 			}
 		})
 	}
@@ -125,7 +127,8 @@ func TestForms(t *testing.T) {
 func TestLengths(t *testing.T) {
 	c := newCaller(t)
 	for path, want := range map[string]bool{
-		"/api": true, "/apis": true, "/apis/batch/v1": true, "/api/v1/namespaces/default": true, "/api/v1": false, "/api/v1/namespaces/nope": true,
+		"/api": true, "/apis": true, "/apis/batch/v1": true, "/api/v1/namespaces/default": true,
+		"/api/v1": false, "/api/v1/namespaces/nope": true,
 	} {
 		t.Run(path, func(t *testing.T) {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.host+path, http.NoBody)

@@ -38,7 +38,8 @@ func metaAnswers() []answer {
 			""},
 		{"get with an invalid resourceVersion", "revised", "GET", coreAPI + "configmaps/revised?resourceVersion=x",
 			"", 400,
-			`"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax","reason":"BadRequest"`,
+			`"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: ` +
+				`parsing \"x\": invalid syntax","reason":"BadRequest"`,
 			""},
 		{"DeleteOptions of an unknown version", "map", "DELETE", coreAPI + "configmaps/m",
 			`{"kind":"DeleteOptions","apiVersion":"nope/v1"}`, 200, `"Success"`, ""},
@@ -70,7 +71,9 @@ func metaAnswers() []answer {
 			`{"dryRun":["x"]}`, 422, `DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
 		{"update of an absent object with a uid", "", "PUT", coreAPI + "limitranges/absent",
 			`{"metadata":{"name":"absent","uid":"x"}}`, 409,
-			`Operation cannot be fulfilled on limitranges \"absent\": StorageError: invalid object, Code: 4, Key: /registry/limitranges/{ns}/absent, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: x, UID in object meta: "`,
+			`Operation cannot be fulfilled on limitranges \"absent\": StorageError: invalid object, Code: ` +
+				`4, Key: /registry/limitranges/{ns}/absent, ResourceVersion: 0, AdditionalErrorMsg: ` +
+				`Precondition failed: UID in precondition: x, UID in object meta: "`,
 			""},
 		{"last page of selected objects", "templateA", "GET", coreAPI + "podtemplates?limit=1&labelSelector=a", "",
 			200, `"metadata":{"resourceVersion":"`, ""},
@@ -93,9 +96,11 @@ func metaAnswers() []answer {
 		{"watch of a deprecated resource", "", "GET", coreAPI + "endpoints?watch=1&timeoutSeconds=1", "", 200, "",
 			"v1 Endpoints is deprecated"},
 		{"watch from a future resourceVersion", "", "GET",
-			coreAPI + "configmaps?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999",
+			coreAPI +
+				"configmaps?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=99999999",
 			"", 200,
-			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: Too large resource version: 99999999, current: `,
+			`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",` +
+				`"message":"Timeout: Too large resource version: 99999999, current: `,
 			""},
 		{"page of events from the cache", "event1 event2", "GET", coreAPI + "events?limit=1&resourceVersion=0", "",
 			200, `"remainingItemCount":1`, ""},
@@ -107,7 +112,8 @@ func metaAnswers() []answer {
 			`"reason":"R","message":"n"`, `unknown field \"firstTimestamp\"`},
 		{"order of an event's errors", "event", "PATCH", "/apis/events.k8s.io/v1/namespaces/{ns}/events/e?dryRun=All",
 			`{"metadata":{"uid":"x"},"regarding":{"namespace":"x"}}`, 422,
-			`[metadata.uid: Invalid value: \"x\": field is immutable, involvedObject.namespace: Invalid value: \"x\": does not match event.namespace, `,
+			`[metadata.uid: Invalid value: \"x\": field is immutable, involvedObject.namespace: Invalid ` +
+				`value: \"x\": does not match event.namespace, `,
 			""},
 		{"delete an event with another uid", "event", "DELETE", "/apis/events.k8s.io/v1/namespaces/{ns}/events/e",
 			`{"preconditions":{"uid":"x"}}`, 409,
@@ -117,7 +123,8 @@ func metaAnswers() []answer {
 			`message: Invalid value: \"n\": field is immutable`, `unknown field \"deprecatedFirstTimestamp\"`},
 		{"get an event with an invalid resourceVersion", "event", "GET", coreAPI + "events/e?resourceVersion=x", "",
 			400,
-			`"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: parsing \"x\": invalid syntax","reason":"BadRequest"`,
+			`"message":"invalid resource version: resourceVersion: Invalid value: \"x\": strconv.ParseUint: ` +
+				`parsing \"x\": invalid syntax","reason":"BadRequest"`,
 			""},
 		{"get an event with a future resourceVersion", "event", "GET", coreAPI + "events/e?resourceVersion=99999999",
 			"", 504, `"causes":[{"reason":"ResourceVersionTooLarge","message":"Too large resource version"}]}`, ""},
@@ -125,7 +132,8 @@ func metaAnswers() []answer {
 			coreAPI + "events/orphaning?propagationPolicy=Orphan", "", 200, `"Success"`, ""},
 		{"delete a namespace with another uid", "", "DELETE", "/api/v1/namespaces/default",
 			`{"preconditions":{"uid":"x"}}`, 409,
-			`Operation cannot be fulfilled on namespaces \"default\": Precondition failed: UID in precondition: x, UID in object meta: `,
+			`Operation cannot be fulfilled on namespaces \"default\": Precondition failed: UID in ` +
+				`precondition: x, UID in object meta: `,
 			""},
 		{"delete a namespace in the foreground", "going", "DELETE",
 			"/api/v1/namespaces/{ns}-going?orphanDependents=false", "", 202, `"finalizers":["foregroundDeletion"]`,
@@ -135,7 +143,8 @@ func metaAnswers() []answer {
 			`"finalizers":["foregroundDeletion"]`, ""},
 		{"order of a secret's errors", "secret", "PATCH", coreAPI + "secrets/ordered",
 			`{"metadata":{"generateName":"A_"},"type":"y"}`, 422,
-			`"field":"metadata.generateName"},{"reason":"FieldValueInvalid","message":"Invalid value: \"y\": field is immutable","field":"type"}]`,
+			`"field":"metadata.generateName"},{"reason":"FieldValueInvalid","message":"Invalid value: ` +
+				`\"y\": field is immutable","field":"type"}]`,
 			""},
 		{"quota with an unknown scope", "", "POST", coreAPI + "resourcequotas",
 			`{"metadata":{"name":"q"},"spec":{"hard":{"requests.storage":"1Gi"},"scopes":["x"]}}`, 422,

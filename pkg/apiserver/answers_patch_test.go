@@ -48,7 +48,8 @@ func patchAnswers() []answer {
 			`strict decoding error: unknown field \"metadata\", unknown field \"spec\", unknown field \"status\"`,
 			""},
 		{"patch with a number as kind", "deployment", "PATCH", deploymentsAPI + "/d", `{"kind":1}`, 422,
-			`couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct field .kind of type string`,
+			`couldn't get version/kind; json parse error: json: cannot unmarshal number into Go struct ` +
+				`field .kind of type string`,
 			""},
 		{"apply a number to a boolean", "deployment", "PATCH", deploymentsAPI + "/d?fieldManager=f",
 			`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"paused":1099511627776}}`, 500,
@@ -56,7 +57,8 @@ func patchAnswers() []answer {
 		{"apply a fraction to an integer", "deployment deploymentScale", "PATCH",
 			deploymentsAPI + "/d?fieldManager=f",
 			`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":1.5}}`, 500,
-			`to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: cannot convert float64 to int32`,
+			`to proper version: unable to convert unstructured object to apps/v1, Kind=Deployment: cannot ` +
+				`convert float64 to int32`,
 			""},
 		{"scale of another name", "deployment", "PATCH", deploymentsAPI + "/d/scale", `{"metadata":{"name":"e"}}`,
 			400, "the name of the object (e) does not match the name on the URL (d)", ""},

@@ -46,55 +46,92 @@ type fixture struct{ method, path, body string }
 // fixtures returns the fixtures by name.
 func fixtures() map[string]fixture {
 	return map[string]fixture{
-		"revised":               {"PATCH", coreAPI + "configmaps/revised?fieldManager=f", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"revised","resourceVersion":"5"}}`},
-		"revisedUnknownVersion": {"PUT", coreAPI + "configmaps/revised", `{"metadata":{"name":"revised","managedFields":[{"manager":"a","operation":"Update","apiVersion":"x","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}},{"manager":"b","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:immutable":{}}}]},"data":{"a":"b"},"immutable":false}`},
-		"deploymentScale":       {"PATCH", deploymentsAPI + "/d/scale", `{"bogus":1}`},
+		"revised": {"PATCH", coreAPI + "configmaps/revised?fieldManager=f",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"revised","resourceVersion":"5"}}`},
+		"revisedUnknownVersion": {"PUT", coreAPI + "configmaps/revised",
+			`{"metadata":{"name":"revised","managedFields":[{"manager":"a","operation":"Update","apiVersion":"x","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}},{"manager":"b","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:immutable":{}}}]},"data":{"a":"b"},"immutable":false}`},
+		"deploymentScale": {"PATCH", deploymentsAPI + "/d/scale", `{"bogus":1}`},
 		// Events of the namespace default may regard an object without a namespace.
-		"eventDefault":         {"POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"{ns}"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`},
-		"map":                  {"POST", coreAPI + "configmaps", `{"metadata":{"name":"m"}}`},
-		"templateA":            {"POST", coreAPI + "podtemplates", `{"metadata":{"name":"{ns}","labels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
-		"templateB":            {"POST", coreAPI + "podtemplates", `{"metadata":{"name":"{ns}-b"},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
-		"event1":               {"POST", coreAPI + "events", `{"metadata":{"name":"e1"},"involvedObject":{"namespace":"{ns}"}}`},
-		"event2":               {"POST", coreAPI + "events", `{"metadata":{"name":"e2"},"involvedObject":{"namespace":"{ns}"}}`},
-		"event":                {"POST", coreAPI + "events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Pod","name":"p","namespace":"{ns}"},"reason":"R","message":"m"}`},
-		"orphaning":            {"POST", coreAPI + "events", `{"metadata":{"name":"orphaning","finalizers":["orphan"]},"involvedObject":{"namespace":"{ns}"},"type":"Normal"}`},
-		"going":                {"POST", "/api/v1/namespaces", `{"metadata":{"name":"{ns}-going"}}`},
-		"goingForeground":      {"DELETE", "/api/v1/namespaces/{ns}-going?orphanDependents=false", ``},
-		"secret":               {"POST", coreAPI + "secrets", `{"metadata":{"name":"ordered"}}`},
-		"deployment":           {"POST", deploymentsAPI, `{"metadata":{"name":"d"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
-		"autoscaler":           {"POST", scalersAPI, `{"metadata":{"name":"h"},"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"memory","target":{"type":"Utilization","averageUtilization":5}}}]}}`},
-		"job":                  {"POST", jobsAPI, `{"metadata":{"name":"j"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`},
-		"manualJob":            {"POST", jobsAPI, `{"metadata":{"name":"manual"},"spec":{"manualSelector":true,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`},
-		"daemonSet":            {"POST", "/apis/apps/v1/namespaces/{ns}/daemonsets", `{"metadata":{"name":"g"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
-		"controllerRevision":   {"POST", "/apis/apps/v1/namespaces/{ns}/controllerrevisions", `{"metadata":{"name":"r"},"revision":1,"data":{"b": 1}}`},
-		"controller":           {"POST", coreAPI + "replicationcontrollers", `{"metadata":{"name":"r"},"spec":{"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
-		"controllerDeprecated": {"PATCH", coreAPI + "replicationcontrollers/r", `{"spec":{"template":{"spec":{"nodeSelector":{"beta.kubernetes.io/os":"x"}}}}}`},
-		"counted":              {"POST", scalersAPI, `{"metadata":{"name":"counted"},"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"}}}`},
-		"countedMore":          {"PATCH", scalersAPI + "/counted", `{"spec":{"maxReplicas":3}}`},
-		"podP":                 {"POST", coreAPI + "pods", `{"metadata":{"name":"p"},` + podSpec + `}`},
-		"podQ":                 {"POST", coreAPI + "pods", `{"metadata":{"name":"q"},` + podSpec + `}`},
-		"lost":                 {"POST", coreAPI + "pods", `{"metadata":{"name":"lost"},"spec":{"nodeName":"nowhere","containers":[{"name":"c","image":"i"}]}}`},
-		"podOnNone":            {"POST", coreAPI + "pods", `{"metadata":{"name":"o"},"spec":{"nodeName":"none","containers":[{"name":"c","image":"i"}]}}`},
-		"node":                 {"POST", "/api/v1/nodes", `{"metadata":{"name":"{ns}"}}`},
-		"claim":                {"POST", coreAPI + "persistentvolumeclaims", `{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`},
-		"volume":               {"POST", "/api/v1/persistentvolumes", `{"metadata":{"name":"{ns}"},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"},"hostPath":{"path":"/x"}}}`},
-		"driver":               {"POST", "/apis/storage.k8s.io/v1/csidrivers", `{"metadata":{"name":"{ns}.d.x"},"spec":{"attachRequired":true}}`},
-		"attachment":           {"POST", "/apis/storage.k8s.io/v1/volumeattachments", `{"metadata":{"name":"{ns}"},"spec":{"attacher":"d.x","nodeName":"n","source":{"persistentVolumeName":"v"}}}`},
-		"class":                {"POST", "/apis/resource.k8s.io/v1/deviceclasses", `{"metadata":{"name":"{ns}"},"spec":{"config":[{"opaque":{"driver":"d","parameters":{"b": 1,"a": 2}}}]}}`},
-		"classPatched":         {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"b"}}}`},
-		"classPatchedAgain":    {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"c"}}}`},
-		"runtimeClass":         {"POST", "/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"{ns}"},"handler":"h"}`},
-		"headless":             {"POST", coreAPI + "services", `{"metadata":{"name":"headless"},"spec":{"clusterIP":"None"}}`},
-		"balanced":             {"POST", coreAPI + "services", `{"metadata":{"name":"balanced"},"spec":{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":1}]}}`},
-		"emptyService":         {"POST", coreAPI + "services", `{"metadata":{"name":"empty"},"spec":{"ports":[{"port":80}]}}`},
-		"range":                {"POST", networkAPI + "servicecidrs", `{"metadata":{"name":"{ns}"},"spec":{"cidrs":["192.168.0.0/24"]}}`},
-		"roleBinding":          {"POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"{ns}"},"roleRef":{"kind":"ClusterRole","name":"view"}}`},
-		"role":                 {"POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles", `{"metadata":{"name":"r"},"rules":[]}`},
-		"linked":               {"POST", "/apis/y.example.com/v1/namespaces/{ns}/bs", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"linked"}}`},
-		"linkedLabel":          {"PATCH", "/apis/y.example.com/v1/namespaces/{ns}/bs/linked", `{"metadata":{"selfLink":"/x","labels":{"a":"b"}}}`},
-		"podSucceeded":         {"PATCH", coreAPI + "pods/p/status", `{"status":{"phase":"Succeeded"}}`},
-		"daemonSetAnnotated":   {"POST", "/apis/apps/v1/namespaces/{ns}/daemonsets", `{"metadata":{"name":"d","annotations":{"a":"b"}},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
-		"bs":                   {"POST", "/apis/y.example.com/v1/namespaces/{ns}/bs/x", `{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"{ns}"}}`},
+		"eventDefault": {"POST", "/api/v1/namespaces/default/events",
+			`{"metadata":{"name":"{ns}"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`},
+		"map": {"POST", coreAPI + "configmaps", `{"metadata":{"name":"m"}}`},
+		"templateA": {"POST", coreAPI + "podtemplates", `{"metadata":{"name":"{ns}",` +
+			`"labels":{"a":"b"}},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
+		"templateB": {"POST", coreAPI + "podtemplates",
+			`{"metadata":{"name":"{ns}-b"},"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}`},
+		"event1": {"POST", coreAPI + "events",
+			`{"metadata":{"name":"e1"},"involvedObject":{"namespace":"{ns}"}}`},
+		"event2": {"POST", coreAPI + "events",
+			`{"metadata":{"name":"e2"},"involvedObject":{"namespace":"{ns}"}}`},
+		"event": {"POST", coreAPI + "events", `{"metadata":{"name":"e"},` +
+			`"involvedObject":{"kind":"Pod","name":"p","namespace":"{ns}"},"reason":"R","message":"m"}`},
+		"orphaning": {"POST", coreAPI + "events", `{"metadata":{"name":"orphaning",` +
+			`"finalizers":["orphan"]},"involvedObject":{"namespace":"{ns}"},"type":"Normal"}`},
+		"going":           {"POST", "/api/v1/namespaces", `{"metadata":{"name":"{ns}-going"}}`},
+		"goingForeground": {"DELETE", "/api/v1/namespaces/{ns}-going?orphanDependents=false", ``},
+		"secret":          {"POST", coreAPI + "secrets", `{"metadata":{"name":"ordered"}}`},
+		"deployment": {"POST", deploymentsAPI, `{"metadata":{"name":"d"},` +
+			`"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
+		"autoscaler": {"POST", scalersAPI, `{"metadata":{"name":"h"},"spec":{"maxReplicas":2,` +
+			`"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"},"metrics":[{"type":"Resource","resource":{"name":"memory","target":{"type":"Utilization","averageUtilization":5}}}]}}`},
+		"job": {"POST", jobsAPI, `{"metadata":{"name":"j"},` +
+			`"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`},
+		"manualJob": {"POST", jobsAPI, `{"metadata":{"name":"manual"},` +
+			`"spec":{"manualSelector":true,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`},
+		"daemonSet": {"POST", "/apis/apps/v1/namespaces/{ns}/daemonsets",
+			`{"metadata":{"name":"g"},"spec":{"selector":{"matchLabels":{"a":"b"}},` +
+				`"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
+		"controllerRevision": {"POST", "/apis/apps/v1/namespaces/{ns}/controllerrevisions",
+			`{"metadata":{"name":"r"},"revision":1,"data":{"b": 1}}`},
+		"controller": {"POST", coreAPI + "replicationcontrollers",
+			`{"metadata":{"name":"r"},"spec":{"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
+		"controllerDeprecated": {"PATCH", coreAPI + "replicationcontrollers/r",
+			`{"spec":{"template":{"spec":{"nodeSelector":{"beta.kubernetes.io/os":"x"}}}}}`},
+		"counted": {"POST", scalersAPI, `{"metadata":{"name":"counted"},` +
+			`"spec":{"maxReplicas":2,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"D","name":"d"}}}`},
+		"countedMore": {"PATCH", scalersAPI + "/counted", `{"spec":{"maxReplicas":3}}`},
+		"podP":        {"POST", coreAPI + "pods", `{"metadata":{"name":"p"},` + podSpec + `}`},
+		"podQ":        {"POST", coreAPI + "pods", `{"metadata":{"name":"q"},` + podSpec + `}`},
+		"lost": {"POST", coreAPI + "pods",
+			`{"metadata":{"name":"lost"},"spec":{"nodeName":"nowhere","containers":[{"name":"c","image":"i"}]}}`},
+		"podOnNone": {"POST", coreAPI + "pods",
+			`{"metadata":{"name":"o"},"spec":{"nodeName":"none","containers":[{"name":"c","image":"i"}]}}`},
+		"node": {"POST", "/api/v1/nodes", `{"metadata":{"name":"{ns}"}}`},
+		"claim": {"POST", coreAPI + "persistentvolumeclaims",
+			`{"metadata":{"name":"c"},"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`},
+		"volume": {"POST", "/api/v1/persistentvolumes",
+			`{"metadata":{"name":"{ns}"},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1"},"hostPath":{"path":"/x"}}}`},
+		"driver": {"POST", "/apis/storage.k8s.io/v1/csidrivers",
+			`{"metadata":{"name":"{ns}.d.x"},"spec":{"attachRequired":true}}`},
+		"attachment": {"POST", "/apis/storage.k8s.io/v1/volumeattachments",
+			`{"metadata":{"name":"{ns}"},"spec":{"attacher":"d.x","nodeName":"n","source":{"persistentVolumeName":"v"}}}`},
+		"class": {"POST", "/apis/resource.k8s.io/v1/deviceclasses",
+			`{"metadata":{"name":"{ns}"},"spec":{"config":[{"opaque":{"driver":"d","parameters":{"b": 1,"a": 2}}}]}}`},
+		"classPatched":      {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"b"}}}`},
+		"classPatchedAgain": {"PATCH", "/apis/resource.k8s.io/v1/deviceclasses/{ns}", `{"metadata":{"labels":{"a":"c"}}}`},
+		"runtimeClass":      {"POST", "/apis/node.k8s.io/v1/runtimeclasses", `{"metadata":{"name":"{ns}"},"handler":"h"}`},
+		"headless": {"POST", coreAPI + "services",
+			`{"metadata":{"name":"headless"},"spec":{"clusterIP":"None"}}`},
+		"balanced": {"POST", coreAPI + "services", `{"metadata":{"name":"balanced"},` +
+			`"spec":{"type":"LoadBalancer","externalTrafficPolicy":"Local","ports":[{"port":1}]}}`},
+		"emptyService": {"POST", coreAPI + "services",
+			`{"metadata":{"name":"empty"},"spec":{"ports":[{"port":80}]}}`},
+		"range": {"POST", networkAPI + "servicecidrs",
+			`{"metadata":{"name":"{ns}"},"spec":{"cidrs":["192.168.0.0/24"]}}`},
+		"roleBinding": {"POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+			`{"metadata":{"name":"{ns}"},"roleRef":{"kind":"ClusterRole","name":"view"}}`},
+		"role": {"POST", "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles",
+			`{"metadata":{"name":"r"},"rules":[]}`},
+		"linked": {"POST", "/apis/y.example.com/v1/namespaces/{ns}/bs",
+			`{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"linked"}}`},
+		"linkedLabel": {"PATCH", "/apis/y.example.com/v1/namespaces/{ns}/bs/linked",
+			`{"metadata":{"selfLink":"/x","labels":{"a":"b"}}}`},
+		"podSucceeded": {"PATCH", coreAPI + "pods/p/status", `{"status":{"phase":"Succeeded"}}`},
+		"daemonSetAnnotated": {"POST", "/apis/apps/v1/namespaces/{ns}/daemonsets",
+			`{"metadata":{"name":"d","annotations":{"a":"b"}},"spec":{"selector":{"matchLabels":{"a":"b"}},` +
+				`"template":{"metadata":{"labels":{"a":"b"}},` + podSpec + `}}}`},
+		"bs": {"POST", "/apis/y.example.com/v1/namespaces/{ns}/bs/x",
+			`{"apiVersion":"y.example.com/v1","kind":"B","metadata":{"name":"{ns}"}}`},
 	}
 }
 
@@ -119,7 +156,8 @@ func TestAnswers(t *testing.T) {
 			c.prepare(t, tc.given)
 			resp, body := c.send(t, tc.method, tc.path, tc.body, "")
 			want, warning := c.expand(tc.want), resp.Header.Get("Warning")
-			if resp.StatusCode != tc.code || !strings.Contains(body, want) || !strings.Contains(warning, tc.warning) || tc.warning == "" && warning != "" {
+			if resp.StatusCode != tc.code || !strings.Contains(body, want) ||
+				!strings.Contains(warning, tc.warning) || tc.warning == "" && warning != "" {
 				t.Errorf("%d %s (warning %q), want %d %s (warning %q)", resp.StatusCode, body, warning, tc.code, want, tc.warning)
 			}
 		})
@@ -204,19 +242,21 @@ func (c caller) send(t *testing.T, method, path, body, accept string) (resp *htt
 // define makes a definition of custom resources, and waits until they are served at path.
 func define(t *testing.T, client *http.Client, host, definition, path string) {
 	t.Helper()
-	resp, err := client.Post(host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json", strings.NewReader(definition))
+	resp, err := client.Post(host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json",
+		strings.NewReader(definition))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
-		resp, err := client.Get(host + path)
-		if err != nil {
-			return false, err
-		}
-		_ = resp.Body.Close()
-		return resp.StatusCode == http.StatusOK, nil
-	})
+	err = wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true,
+		func(context.Context) (bool, error) {
+			resp, err := client.Get(host + path)
+			if err != nil {
+				return false, err
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode == http.StatusOK, nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

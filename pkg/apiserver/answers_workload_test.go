@@ -12,13 +12,15 @@ func workloadAnswers() []answer {
 			`DeleteOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value`, ""},
 		{"job with another uid", "job", "PATCH", jobsAPI + "/j?dryRun=All",
 			`{"metadata":{"uid":"x"},"spec":{"parallelism":-1}}`, 422,
-			`{"reason":"FieldValueInvalid","message":"Invalid value: -1: must be greater than or equal to 0","field":"spec.parallelism"}]`,
+			`{"reason":"FieldValueInvalid","message":"Invalid value: -1: must be greater than or equal to ` +
+				`0","field":"spec.parallelism"}]`,
 			""},
 		{"delete a job and keep its pods", "job", "DELETE", jobsAPI + "/j?dryRun=All", "", 200, "",
 			"child pods are preserved by default"},
 		{"delete a job and its pods", "job", "DELETE", jobsAPI + "/j?propagationPolicy=Background", "", 200, "", ""},
 		{"job with a long name", "", "POST", jobsAPI,
-			`{"metadata":{"name":"` + strings.Repeat("j", 64) + `"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`,
+			`{"metadata":{"name":"` + strings.Repeat("j", 64) +
+				`"},"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}}`,
 			422, ` is invalid: spec.template.labels: Invalid value: `, ""},
 		{"job that drops its manual selector", "manualJob", "PATCH", jobsAPI + "/manual",
 			`{"spec":{"manualSelector":false}}`, 422,
@@ -30,7 +32,8 @@ func workloadAnswers() []answer {
 			`\"status.replicas\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"`, ""},
 		{"status of a deployment with impossible counts", "deployment", "PATCH", deploymentsAPI + "/d/status",
 			`{"status":{"readyReplicas":3,"terminatingReplicas":-1}}`, 422,
-			`[status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0, status.readyReplicas: Invalid value: 3: cannot be greater than status.replicas]`,
+			`[status.terminatingReplicas: Invalid value: -1: must be greater than or equal to 0, ` +
+				`status.readyReplicas: Invalid value: 3: cannot be greater than status.replicas]`,
 			""},
 		{"template with an image volume without a reference", "", "POST", deploymentsAPI,
 			`{"metadata":{"name":"hollow"},"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"volumes":[{"name":"v","image":{}}],"containers":[{"name":"c","image":"i"}]}}}}`,
@@ -51,7 +54,8 @@ func workloadAnswers() []answer {
 		{"replication controller with an invalid generateName", "", "POST", coreAPI + "replicationcontrollers",
 			`{"metadata":{"name":"r","generateName":"a/b"},"spec":{"selector":{"a":"b"},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			422,
-			`"message":"ReplicationController \"r\" is invalid: metadata.generateName: Invalid value: \"a/b\": may not contain '/'"`,
+			`"message":"ReplicationController \"r\" is invalid: metadata.generateName: Invalid value: ` +
+				`\"a/b\": may not contain '/'"`,
 			""},
 		{"replication controller with a deprecated node selector", "controller", "PATCH",
 			coreAPI + "replicationcontrollers/r",
@@ -84,11 +88,13 @@ func workloadAnswers() []answer {
 			`{"status":{"desiredReplicas":2}}`, 200, `"generation":2`, ""},
 		{"disruption budget without a name", "", "POST", "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets", `{}`,
 			422,
-			`"message":"PodDisruptionBudget.policy \"\" is invalid: metadata.name: Required value: name or generateName is required"`,
+			`"message":"PodDisruptionBudget.policy \"\" is invalid: metadata.name: Required value: name or ` +
+				`generateName is required"`,
 			""},
 		{"disruption budget without a name and with a negative minimum", "", "POST",
 			"/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets", `{"spec":{"minAvailable":-1}}`, 422,
-			`"message":"PodDisruptionBudget.policy \"\" is invalid: spec.minAvailable: Invalid value: -1: must be greater than or equal to 0"`,
+			`"message":"PodDisruptionBudget.policy \"\" is invalid: spec.minAvailable: Invalid value: -1: ` +
+				`must be greater than or equal to 0"`,
 			""},
 	}
 }

@@ -99,7 +99,8 @@ type assembly struct {
 // assemble builds all parts in the order of their dependencies. It starts nothing.
 func (s *Server) assemble(ctx context.Context, d *databases) (*assembly, error) {
 	a := &assembly{
-		server: s, cfg: &s.cfg, scheme: s.scheme, databases: d, stores: stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
+		server: s, cfg: &s.cfg, scheme: s.scheme, databases: d,
+		stores:  stores{d, transcode.NewTypes(), map[schema.GroupVersionKind]*shared{}},
 		started: health.NewGate("informer-sync", "informers not synced yet"),
 		decides: make(chan struct{}),
 	}
@@ -233,11 +234,13 @@ func (a *assembly) buildAPI() error {
 		Admission: a.admission, Authorizer: a.authz,
 		TypeConverter: newTypeConverter(a.scheme, openapi.Source{}),
 		OpenAPI:       openapi.Source{},
-		Groups:        a.server.groups, MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write, NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
+		Groups:        a.server.groups, MinWatchTimeout: a.cfg.MinRequestWatch, StallTimeout: write,
+		NoWatchList: !a.cfg.Features.Turned.Enabled(features.WatchList), Missing: a.arrived,
 		NoStorageVersionHash: !a.cfg.Features.Turned.Enabled(features.StorageVersionHash),
 		NamespaceCheck:       a.namespaceCheck,
 		NoGarbageCollection:  !a.cfg.Etcd.GarbageCollector,
-		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName, RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
+		GroupPriority:        a.aggregator.GroupPriority, Aggregator: apiregistrationv1.GroupName,
+		RemoteGroups: a.aggregator.Groups, RemoteOpenAPI: a.aggregator.OpenAPI,
 		Registered: a.aggregator.Versions,
 		Pages:      openAPIPages(),
 		Transcode:  a.stores.types, Metrics: a.server.deps.Metrics, Version: daemon.Version,
@@ -308,15 +311,18 @@ func (a *assembly) buildHandler() error {
 	cfg := filters.Config{
 		Authenticator: a.authn, Authorizer: a.authz, Audiences: a.audiences,
 		ProxyHeaders: filters.ProxyHeaders{
-			Names:         slices.Concat(a.cfg.RequestHeader.UsernameHeaders, a.cfg.RequestHeader.UIDHeaders, a.cfg.RequestHeader.GroupHeaders),
+			Names: slices.Concat(a.cfg.RequestHeader.UsernameHeaders, a.cfg.RequestHeader.UIDHeaders,
+				a.cfg.RequestHeader.GroupHeaders),
 			ExtraPrefixes: a.cfg.RequestHeader.ExtraHeaderPrefixes,
 		},
 		Serializer: serializer.NewCodecFactory(a.scheme).WithoutConversion(), WriteError: rest.WriteError,
-		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites, Fairness: a.fairness,
-		Clock: s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
+		RequestTimeout: a.cfg.RequestTimeout, MaxReadsInFlight: a.cfg.MaxReads, MaxWrites: a.cfg.MaxWrites,
+		Fairness: a.fairness,
+		Clock:    s.deps.Clock, Log: s.log, Metrics: metrics, InFlight: s.inFlight,
 		Spans:       s.tracing.Provider(),
-		CORSOrigins: origins, TransportSecurity: a.cfg.HTTP.TransportSecurity, RetryAfterShutdown: a.cfg.HTTP.RetryAfterShutdown,
-		GoawayChance: a.cfg.HTTP.GoawayChance, Random: newRandom(),
+		CORSOrigins: origins, TransportSecurity: a.cfg.HTTP.TransportSecurity,
+		RetryAfterShutdown: a.cfg.HTTP.RetryAfterShutdown,
+		GoawayChance:       a.cfg.HTTP.GoawayChance, Random: newRandom(),
 	}
 	if s.audit != nil {
 		cfg.Audit = &filters.Audit{Policy: s.audit.Policy, Sink: s.audit.Sink}
@@ -353,7 +359,8 @@ func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	}
 	m.document("/version", rest.GetOnly(document("application/json", version), "application/json"))
 	started := s.deps.Clock.Now()
-	m.handle("/metrics", sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}, s.metrics), started))
+	m.handle("/metrics",
+		sinceStart(metricsHandler(prometheus.Gatherers{s.deps.Metrics, a.aggregator.Metrics}, s.metrics), started))
 	results := health.NewResults()
 	m.handle(health.ResultsPath, sinceStart(results.Handler(), started))
 	m.handle(webhookhealth.Path, a.admission.Webhooks.Handler(a.self.informers.Admissionregistration().V1()))

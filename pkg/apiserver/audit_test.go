@@ -94,7 +94,8 @@ func TestAudit(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bob.ConfigMaps("default").Patch(ctx, "c", types.MergePatchType, []byte(`{"data":{"k":"w"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := bob.ConfigMaps("default").Patch(ctx, "c", types.MergePatchType, []byte(`{"data":{"k":"w"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := bob.Services("default").Create(ctx, &corev1.Service{
@@ -108,7 +109,8 @@ func TestAudit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.Config.Host+"/api/v1/namespaces/default/configmaps/c", http.NoBody)
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet,
+			s.Config.Host+"/api/v1/namespaces/default/configmaps/c", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,22 +126,27 @@ func TestAudit(t *testing.T) {
 	if resp, _ := answerTo(t, s.UserConfig(t, "bob"), "/api"); resp.StatusCode != http.StatusOK {
 		t.Fatalf("/api: %d", resp.StatusCode)
 	}
-	if _, err := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AppsV1().Deployments("default").UpdateScale(ctx, "none", &autoscalingv1.Scale{
+	if _, err := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AppsV1().Deployments(
+		"default").UpdateScale(ctx, "none", &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Name: "none"}, Spec: autoscalingv1.ScaleSpec{Replicas: 7},
 	}, metav1.UpdateOptions{}); err == nil {
 		t.Fatal("what is not there was scaled")
 	}
-	if _, err := bob.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := bob.Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := bob.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := bob.ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := bob.Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := bob.Pods("default").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if err := bob.Pods("default").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Target: corev1.ObjectReference{Name: "n"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	old := &policyv1beta1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "none", Namespace: "default"}}
@@ -149,9 +156,11 @@ func TestAudit(t *testing.T) {
 	if _, err := bob.Endpoints("default").List(ctx, metav1.ListOptions{}); err != nil { //nolint:staticcheck // it is deprecated
 		t.Fatal(err)
 	}
-	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"}, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-		MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "d"},
-	}}
+	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"},
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
+			MaxReplicas: 3, ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1",
+				Kind: "Deployment", Name: "d"},
+		}}
 	scalers := kubernetes.NewForConfigOrDie(s.UserConfig(t, "bob")).AutoscalingV1().HorizontalPodAutoscalers("default")
 	if _, err := scalers.Create(ctx, scaler, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -179,39 +188,54 @@ func TestAudit(t *testing.T) {
 	find := func(user, verb, resource string) *auditv1.Event {
 		t.Helper()
 		for _, e := range auditEvents(t, log) {
-			if e.User.Username == user && e.Verb == verb && e.ObjectRef != nil && e.ObjectRef.Resource == resource && e.Stage != auditv1.StageRequestReceived {
+			if e.User.Username == user && e.Verb == verb && e.ObjectRef != nil &&
+				e.ObjectRef.Resource == resource && e.Stage != auditv1.StageRequestReceived {
 				return &e
 			}
 		}
 		t.Fatalf("nothing of %s %s by %q", verb, resource, user)
 		return nil
 	}
-	if e := find("bob", "create", "secrets"); e.Level != auditv1.LevelMetadata || e.RequestObject != nil || e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.AuditID == "" {
+	if e := find("bob", "create", "secrets"); e.Level != auditv1.LevelMetadata || e.RequestObject != nil ||
+		e.ResponseObject != nil || e.ResponseStatus.Code != 201 || e.AuditID == "" {
 		t.Errorf("secret: %+v", e)
 	}
 	e := find("bob", "create", "configmaps")
-	if e.Level != auditv1.LevelRequestResponse || !strings.Contains(string(e.RequestObject.Raw), `"k":"v"`) || !strings.Contains(string(e.ResponseObject.Raw), `"uid":"`) ||
-		strings.Contains(string(e.ResponseObject.Raw), "managedFields") || e.Annotations["authorization.k8s.io/decision"] != "allow" {
+	if e.Level != auditv1.LevelRequestResponse || !strings.Contains(string(e.RequestObject.Raw), `"k":"v"`) ||
+		!strings.Contains(string(e.ResponseObject.Raw), `"uid":"`) ||
+		strings.Contains(string(e.ResponseObject.Raw), "managedFields") ||
+		e.Annotations["authorization.k8s.io/decision"] != "allow" {
 		t.Errorf("config map: %+v", e)
 	}
 	if e.StageTimestamp.Before(&e.RequestReceivedTimestamp) || len(e.SourceIPs) != 1 || e.SourceIPs[0] != "127.0.0.1" {
 		t.Errorf("config map: %v %v %v", e.RequestReceivedTimestamp, e.StageTimestamp, e.SourceIPs)
 	}
-	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` || !strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
+	if e := find("bob", "patch", "configmaps"); string(e.RequestObject.Raw) != `{"data":{"k":"w"}}` ||
+		!strings.Contains(string(e.ResponseObject.Raw), `"k":"w"`) {
 		t.Errorf("patch: %+v", e)
 	}
-	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) ||
-		!strings.Contains(string(e.ResponseObject.Raw), `"object":{"kind":"PartialObjectMetadata"`) || strings.Contains(string(e.ResponseObject.Raw), "managedFields") {
+	if e := find("bob", "get", "configmaps"); !strings.HasPrefix(string(e.ResponseObject.Raw),
+		`{"kind":"Table","apiVersion":"meta.k8s.io/v1"`) ||
+		!strings.Contains(string(e.ResponseObject.Raw), `"object":{"kind":"PartialObjectMetadata"`) ||
+		strings.Contains(string(e.ResponseObject.Raw), "managedFields") {
 		t.Errorf("table: %s", e.ResponseObject.Raw)
 	}
-	if e := find("bob", "update", "deployments"); e.RequestObject == nil || !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {
+	if e := find("bob", "update", "deployments"); e.RequestObject == nil ||
+		!strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"Scale","apiVersion":"autoscaling/v1"`) {
 		t.Errorf("scale: %+v", e)
 	}
-	evicted := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Subresource == "eviction" })
-	if evicted < 0 || !strings.HasPrefix(string(auditEvents(t, log)[evicted].RequestObject.Raw), `{"kind":"Eviction","apiVersion":"policy/v1beta1"`) {
+	evicted := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool {
+		return e.ObjectRef != nil &&
+			e.ObjectRef.Subresource == "eviction"
+	})
+	if evicted < 0 || !strings.HasPrefix(string(auditEvents(t, log)[evicted].RequestObject.Raw),
+		`{"kind":"Eviction","apiVersion":"policy/v1beta1"`) {
 		t.Errorf("eviction: event %d", evicted)
 	}
-	bound := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool { return e.ObjectRef != nil && e.ObjectRef.Subresource == "binding" })
+	bound := slices.IndexFunc(auditEvents(t, log), func(e auditv1.Event) bool {
+		return e.ObjectRef != nil &&
+			e.ObjectRef.Subresource == "binding"
+	})
 	if bound < 0 || auditEvents(t, log)[bound].ResponseStatus.Status != metav1.StatusSuccess {
 		t.Errorf("binding: event %d", bound)
 	}
@@ -226,26 +250,32 @@ func TestAudit(t *testing.T) {
 	}
 	var codes, documents int
 	for _, e := range auditEvents(t, log) {
-		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusNotAcceptable && e.ResponseStatus.Reason == "" && e.ResponseObject == nil {
+		if e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusNotAcceptable &&
+			e.ResponseStatus.Reason == "" && e.ResponseObject == nil {
 			codes++
 		}
-		if e.RequestURI == "/api" && e.ResponseObject != nil && strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"APIVersions","versions":["v1"]`) {
+		if e.RequestURI == "/api" && e.ResponseObject != nil &&
+			strings.HasPrefix(string(e.ResponseObject.Raw), `{"kind":"APIVersions","versions":["v1"]`) {
 			documents++
 		}
 	}
 	if codes != 1 || documents != 1 {
 		t.Errorf("%d codes of what is not acceptable, %d documents", codes, documents)
 	}
-	if e := find("bob", "delete", "configmaps"); !strings.HasPrefix(string(e.RequestObject.Raw), `{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal"`) {
+	if e := find("bob", "delete", "configmaps"); !strings.HasPrefix(string(e.RequestObject.Raw),
+		`{"kind":"DeleteOptions","apiVersion":"meta.k8s.io/__internal"`) {
 		t.Errorf("options: %s", e.RequestObject.Raw)
 	}
-	if e := find("bob", "create", "services"); !strings.Contains(string(e.RequestObject.Raw), `"sessionAffinity":"None"`) || e.ResponseObject != nil {
+	if e := find("bob", "create", "services"); !strings.Contains(string(e.RequestObject.Raw),
+		`"sessionAffinity":"None"`) || e.ResponseObject != nil {
 		t.Errorf("service, its defaults filled in: %s", e.RequestObject.Raw)
 	}
 	if e := find("bob", "create", "secrets"); e.ObjectRef.Name != "s" {
 		t.Errorf("secret: %+v", e.ObjectRef)
 	}
-	if e := find("eve", "get", "secrets"); e.ResponseStatus.Code != 403 || e.ResponseStatus.Reason != metav1.StatusReasonForbidden || e.Annotations["authorization.k8s.io/decision"] != "forbid" {
+	if e := find("eve", "get", "secrets"); e.ResponseStatus.Code != 403 ||
+		e.ResponseStatus.Reason != metav1.StatusReasonForbidden ||
+		e.Annotations["authorization.k8s.io/decision"] != "forbid" {
 		t.Errorf("forbidden: %+v", e)
 	}
 	if e := find("", "list", "nodes"); e.ResponseStatus.Code != 401 {
@@ -258,7 +288,8 @@ func TestAudit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(raw), "aHVzaC1odXNo") || strings.Contains(string(raw), "hush-hush") || strings.Contains(string(raw), "wrong") {
+	if strings.Contains(string(raw), "aHVzaC1odXNo") || strings.Contains(string(raw), "hush-hush") ||
+		strings.Contains(string(raw), "wrong") {
 		t.Error("the log has the secret")
 	}
 	if strings.Contains(string(raw), `"username":"admin"`) || strings.Contains(string(raw), `"stage":"RequestReceived"`) {

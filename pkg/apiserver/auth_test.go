@@ -44,7 +44,8 @@ func pod(name, node string) *corev1.Pod {
 
 func mustCreateAccount(t *testing.T, s *testserver.Server) {
 	t.Helper()
-	_, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	_, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,8 @@ func TestAnonymousAndForbidden(t *testing.T) {
 	as := s.UserConfig(t, "bob")
 	as.Impersonate = rest.ImpersonationConfig{UserName: "jane"}
 	_, err = clientFor(t, as).CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
-	want = `pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group "" in the namespace "default"`
+	want = `pods is forbidden: User "bob" cannot impersonate-on:user-info:list resource "pods" in API group ` +
+		`"" in the namespace "default"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -94,15 +96,20 @@ func TestRBACFollowsBindings(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll(t, "bob may create config maps", func(context.Context) bool {
-		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
+		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 		return err == nil
 	})
-	if _, err := bob.CoreV1().ConfigMaps("kube-system").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := bob.CoreV1().ConfigMaps("kube-system").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("in another namespace: %v", err)
 	}
-	review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps", Namespace: "default"}},
-	}, metav1.CreateOptions{})
+	review, err := bob.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "create", Resource: "configmaps",
+					Namespace: "default"}},
+		}, metav1.CreateOptions{})
 	if err != nil || !review.Status.Allowed {
 		t.Errorf("review: %+v, %v", review, err)
 	}
@@ -110,7 +117,8 @@ func TestRBACFollowsBindings(t *testing.T) {
 		t.Fatal(err)
 	}
 	poll(t, "bob may no more", func(context.Context) bool {
-		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
+		_, err := bob.CoreV1().ConfigMaps("default").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}, metav1.CreateOptions{})
 		return apierrors.IsForbidden(err)
 	})
 }
@@ -122,7 +130,8 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	_, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		Rules: []rbacv1.PolicyRule{
-			{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"roles", "rolebindings"}},
+			{Verbs: []string{"create", "update"}, APIGroups: []string{rbacv1.GroupName},
+				Resources: []string{"roles", "rolebindings"}},
 			{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 		},
 	}, metav1.CreateOptions{})
@@ -147,7 +156,8 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	}
 	poll(t, "eve may grant what she has", func(context.Context) bool { return role("pods", "pods") == nil })
 	err = role("secrets", "pods", "secrets")
-	want := "roles.rbac.authorization.k8s.io \"secrets\" is forbidden: user \"eve\" (groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n" +
+	want := "roles.rbac.authorization.k8s.io \"secrets\" is forbidden: user \"eve\" " +
+		"(groups=[\"system:authenticated\"]) is attempting to grant RBAC permissions not currently held:\n" +
 		`{APIGroups:[""], Resources:["secrets"], Verbs:["get"]}`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -167,7 +177,8 @@ func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 		{"Role", "a/b", `Name parameter invalid: "a/b": may not contain '/'`},
 	} {
 		_, err = eve.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "eve"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: tc.kind, Name: tc.name},
+			ObjectMeta: metav1.ObjectMeta{Name: "eve"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: tc.kind, Name: tc.name},
 		}, metav1.CreateOptions{})
 		if err == nil || err.Error() != tc.want {
 			t.Errorf("binding what is not: %v, want %s", err, tc.want)
@@ -183,14 +194,18 @@ func TestServiceAccountTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := func(spec authenticationv1.TokenRequestSpec) (*authenticationv1.TokenRequest, error) {
-		return s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+		return s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot",
+			&authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 	}
-	bound, err := token(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
+	bound, err := token(
+		authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	robot := clientFor(t, s.TokenConfig(bound.Status.Token))
-	me, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,24 +230,32 @@ func TestServiceAccountTokens(t *testing.T) {
 	// A token with the algorithm "none" must be rejected.
 	_, claims, _ := strings.Cut(other.Status.Token, ".")
 	review, err = s.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
-		Spec: authenticationv1.TokenReviewSpec{Token: base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + claims},
+		Spec: authenticationv1.TokenReviewSpec{
+			Token: base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + "." + claims},
 	}, metav1.CreateOptions{})
 	if err != nil || review.Status.Error != "[invalid bearer token, go-jose/go-jose: error in cryptographic primitive]" {
 		t.Errorf("review of a token without a signature: %+v, %v", review, err)
 	}
-	if _, err := token(authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(60))}); err == nil || !strings.Contains(err.Error(), "may not specify a duration less than 10 minutes") {
+	if _, err := token(authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(60))}); err == nil ||
+		!strings.Contains(err.Error(), "may not specify a duration less than 10 minutes") {
 		t.Errorf("a short token: %v", err)
 	}
-	_, err = s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: "earlier"}}, metav1.CreateOptions{})
-	if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "the UID in the token request (earlier) does not match the UID of the service account (") {
+	_, err = s.Client.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot",
+		&authenticationv1.TokenRequest{ObjectMeta: metav1.ObjectMeta{UID: "earlier"}}, metav1.CreateOptions{})
+	if !apierrors.IsConflict(err) ||
+		!strings.Contains(err.Error(),
+			"the UID in the token request (earlier) does not match the UID of the service account (") {
 		t.Errorf("a token of an account that is gone: %v", err)
 	}
 	// Deleting a pod invalidates its tokens.
-	second, err := token(authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
+	second, err := token(
+		authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1", Kind: "Pod", Name: "p", UID: p.UID}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
+	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "p",
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := clientFor(t, s.TokenConfig(second.Status.Token)).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
@@ -244,21 +267,25 @@ func TestNodesSeeTheirOwn(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
 	node := clientFor(t, s.UserConfig(t, "system:node:n1", "system:nodes"))
-	if _, err := node.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := node.CoreV1().Nodes().Create(t.Context(),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := node.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{})
+	_, err := node.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}},
+		metav1.CreateOptions{})
 	want := `nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	for _, name := range []string{"mine", "other"} {
-		if _, err := s.Client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := s.Client.CoreV1().Secrets("default").Create(t.Context(),
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p := pod("p", "n1")
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "mine"}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "mine"}}}}
 	if _, err := s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -267,12 +294,14 @@ func TestNodesSeeTheirOwn(t *testing.T) {
 		return err == nil
 	})
 	_, err = node.CoreV1().Secrets("default").Get(t.Context(), "other", metav1.GetOptions{})
-	want = `secrets "other" is forbidden: User "system:node:n1" cannot get resource "secrets" in API group "" in the namespace "default": no relationship found between node 'n1' and this object`
+	want = `secrets "other" is forbidden: User "system:node:n1" cannot get resource "secrets" in API group ` +
+		`"" in the namespace "default": no relationship found between node 'n1' and this object`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	_, err = node.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{})
-	want = `pods is forbidden: User "system:node:n1" cannot list resource "pods" in API group "" at the cluster scope: can only list/watch pods with spec.nodeName field selector`
+	want = `pods is forbidden: User "system:node:n1" cannot list resource "pods" in API group "" at the ` +
+		`cluster scope: can only list/watch pods with spec.nodeName field selector`
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -281,7 +310,8 @@ func TestNodesSeeTheirOwn(t *testing.T) {
 		t.Errorf("its own pods: %v, %v", list, err)
 	}
 	lease := func(name string) error {
-		_, err := node.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := node.CoordinationV1().Leases(corev1.NamespaceNodeLease).Create(t.Context(),
+			&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		return err
 	}
 	if err := lease("n1"); err != nil {

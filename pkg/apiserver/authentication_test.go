@@ -44,14 +44,17 @@ jwt:
 		t.Fatal(err)
 	}
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.Authentication.File = file }})
-	alice := kubernetes.NewForConfigOrDie(s.TokenConfig(issuer.Token(t, map[string]any{"sub": "alice", "groups": []string{"team"}})))
+	alice := kubernetes.NewForConfigOrDie(
+		s.TokenConfig(issuer.Token(t, map[string]any{"sub": "alice", "groups": []string{"team"}})))
 	var who *authenticationv1.SelfSubjectReview
 	poll(t, "alice is known", func(ctx context.Context) bool {
 		var err error
-		who, err = alice.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		who, err = alice.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		return err == nil
 	})
-	if u := who.Status.UserInfo; u.Username != "oidc:alice" || len(u.Groups) != 2 || u.Groups[0] != "team" || u.Groups[1] != "system:authenticated" {
+	if u := who.Status.UserInfo; u.Username != "oidc:alice" || len(u.Groups) != 2 || u.Groups[0] != "team" ||
+		u.Groups[1] != "system:authenticated" {
 		t.Errorf("%+v", u)
 	}
 	review, err := s.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
@@ -61,7 +64,8 @@ jwt:
 		t.Errorf("%+v, %v", review, err)
 	}
 	nobody := rest.AnonymousClientConfig(s.Config)
-	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusUnauthorized, "/version": http.StatusUnauthorized, "/api": http.StatusUnauthorized} {
+	for path, want := range map[string]int{"/livez": http.StatusOK, "/readyz": http.StatusUnauthorized,
+		"/version": http.StatusUnauthorized, "/api": http.StatusUnauthorized} {
 		if resp, _ := answerTo(t, nobody, path); resp.StatusCode != want {
 			t.Errorf("%s: nobody was answered with %d, want %d", path, resp.StatusCode, want)
 		}
@@ -70,7 +74,8 @@ jwt:
 
 // TestAnonymousWithAlwaysAllow checks that anonymous requests are rejected in mode AlwaysAllow.
 func TestAnonymousWithAlwaysAllow(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.AuthorizationModes = []string{config.ModeAlwaysAllow} }})
+	s := testserver.Start(t,
+		testserver.Options{Configure: func(c *config.Config) { c.AuthorizationModes = []string{config.ModeAlwaysAllow} }})
 	if resp, _ := answerTo(t, rest.AnonymousClientConfig(s.Config), "/api/v1/secrets"); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("nobody was answered with %d", resp.StatusCode)
 	}

@@ -27,7 +27,8 @@ import (
 func bindingRules() admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/binding"}},
+		Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+			Resources: []string{"pods/binding"}},
 	}
 }
 
@@ -40,14 +41,16 @@ func TestBatchesAreAdmitted(t *testing.T) {
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		var binding corev1.Binding
-		if err := json.NewDecoder(r.Body).Decode(&review); err != nil || json.Unmarshal(review.Request.Object.Raw, &binding) != nil {
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil ||
+			json.Unmarshal(review.Request.Object.Raw, &binding) != nil {
 			http.Error(w, "no binding", http.StatusBadRequest)
 			return
 		}
 		mu.Lock()
 		seen[review.Request.Name] = binding.Target.Name
 		mu.Unlock()
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: binding.Target.Name != "by-hook", Result: &metav1.Status{Message: "the hook forbids it"}}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID,
+			Allowed: binding.Target.Name != "by-hook", Result: &metav1.Status{Message: "the hook forbids it"}}
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -59,20 +62,25 @@ func TestBatchesAreAdmitted(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "bindings.example.com"}
 	if _, err := api.ValidatingAdmissionPolicies().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: bindingRules()}}},
-			Validations:      []admissionregistrationv1.Validation{{Expression: "object.target.name != 'by-policy'", Message: "the policy forbids it"}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: bindingRules()}}},
+			Validations: []admissionregistrationv1.Validation{
+				{Expression: "object.target.name != 'by-policy'", Message: "the policy forbids it"}},
 		}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := api.ValidatingAdmissionPolicyBindings().Create(ctx, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
-	}, metav1.CreateOptions{}); err != nil {
+	if _, err := api.ValidatingAdmissionPolicyBindings().Create(ctx,
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}},
+		}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := api.ValidatingWebhookConfigurations().Create(ctx, &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: meta.Name, Rules: []admissionregistrationv1.RuleWithOperations{bindingRules()}, AdmissionReviewVersions: []string{"v1"},
-			SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)),
+			Name: meta.Name, Rules: []admissionregistrationv1.RuleWithOperations{bindingRules()},
+			AdmissionReviewVersions: []string{"v1"},
+			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone), TimeoutSeconds: ptr.To(int32(30)),
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: ptr.To(hook.URL), CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: hook.Certificate().Raw}),
 			},
@@ -91,7 +99,8 @@ func TestBatchesAreAdmitted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer, err := s.Client.CoreV1().RESTClient().Post().AbsPath("/apis/"+v1alpha1.Group+"/"+v1alpha1.Version+"/bindingbatches").
+		answer, err := s.Client.CoreV1().RESTClient().Post().AbsPath("/apis/"+v1alpha1.Group+"/"+
+			v1alpha1.Version+"/bindingbatches").
 			SetHeader("Content-Type", "application/json").Body(body).DoRaw(ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -127,8 +136,9 @@ func TestBatchesAreAdmitted(t *testing.T) {
 	}
 	got := send(to)
 	for name, message := range map[string]string{
-		"hook":   `admission webhook "bindings.example.com" denied the request: the hook forbids it`,
-		"policy": `pods "policy" is forbidden: ValidatingAdmissionPolicy 'bindings.example.com' with binding 'bindings.example.com' denied request: the policy forbids it`,
+		"hook": `admission webhook "bindings.example.com" denied the request: the hook forbids it`,
+		"policy": `pods "policy" is forbidden: ValidatingAdmissionPolicy 'bindings.example.com' with ` +
+			`binding 'bindings.example.com' denied request: the policy forbids it`,
 	} {
 		if r := got[name]; r.Code < 400 || r.Message != message {
 			t.Errorf("%s: %+v", name, r)

@@ -19,7 +19,8 @@ import (
 func TestBookmarksOfApps(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	apps := s.Client.AppsV1()
-	options := metav1.ListOptions{SendInitialEvents: new(true), AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
+	options := metav1.ListOptions{SendInitialEvents: new(true), AllowWatchBookmarks: true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan}
 	first := func(w watch.Interface, err error) watch.Event {
 		t.Helper()
 		if err != nil {
@@ -28,11 +29,13 @@ func TestBookmarksOfApps(t *testing.T) {
 		defer w.Stop()
 		return <-w.ResultChan()
 	}
-	if d, ok := first(apps.Deployments("").Watch(t.Context(), options)).Object.(*appsv1.Deployment); !ok || d.Spec.Replicas == nil || *d.Spec.Replicas != 0 {
+	if d, ok := first(apps.Deployments("").Watch(t.Context(), options)).Object.(*appsv1.Deployment); !ok ||
+		d.Spec.Replicas == nil || *d.Spec.Replicas != 0 {
 		t.Errorf("deployment: %+v", d)
 	}
 	want := map[string]string{appsv1.DeprecatedTemplateGeneration: "0", metav1.InitialEventsAnnotationKey: "true"}
-	if d, ok := first(apps.DaemonSets("").Watch(t.Context(), options)).Object.(*appsv1.DaemonSet); !ok || !maps.Equal(d.Annotations, want) {
+	if d, ok := first(apps.DaemonSets("").Watch(t.Context(), options)).Object.(*appsv1.DaemonSet); !ok ||
+		!maps.Equal(d.Annotations, want) {
 		t.Errorf("daemon set: %+v", d)
 	}
 }

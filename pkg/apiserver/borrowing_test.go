@@ -32,7 +32,8 @@ func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
 			Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
 				NominalConcurrencyShares: ptr.To(int32(10)), BorrowingLimitPercent: borrow,
-				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue, Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 50}},
+				LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeQueue,
+					Queuing: &flowcontrolv1.QueuingConfiguration{Queues: 1, HandSize: 1, QueueLengthLimit: 50}},
 			},
 		},
 	}, metav1.CreateOptions{})
@@ -43,8 +44,10 @@ func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: flowcontrolv1.FlowSchemaSpec{
 			MatchingPrecedence: 100, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: name},
 			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-				Subjects:      []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}},
-				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}}},
+				Subjects: []flowcontrolv1.Subject{
+					{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: name}}},
+				ResourceRules: []flowcontrolv1.ResourcePolicyRule{
+					{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}}},
 			}},
 		},
 	}, metav1.CreateOptions{}); err != nil {
@@ -130,13 +133,14 @@ func TestBorrowing(t *testing.T) {
 		t.Fatalf("a level has %d seats of its own", nominal)
 	}
 	var executing map[string]int
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
-		executing = levels(t, s.Config, "ExecutingRequests")
-		if executing["modest"] > nominal {
-			t.Fatalf("a level that may not borrow has %d requests at once, with %d seats", executing["modest"], nominal)
-		}
-		return executing["borrower"] == requests && executing["modest"] == nominal, nil
-	}); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 3*time.Minute, true,
+		func(context.Context) (bool, error) {
+			executing = levels(t, s.Config, "ExecutingRequests")
+			if executing["modest"] > nominal {
+				t.Fatalf("a level that may not borrow has %d requests at once, with %d seats", executing["modest"], nominal)
+			}
+			return executing["borrower"] == requests && executing["modest"] == nominal, nil
+		}); err != nil {
 		t.Fatalf("of %d requests each, and %d seats: %v at once", requests, nominal, executing)
 	}
 }

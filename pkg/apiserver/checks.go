@@ -33,8 +33,9 @@ func (a *assembly) checks() map[string][]health.Check {
 	return map[string][]health.Check{
 		"/healthz": slices.Concat(first, etcd, keys, alive),
 		// livez omits the key servers, because a restart would not repair them.
-		"/livez":  a.withGrace(slices.Concat(first, etcd, alive)),
-		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informers}, start, []health.Check{a.server.shutdown.Check()}),
+		"/livez": a.withGrace(slices.Concat(first, etcd, alive)),
+		"/readyz": slices.Concat(first[:2], prompt, keys, []health.Check{informers}, start,
+			[]health.Check{a.server.shutdown.Check()}),
 	}
 }
 
@@ -47,7 +48,8 @@ func (a *assembly) storageChecks() (live, ready []health.Check) {
 		}
 		answers := health.Check{Name: name, Group: "etcd", Run: db.answers(a.cfg.Etcd.HealthTimeout)}
 		live = append(live, answers)
-		ready = append(ready, answers, health.Check{Name: prompt, Group: "etcd-readiness", Run: db.answers(a.cfg.Etcd.ReadyTimeout)})
+		ready = append(ready, answers,
+			health.Check{Name: prompt, Group: "etcd-readiness", Run: db.answers(a.cfg.Etcd.ReadyTimeout)})
 	}
 	return live, ready
 }

@@ -53,7 +53,8 @@ func (a *assembly) components(row *resource.Row) store.Interface {
 	c := &components{row: row, codec: registry.Codec(row), attrs: registry.Attrs(row)}
 	// The components sign their own certificates, so there is no CA to verify them with.
 	client := &http.Client{Timeout: componentTimeout, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true, // as in Kubernetes; the connection stays on loopback
+		// as in Kubernetes; the connection stays on loopback
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
 	c.checks = append(c.checks, healthz(client, "controller-manager", 10257), healthz(client, "scheduler", 10259))
 	for i, db := range a.databases.named() {
@@ -96,7 +97,8 @@ func (c *components) record(ctx context.Context, check componentCheck) (*store.R
 	ok, message := check.run(ctx)
 	status := &corev1.ComponentStatus{
 		ObjectMeta: metav1.ObjectMeta{Name: check.name},
-		Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse, Message: message}},
+		Conditions: []corev1.ComponentCondition{{Type: corev1.ComponentHealthy, Status: corev1.ConditionFalse,
+			Message: message}},
 	}
 	if ok {
 		status.Conditions[0].Status = corev1.ConditionTrue
@@ -131,7 +133,8 @@ func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page
 			return nil, errs[i]
 		}
 		switch {
-		case o.Labels != nil && !o.Labels.Matches(labels.Set{}), o.Fields != nil && !o.Fields.Matches(r.Attrs.Fields), o.Name != "" && o.Name != r.Key:
+		case o.Labels != nil && !o.Labels.Matches(labels.Set{}), o.Fields != nil &&
+			!o.Fields.Matches(r.Attrs.Fields), o.Name != "" && o.Name != r.Key:
 		default:
 			page.Records = append(page.Records, r)
 		}

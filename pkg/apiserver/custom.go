@@ -30,8 +30,9 @@ func (a *assembly) newCustomResources() (*customresources.Controller, error) {
 		return nil, fmt.Errorf("conversion of custom resources: %w", err)
 	}
 	return customresources.New(customresources.Config{
-		API: a.api, Own: ownVersions(a.rows), Scheme: a.scheme, Store: a.stores.custom, Converters: converters, OpenAPI: openapi.Source{},
-		Clock: a.server.deps.Clock, Log: a.server.log,
+		API: a.api, Own: ownVersions(a.rows), Scheme: a.scheme, Store: a.stores.custom, Converters: converters,
+		OpenAPI: openapi.Source{},
+		Clock:   a.server.deps.Clock, Log: a.server.log,
 	}), nil
 }
 

@@ -92,7 +92,8 @@ func (s *Server) openFirst(ctx context.Context) (*etcd.Store, error) {
 	if len(s.cfg.EtcdServers) > 0 {
 		return s.dial(s.cfg.EtcdServers)
 	}
-	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse, Clock: s.deps.Clock, Log: s.log})
+	e, err := etcd.Start(ctx, etcd.Embedded{Dir: s.cfg.DataDir, LeaseReuse: s.cfg.Etcd.LeaseReuse,
+		Clock: s.deps.Clock, Log: s.log})
 	return e, wrap("embedded etcd", err)
 }
 
@@ -140,7 +141,8 @@ func (d *databases) run(ctx context.Context, s *Server) {
 			}
 		})
 		if every := s.cfg.Etcd.CompactionInterval; every > 0 {
-			compactor := &kv.Compactor{Store: db.kv, Clock: s.deps.Clock, Interval: every, Log: s.log, Compacted: db.backend.Compacted}
+			compactor := &kv.Compactor{Store: db.kv, Clock: s.deps.Clock, Interval: every, Log: s.log,
+				Compacted: db.backend.Compacted}
 			wg.Go(func() { compactor.Run(ctx) })
 		}
 	}

@@ -95,7 +95,8 @@ resources:
 		t.Fatal(err)
 	}
 	defer watch.Stop()
-	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for {
@@ -109,7 +110,8 @@ resources:
 		t.Fatal(err)
 	}
 	template := corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 	}
 	selector := &metav1.LabelSelector{MatchLabels: template.Labels}
 	if _, err := s.Client.AppsV1().Deployments("default").Create(ctx, &appsv1.Deployment{
@@ -124,13 +126,14 @@ resources:
 	}
 
 	for prefix, want := range map[string][2][]string{
-		"/registry/events/":                                    {nil, {"/registry/events/default/e"}},
-		"/registry/configmaps/default/":                        {nil, {"/registry/configmaps/default/a"}},
-		"/registry/deployments/":                               {{"/registry/deployments/default/d"}, nil},
-		"/registry/daemonsets/":                                {nil, {"/registry/daemonsets/default/d"}},
-		"/registry/services/specs/":                            {nil, {"/registry/services/specs/default/kubernetes"}},
-		"/registry/ranges/":                                    {nil, {"/registry/ranges/servicenodeports"}},
-		"/registry/apiregistration.k8s.io/apiservices/v1.apps": {{"/registry/apiregistration.k8s.io/apiservices/v1.apps"}, nil},
+		"/registry/events/":             {nil, {"/registry/events/default/e"}},
+		"/registry/configmaps/default/": {nil, {"/registry/configmaps/default/a"}},
+		"/registry/deployments/":        {{"/registry/deployments/default/d"}, nil},
+		"/registry/daemonsets/":         {nil, {"/registry/daemonsets/default/d"}},
+		"/registry/services/specs/":     {nil, {"/registry/services/specs/default/kubernetes"}},
+		"/registry/ranges/":             {nil, {"/registry/ranges/servicenodeports"}},
+		"/registry/apiregistration.k8s.io/apiservices/v1.apps": {
+			{"/registry/apiregistration.k8s.io/apiservices/v1.apps"}, nil},
 	} {
 		if got := [2][]string{kept(t, first, prefix), kept(t, second, prefix)}; !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
 			t.Errorf("%s: %v, want %v", prefix, got, want)
@@ -148,9 +151,11 @@ resources:
 	if err != nil || len(statuses.Items) != 2+8 {
 		t.Errorf("%d components, %v", len(statuses.Items), err)
 	}
-	const checks = "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness ok\n[+]etcd-override-0 excluded with etcd: ok\n[+]etcd-override-readiness-0 ok\n" +
+	const checks = "[+]ping ok\n[+]log ok\n[+]etcd excluded: ok\n[+]etcd-readiness ok\n[+]etcd-override-0 " +
+		"excluded with etcd: ok\n[+]etcd-override-readiness-0 ok\n" +
 		"[+]etcd-override-1 excluded with etcd: ok\n[+]etcd-override-readiness-1 ok\n[+]informer-sync ok\n"
-	if status, text := get(t, s.Config, "/readyz?verbose&exclude=etcd"); status != 200 || !strings.HasPrefix(text, checks) {
+	if status, text := get(t, s.Config, "/readyz?verbose&exclude=etcd"); status != 200 ||
+		!strings.HasPrefix(text, checks) {
 		t.Errorf("%d %s", status, text)
 	}
 
@@ -165,7 +170,8 @@ resources:
 		t.Error(err)
 	}
 	stopOther()
-	if status, text := get(t, s.Config, "/livez?verbose"); status != 500 || !strings.Contains(text, "[+]etcd ok\n[-]etcd-override-0 failed: reason withheld\n[+]etcd-override-1 ok\n") {
+	if status, text := get(t, s.Config, "/livez?verbose"); status != 500 ||
+		!strings.Contains(text, "[+]etcd ok\n[-]etcd-override-0 failed: reason withheld\n[+]etcd-override-1 ok\n") {
 		t.Errorf("without the second etcd: %d %s", status, text)
 	}
 	if _, err := s.Client.CoreV1().Secrets("default").List(ctx, metav1.ListOptions{}); err != nil {
@@ -183,7 +189,8 @@ func TestPrefixOfKeys(t *testing.T) {
 			s := testserver.Start(t, testserver.Options{Etcd: true, Configure: func(c *config.Config) {
 				c.EtcdServers, c.EtcdPrefix = []string{at}, prefix
 			}})
-			if _, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+			if _, err := s.Client.CoreV1().ConfigMaps("default").Create(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if keys := kept(t, client, want); !slices.Equal(keys, []string{want}) {

@@ -20,11 +20,13 @@ import (
 // log files are among the paths of the server.
 func TestDebugSocket(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "debug.sock")
-	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.Debug = config.Debug{Socket: socket, Logs: true} }})
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", socket)
-	}}}
+	s := testserver.Start(t,
+		testserver.Options{Configure: func(c *config.Config) { c.Debug = config.Debug{Socket: socket, Logs: true} }})
+	client := &http.Client{
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", socket)
+		}}}
 	defer client.CloseIdleConnections()
 	own, err := rest.HTTPClientFor(s.Config)
 	if err != nil {
@@ -35,7 +37,8 @@ func TestDebugSocket(t *testing.T) {
 		url    string
 		want   int
 	}{
-		{client, "http://x/debug/pprof/", 200}, {client, "http://x/debug/pprof/cmdline", 200}, {client, "http://x/debug/flags", 200}, {client, "http://x/debug/flags/v", 406},
+		{client, "http://x/debug/pprof/", 200}, {client, "http://x/debug/pprof/cmdline", 200},
+		{client, "http://x/debug/flags", 200}, {client, "http://x/debug/flags/v", 406},
 		{client, "http://x/metrics", 404}, {client, "http://x/", 404}, {client, "http://x/api", 404},
 		{own, s.URL + "/logs/", 200}, {own, s.URL + "/logs/nope", 404},
 	} {

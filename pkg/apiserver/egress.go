@@ -25,7 +25,9 @@ func checkEgress(file string) error {
 	}
 	for _, s := range cfg.EgressSelections {
 		if p := s.Connection.ProxyProtocol; p != apiserverapi.ProtocolDirect {
-			return fmt.Errorf("egress selection %q has proxyProtocol %s, which is not supported: connections are %s", s.Name, p, apiserverapi.ProtocolDirect)
+			return fmt.Errorf(
+				"egress selection %q has proxyProtocol %s, which is not supported: connections are %s", s.Name,
+				p, apiserverapi.ProtocolDirect)
 		}
 	}
 	return nil

@@ -23,7 +23,8 @@ import (
 // encryptionConfig writes a configuration that encrypts secrets only.
 func encryptionConfig(t *testing.T, providers ...string) string {
 	t.Helper()
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
+		"resources: [secrets]\n  providers:\n"
 	for _, p := range providers {
 		text += "  - " + p + "\n"
 	}
@@ -52,7 +53,8 @@ func TestEncryption(t *testing.T) {
 	}
 	serve := func(providers ...string) *testserver.Server {
 		file := encryptionConfig(t, providers...)
-		return testserver.Start(t, testserver.Options{KV: store, Configure: func(c *config.Config) { c.EncryptionConfig = file }})
+		return testserver.Start(t,
+			testserver.Options{KV: store, Configure: func(c *config.Config) { c.EncryptionConfig = file }})
 	}
 	ctx := t.Context()
 	s := serve(a)
@@ -61,10 +63,12 @@ func TestEncryption(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:secretbox:v1:a:") || strings.Contains(v, "hush-hush") {
+	if v := raw("/registry/secrets/default/s"); !strings.HasPrefix(v, "k8s:enc:secretbox:v1:a:") ||
+		strings.Contains(v, "hush-hush") {
 		t.Fatalf("secret: %q", v)
 	}
 	if v := raw("/registry/configmaps/default/c"); !strings.HasPrefix(v, "k8s\x00") {
@@ -99,10 +103,12 @@ func TestEncryption(t *testing.T) {
 	if _, err := s.Client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for path, named := range map[string]bool{"/api/v1/namespaces/default/secrets/s": false, "/api/v1/namespaces/default/secrets": true} {
+	for path, named := range map[string]bool{"/api/v1/namespaces/default/secrets/s": false,
+		"/api/v1/namespaces/default/secrets": true} {
 		poll(t, path, func(context.Context) bool {
 			resp, body := answerTo(t, s.Config, path)
-			return resp.StatusCode == http.StatusInternalServerError && strings.Contains(body, `unable to transform key`) == named
+			return resp.StatusCode == http.StatusInternalServerError &&
+				strings.Contains(body, `unable to transform key`) == named
 		})
 	}
 }
@@ -111,8 +117,10 @@ func TestEncryption(t *testing.T) {
 // in Kubernetes.
 func TestChecksOfEncryption(t *testing.T) {
 	file := encryptionConfig(t, "identity: {}")
-	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.EncryptionConfig, c.EncryptionReload = file, true }})
-	const hook = "[+]poststarthook/start-encryption-provider-config-automatic-reload ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n"
+	s := testserver.Start(t,
+		testserver.Options{Configure: func(c *config.Config) { c.EncryptionConfig, c.EncryptionReload = file, true }})
+	const hook = "[+]poststarthook/start-encryption-provider-config-automatic-reload " +
+		"ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n"
 	for path, want := range map[string]string{
 		"/readyz":  "[+]etcd-readiness ok\n[+]kms-providers ok\n[+]informer-sync ok\n" + hook,
 		"/healthz": "[+]etcd ok\n[+]kms-providers ok\n" + hook,

@@ -45,14 +45,17 @@ func TestEventsOfBothGroups(t *testing.T) {
 
 	for name, pod := range map[string]string{"b": "q", "c": "p"} {
 		made, err := newer.Create(ctx, &eventsv1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Regarding: about(pod), Reason: "Tested", Type: v1.EventTypeNormal, Action: "Test",
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Regarding: about(pod), Reason: "Tested",
+			Type: v1.EventTypeNormal, Action: "Test",
 			ReportingController: "example.com/two", ReportingInstance: "i", EventTime: metav1.NowMicro(), Note: "as it was",
 		}, metav1.CreateOptions{})
 		if err != nil || made.Note != "as it was" || made.ResourceVersion == "" {
 			t.Fatalf("event made through the newer group: %+v, %v", made, err)
 		}
 	}
-	if _, err := newer.Patch(ctx, "c", types.MergePatchType, []byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := newer.Patch(ctx, "c", types.MergePatchType,
+		[]byte(`{"series":{"count":2,"lastObservedTime":"2026-01-01T00:00:00.000000Z"}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := old.Patch(ctx, "a", types.MergePatchType, []byte(`{"count":3}`), metav1.PatchOptions{}); err != nil {
@@ -72,13 +75,15 @@ func TestEventsOfBothGroups(t *testing.T) {
 		if !ok {
 			t.Fatalf("the core group shows %+v", e)
 		}
-		oldTold = append(oldTold, fmt.Sprint(e.Type, o.Name, o.ResourceVersion, o.InvolvedObject.Name, o.Count, o.Series != nil))
+		oldTold = append(oldTold, fmt.Sprint(e.Type, o.Name, o.ResourceVersion, o.InvolvedObject.Name, o.Count,
+			o.Series != nil))
 		e = <-newWatch.ResultChan()
 		n, ok := e.Object.(*eventsv1.Event)
 		if !ok {
 			t.Fatalf("the newer group shows %+v", e)
 		}
-		newTold = append(newTold, fmt.Sprint(e.Type, n.Name, n.ResourceVersion, n.Regarding.Name, n.DeprecatedCount, n.Series != nil))
+		newTold = append(newTold, fmt.Sprint(e.Type, n.Name, n.ResourceVersion, n.Regarding.Name,
+			n.DeprecatedCount, n.Series != nil))
 	}
 	if fmt.Sprint(oldTold) != fmt.Sprint(newTold) {
 		t.Errorf("the core group shows %v, the newer one %v", oldTold, newTold)
@@ -89,13 +94,16 @@ func TestEventsOfBothGroups(t *testing.T) {
 		}
 	}
 
-	for selector, count := range map[string]int{"": 1, "regarding.name=q": 1, "regarding.name=p": 0, "reportingController=example.com/two": 1, "type!=Normal": 0} {
+	for selector, count := range map[string]int{"": 1, "regarding.name=q": 1, "regarding.name=p": 0,
+		"reportingController=example.com/two": 1, "type!=Normal": 0} {
 		list, err := newer.List(ctx, metav1.ListOptions{FieldSelector: selector})
 		if err != nil || len(list.Items) != count {
 			t.Errorf("%q selects %v, %v, want %d", selector, list, err, count)
 		}
 	}
-	if list, err := old.List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=q,source=example.com/two"}); err != nil || len(list.Items) != 1 {
+	if list, err := old.List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.name=q,source=example.com/two"}); err != nil ||
+		len(list.Items) != 1 {
 		t.Errorf("the core group selects %v, %v", list, err)
 	}
 	if _, err := newer.List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=q"}); err == nil {

@@ -49,7 +49,8 @@ func TestEventsOfNoCache(t *testing.T) {
 	}
 	defer w.Stop()
 	e := <-w.ResultChan()
-	if status, ok := e.Object.(*metav1.Status); !ok || status.Code != 410 || status.Message != "The resourceVersion for the provided watch is too old." {
+	if status, ok := e.Object.(*metav1.Status); !ok || status.Code != 410 ||
+		status.Message != "The resourceVersion for the provided watch is too old." {
 		t.Errorf("a watch of old says %v", e)
 	}
 }

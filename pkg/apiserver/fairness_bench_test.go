@@ -21,8 +21,9 @@ func BenchmarkFairness(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			s := testserver.Start(b, testserver.Options{Configure: func(c *config.Config) { c.PriorityAndFairness = on }})
 			if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(b.Context(), &rbacv1.ClusterRoleBinding{
-				ObjectMeta: metav1.ObjectMeta{Name: "bob"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"}},
+				ObjectMeta: metav1.ObjectMeta{Name: "bob"},
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "bob"}},
 			}, metav1.CreateOptions{}); err != nil {
 				b.Fatal(err)
 			}

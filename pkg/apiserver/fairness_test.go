@@ -55,8 +55,9 @@ func poll(t *testing.T, what string, done func(context.Context) bool) {
 func makeAdmin(t *testing.T, s *testserver.Server, name string) {
 	t.Helper()
 	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: name}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: "rbac.authorization.k8s.io", Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: "rbac.authorization.k8s.io", Kind: "User", Name: name}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,17 +73,22 @@ func makeAdmin(t *testing.T, s *testserver.Server, name string) {
 func TestFairness(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	api := s.Client.FlowcontrolV1()
-	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "bobs"}, Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
-		Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
-			NominalConcurrencyShares: ptr.To(int32(1)), LimitResponse: flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
-		},
-	}}
+	level := &flowcontrolv1.PriorityLevelConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "bobs"},
+		Spec: flowcontrolv1.PriorityLevelConfigurationSpec{
+			Type: flowcontrolv1.PriorityLevelEnablementLimited, Limited: &flowcontrolv1.LimitedPriorityLevelConfiguration{
+				NominalConcurrencyShares: ptr.To(int32(1)),
+				LimitResponse:            flowcontrolv1.LimitResponse{Type: flowcontrolv1.LimitResponseTypeReject},
+			},
+		}}
 	flow := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "bobs"}, Spec: flowcontrolv1.FlowSchemaSpec{
 		MatchingPrecedence: 100, PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: "bobs"},
 		Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-			Subjects:         []flowcontrolv1.Subject{{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "bob"}}},
+			Subjects: []flowcontrolv1.Subject{
+				{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: "bob"}}},
 			NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}},
-			ResourceRules:    []flowcontrolv1.ResourcePolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}, Namespaces: []string{"*"}, ClusterScope: true}},
+			ResourceRules: []flowcontrolv1.ResourcePolicyRule{
+				{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"},
+					Namespaces: []string{"*"}, ClusterScope: true}},
 		}},
 	}}
 	flow, err := api.FlowSchemas().Create(t.Context(), flow, metav1.CreateOptions{})
@@ -93,7 +99,8 @@ func TestFairness(t *testing.T) {
 		t.Helper()
 		poll(t, reason, func(ctx context.Context) bool {
 			got, err := api.FlowSchemas().Get(ctx, "bobs", metav1.GetOptions{})
-			return err == nil && len(got.Status.Conditions) == 1 && got.Status.Conditions[0].Status == want && got.Status.Conditions[0].Reason == reason
+			return err == nil && len(got.Status.Conditions) == 1 && got.Status.Conditions[0].Status == want &&
+				got.Status.Conditions[0].Reason == reason
 		})
 	}
 	dangling(flowcontrolv1.ConditionTrue, "NotFound")
@@ -121,7 +128,8 @@ func TestFairness(t *testing.T) {
 	// The previous request may still hold its seat. Then this one is rejected and sent again.
 	send := func() (*io.PipeWriter, <-chan int) {
 		body, more := io.Pipe()
-		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost, bob.Host+"/api/v1/namespaces/default/configmaps", body)
+		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+			bob.Host+"/api/v1/namespaces/default/configmaps", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +160,8 @@ func TestFairness(t *testing.T) {
 	})
 	poll(t, "requests are refused", func(context.Context) bool {
 		resp, body := answerTo(t, bob, "/version")
-		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" && body == "Too many requests, please try again later.\n"
+		return resp.StatusCode == http.StatusTooManyRequests && resp.Header.Get("Retry-After") != "" &&
+			body == "Too many requests, please try again later.\n"
 	})
 	if resp, _ := answerTo(t, bob, "/api/v1/namespaces?watch=true"); resp.StatusCode != http.StatusTooManyRequests {
 		t.Errorf("a watch was answered with %d", resp.StatusCode)
@@ -162,7 +171,8 @@ func TestFairness(t *testing.T) {
 	}
 	for dump, want := range map[string][]string{
 		"dump_priority_levels": {"PriorityLevelName, ", "bobs, ", "exempt, "}, "dump_queues": {"PriorityLevelName, "},
-		"dump_requests?includeRequestDetails=1": {"PriorityLevelName, FlowSchemaName, ", "bob, ", "/api/v1/namespaces/default/configmaps"},
+		"dump_requests?includeRequestDetails=1": {"PriorityLevelName, FlowSchemaName, ", "bob, ",
+			"/api/v1/namespaces/default/configmaps"},
 	} {
 		_, body := answerTo(t, s.Config, "/debug/api_priority_and_fairness/"+dump)
 		for _, part := range want {
@@ -183,7 +193,8 @@ func TestFairness(t *testing.T) {
 	}
 	poll(t, "refused requests are counted", func(context.Context) bool {
 		_, metrics := answerTo(t, s.Config, "/metrics")
-		return strings.Contains(metrics, `apiserver_flowcontrol_rejected_requests_total{flow_schema="bobs",priority_level="bobs",reason="concurrency-limit"}`)
+		return strings.Contains(metrics, `apiserver_flowcontrol_rejected_requests_total{flow_schema="bobs",`+
+			`priority_level="bobs",reason="concurrency-limit"}`)
 	})
 }
 
@@ -198,7 +209,8 @@ func TestFairnessOfWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 700 {
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, bob.Host+"/api/v1/namespaces/default/configmaps?watch=true", nil)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			bob.Host+"/api/v1/namespaces/default/configmaps?watch=true", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

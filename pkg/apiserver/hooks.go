@@ -65,8 +65,9 @@ func (a *assembly) buildHooks() error {
 			after: a.keep(5*time.Minute, a.publishAuthentication)},
 		a.identityHook(identity),
 		{name: "start-legacy-token-tracking-controller",
-			run:   func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
-			after: a.keep(time.Minute, func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
+			run: func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) },
+			after: a.keep(time.Minute,
+				func(ctx context.Context) error { return bootstrap.TokenTracking(ctx, client, a.server.deps.Clock) })},
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
 	}
@@ -94,7 +95,10 @@ func (a *assembly) buildHooks() error {
 // if leases are not served.
 func (a *assembly) identityHook(identity *bootstrap.Identity) *hook {
 	h := &hook{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run}
-	if !slices.ContainsFunc(a.rows, func(r *resource.Row) bool { return r.Group == coordinationv1.GroupName && r.Resource == "leases" }) {
+	if !slices.ContainsFunc(a.rows, func(r *resource.Row) bool {
+		return r.Group == coordinationv1.GroupName &&
+			r.Resource == "leases"
+	}) {
 		h.run, h.after = func(context.Context) error { return nil }, nil
 	}
 	return h

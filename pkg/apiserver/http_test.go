@@ -30,7 +30,8 @@ func TestHeadersOfAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct {
@@ -44,7 +45,8 @@ func TestHeadersOfAnswers(t *testing.T) {
 		"origin":         {"GET", "/version", "https://example.com:8443", "", 200, true, "gitVersion"},
 		"may it":         {"OPTIONS", "/api/v1/pods", "https://example.com", "", 204, true, ""},
 		"may another":    {"OPTIONS", "/api/v1/pods", "https://example.org", "", 405, false, ""},
-		"toleration": {"POST", "/api/v1/namespaces/default/pods?dryRun=All", "", `{"metadata":{"name":"p"},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}`,
+		"toleration": {"POST", "/api/v1/namespaces/default/pods?dryRun=All", "",
+			`{"metadata":{"name":"p"},"spec":{"automountServiceAccountToken":false,"containers":[{"name":"c","image":"i"}]}}`,
 			201, false, `{"key":"node.kubernetes.io/not-ready","operator":"Exists","effect":"NoExecute","tolerationSeconds":7}`},
 	} {
 		req, err := http.NewRequestWithContext(t.Context(), tc.method, s.Config.Host+tc.path, strings.NewReader(tc.body))
@@ -61,7 +63,8 @@ func TestHeadersOfAnswers(t *testing.T) {
 			origin = tc.origin
 		}
 		h := resp.Header
-		if resp.StatusCode != tc.code || h.Get("Access-Control-Allow-Origin") != origin || h.Get("Strict-Transport-Security") != secure || !strings.Contains(body, tc.want) {
+		if resp.StatusCode != tc.code || h.Get("Access-Control-Allow-Origin") != origin ||
+			h.Get("Strict-Transport-Security") != secure || !strings.Contains(body, tc.want) {
 			t.Errorf("%s: %d %s, headers %v; want %d %s", name, resp.StatusCode, body, h, tc.code, tc.want)
 		}
 	}
@@ -77,17 +80,20 @@ func TestRequestTimeout(t *testing.T) {
 	}
 	const (
 		path = "/api/v1/namespaces/default/configmaps?timeout=1ns"
-		want = `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted timeout","reason":"Timeout","details":{},"code":504}` + "\n"
+		want = `{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the ` +
+			`allotted timeout","reason":"Timeout","details":{},"code":504}` + "\n"
 	)
 	for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf", "a/b"} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Config.Host+path, strings.NewReader(`{"metadata":{"name":"c"}}`))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Config.Host+path,
+			strings.NewReader(`{"metadata":{"name":"c"}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Accept", accept)
 		resp, body := testserver.Do(t, client, req)
-		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusGatewayTimeout || kind != "text/plain; charset=utf-8" || body != want {
+		if kind := resp.Header.Get("Content-Type"); resp.StatusCode != http.StatusGatewayTimeout ||
+			kind != "text/plain; charset=utf-8" || body != want {
 			t.Errorf("%s: %d, %s: %s", accept, resp.StatusCode, kind, body)
 		}
 	}

@@ -26,17 +26,21 @@ func TestImpersonation(t *testing.T) {
 		"names": {{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users"}}},
 		"all": {
 			{Verbs: []string{"impersonate"}, APIGroups: []string{""}, Resources: []string{"users", "groups"}},
-			{Verbs: []string{"impersonate"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"uids"}, ResourceNames: []string{"0123"}},
-			{Verbs: []string{"impersonate"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"userextras/scopes"}, ResourceNames: []string{"view"}},
+			{Verbs: []string{"impersonate"}, APIGroups: []string{"authentication.k8s.io"},
+				Resources: []string{"uids"}, ResourceNames: []string{"0123"}},
+			{Verbs: []string{"impersonate"}, APIGroups: []string{"authentication.k8s.io"},
+				Resources: []string{"userextras/scopes"}, ResourceNames: []string{"view"}},
 		},
 	}
 	for name, rules := range may {
-		if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(),
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: name}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -48,13 +52,15 @@ func TestImpersonation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		if err != nil {
 			return authenticationv1.UserInfo{}, err
 		}
 		return review.Status.UserInfo, nil
 	}
-	jane := rest.ImpersonationConfig{UserName: "jane", UID: "0123", Groups: []string{"devs"}, Extra: map[string][]string{"scopes": {"view"}}}
+	jane := rest.ImpersonationConfig{UserName: "jane", UID: "0123", Groups: []string{"devs"},
+		Extra: map[string][]string{"scopes": {"view"}}}
 	for by := range may {
 		poll(t, "rights of "+by, func(ctx context.Context) bool {
 			_, err := as(ctx, by, rest.ImpersonationConfig{UserName: "jane"})
@@ -66,7 +72,8 @@ func TestImpersonation(t *testing.T) {
 		return err == nil
 	})
 	got, err := as(t.Context(), "all", jane)
-	if err != nil || got.Username != "jane" || got.UID != "0123" || !slices.Equal(got.Groups, []string{"devs", "system:authenticated"}) ||
+	if err != nil || got.Username != "jane" || got.UID != "0123" ||
+		!slices.Equal(got.Groups, []string{"devs", "system:authenticated"}) ||
 		len(got.Extra) != 1 || !slices.Equal(got.Extra["scopes"], authenticationv1.ExtraValue{"view"}) {
 		t.Errorf("is %+v, %v", got, err)
 	}
@@ -74,12 +81,15 @@ func TestImpersonation(t *testing.T) {
 		by  string
 		who rest.ImpersonationConfig
 	}{
-		"uid without a right":          {"names", rest.ImpersonationConfig{UserName: "jane", UID: "0123"}},
-		"group without a right":        {"names", rest.ImpersonationConfig{UserName: "jane", Groups: []string{"devs"}}},
-		"extra without a right":        {"names", rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scopes": {"view"}}}},
-		"another uid":                  {"all", rest.ImpersonationConfig{UserName: "jane", UID: "0124"}},
-		"another value of an extra":    {"all", rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scopes": {"view", "edit"}}}},
-		"another extra":                {"all", rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scope": {"view"}}}},
+		"uid without a right":   {"names", rest.ImpersonationConfig{UserName: "jane", UID: "0123"}},
+		"group without a right": {"names", rest.ImpersonationConfig{UserName: "jane", Groups: []string{"devs"}}},
+		"extra without a right": {"names",
+			rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scopes": {"view"}}}},
+		"another uid": {"all", rest.ImpersonationConfig{UserName: "jane", UID: "0124"}},
+		"another value of an extra": {"all",
+			rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scopes": {"view", "edit"}}}},
+		"another extra": {"all",
+			rest.ImpersonationConfig{UserName: "jane", Extra: map[string][]string{"scope": {"view"}}}},
 		"a service account as no user": {"all", rest.ImpersonationConfig{UserName: "system:serviceaccount:default:default"}},
 	} {
 		if got, err := as(t.Context(), test.by, test.who); !apierrors.IsForbidden(err) {

@@ -44,7 +44,8 @@ func TestUnpublishedServers(t *testing.T) {
 		}
 		return s.Spec
 	}
-	if s, endpoints := service(), endpointsOf(t, one.Client, "default"); s.Type != corev1.ServiceTypeNodePort || s.Ports[0].NodePort != 30443 || endpoints != "" {
+	if s, endpoints := service(), endpointsOf(t, one.Client, "default"); s.Type != corev1.ServiceTypeNodePort ||
+		s.Ports[0].NodePort != 30443 || endpoints != "" {
 		t.Errorf("the service is %v at %d, with endpoints %q", s.Type, s.Ports[0].NodePort, endpoints)
 	}
 	testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
@@ -61,7 +62,8 @@ func TestCountedServers(t *testing.T) {
 		}
 	}
 	one := testserver.Start(t, testserver.Options{Configure: counted("192.0.2.1")})
-	for _, step := range []struct{ address, want string }{{"192.0.2.2", "192.0.2.1 192.0.2.2"}, {"192.0.2.3", "192.0.2.2 192.0.2.3"}} {
+	for _, step := range []struct{ address, want string }{{"192.0.2.2", "192.0.2.1 192.0.2.2"},
+		{"192.0.2.3", "192.0.2.2 192.0.2.3"}} {
 		testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir, Configure: counted(step.address)})
 		if got := endpointsOf(t, one.Client, "default"); got != step.want {
 			t.Errorf("with %s: %s, want %s", step.address, got, step.want)

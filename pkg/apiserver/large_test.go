@@ -25,11 +25,13 @@ func TestManagersOfLargeObjects(t *testing.T) {
 	maps := s.Client.CoreV1().ConfigMaps("default")
 	large := map[string]string{} // 0.8 MB, and as much again in managed fields
 	for i := range 9999 {
-		large[fmt.Sprintf("a-key-that-is-long-so-that-all-fields-together-take-as-much-as-their-values-and-then-some-%d", i)] = "v"
+		large[fmt.Sprintf(
+			"a-key-that-is-long-so-that-all-fields-together-take-as-much-as-their-values-and-then-some-%d", i)] = "v"
 	}
 	written := map[string]func(name string) (*corev1.ConfigMap, error){
 		"create": func(name string) (*corev1.ConfigMap, error) {
-			return maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: large}, metav1.CreateOptions{})
+			return maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: large},
+				metav1.CreateOptions{})
 		},
 		"update": func(name string) (*corev1.ConfigMap, error) {
 			small, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
@@ -40,7 +42,8 @@ func TestManagersOfLargeObjects(t *testing.T) {
 			return maps.Update(ctx, small, metav1.UpdateOptions{})
 		},
 		"patch": func(name string) (*corev1.ConfigMap, error) {
-			if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			if _, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}},
+				metav1.CreateOptions{}); err != nil {
 				return nil, err
 			}
 			change, err := json.Marshal(map[string]any{"data": large})
@@ -62,7 +65,8 @@ func TestManagersOfLargeObjects(t *testing.T) {
 			config := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"a":"b"}}}`, name)
 			_, err = maps.Patch(ctx, name, types.ApplyPatchType, config, metav1.PatchOptions{FieldManager: "applier"})
 			status, _ := err.(apierrors.APIStatus)
-			if status == nil || status.Status().Code != http.StatusInternalServerError || status.Status().Message != "etcdserver: request is too large" {
+			if status == nil || status.Status().Code != http.StatusInternalServerError ||
+				status.Status().Message != "etcdserver: request is too large" {
 				t.Errorf("applied: %v", err)
 			}
 			if after, err := maps.Get(ctx, name, metav1.GetOptions{}); err != nil || after.Labels != nil {

@@ -26,13 +26,17 @@ func TestLastFinalizer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)
 	configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	patch := func(kind types.PatchType, body string) func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return func(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	patch := func(kind types.PatchType, body string) func(context.Context, dynamic.ResourceInterface,
+		*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return func(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured.Unstructured) (
+			*unstructured.Unstructured, error) {
 			return c.Patch(ctx, obj.GetName(), kind, []byte(body), metav1.PatchOptions{FieldManager: "test"})
 		}
 	}
-	put := func(unconditional bool) func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-		return func(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	put := func(unconditional bool) func(context.Context, dynamic.ResourceInterface,
+		*unstructured.Unstructured) (*unstructured.Unstructured, error) {
+		return func(ctx context.Context, c dynamic.ResourceInterface, obj *unstructured.Unstructured) (
+			*unstructured.Unstructured, error) {
 			obj = obj.DeepCopy()
 			obj.SetFinalizers(nil)
 			if unconditional {
@@ -47,18 +51,21 @@ func TestLastFinalizer(t *testing.T) {
 		kind string
 		end  func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) (*unstructured.Unstructured, error)
 	}{
-		"update":            {configMaps, "ConfigMap", put(false)},
-		"update of any":     {configMaps, "ConfigMap", put(true)},
-		"merge patch":       {configMaps, "ConfigMap", patch(types.MergePatchType, none)},
-		"strategic patch":   {configMaps, "ConfigMap", patch(types.StrategicMergePatchType, none)},
-		"JSON patch":        {configMaps, "ConfigMap", patch(types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers"}]`)},
-		"apply":             {configMaps, "ConfigMap", patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)},
+		"update":          {configMaps, "ConfigMap", put(false)},
+		"update of any":   {configMaps, "ConfigMap", put(true)},
+		"merge patch":     {configMaps, "ConfigMap", patch(types.MergePatchType, none)},
+		"strategic patch": {configMaps, "ConfigMap", patch(types.StrategicMergePatchType, none)},
+		"JSON patch": {configMaps, "ConfigMap",
+			patch(types.JSONPatchType, `[{"op":"remove","path":"/metadata/finalizers"}]`)},
+		"apply": {configMaps, "ConfigMap",
+			patch(types.ApplyYAMLPatchType, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)},
 		"custom":            {widgets, "Widget", put(false)},
 		"patch of a custom": {widgets, "Widget", patch(types.MergePatchType, none)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, api := t.Context(), client.Resource(c.gvr).Namespace("default")
-			obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": c.gvr.GroupVersion().String(), "kind": c.kind}}
+			obj := &unstructured.Unstructured{
+				Object: map[string]any{"apiVersion": c.gvr.GroupVersion().String(), "kind": c.kind}}
 			obj.SetName("a")
 			obj.SetFinalizers([]string{"example.com/hold"})
 			if _, err := api.Apply(ctx, "a", obj, metav1.ApplyOptions{FieldManager: "test"}); err != nil {
@@ -80,7 +87,8 @@ func TestLastFinalizer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(answer.GetFinalizers()) != 0 || answer.GetResourceVersion() != before.GetResourceVersion() || answer.GetUID() != before.GetUID() {
+			if len(answer.GetFinalizers()) != 0 || answer.GetResourceVersion() != before.GetResourceVersion() ||
+				answer.GetUID() != before.GetUID() {
 				t.Errorf("answered with version %s and finalizers %v, want version %s and none",
 					answer.GetResourceVersion(), answer.GetFinalizers(), before.GetResourceVersion())
 			}
@@ -118,7 +126,8 @@ func revision(t *testing.T, obj metav1.Object) int64 {
 func TestFinalizedNamespace(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1().Namespaces()
-	if _, err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := api.Delete(ctx, "n", metav1.DeleteOptions{}); err != nil {
@@ -152,14 +161,16 @@ func TestDeletedObject(t *testing.T) {
 	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	api := dynamicClient(t, s).Resource(services).Namespace("default")
 	svc := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "s"}, "spec": map[string]any{"clusterIP": "None"},
+		"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "s"},
+		"spec": map[string]any{"clusterIP": "None"},
 	}}
 	made, err := api.Create(t.Context(), svc, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var last corev1.Service
-	if err := s.Client.CoreV1().RESTClient().Delete().Namespace("default").Resource("services").Name("s").Do(t.Context()).Into(&last); err != nil {
+	if err := s.Client.CoreV1().RESTClient().Delete().Namespace("default").Resource("services").Name("s").Do(
+		t.Context()).Into(&last); err != nil {
 		t.Fatal(err)
 	}
 	if last.Name != "s" || revision(t, &last) <= revision(t, made) {

@@ -92,6 +92,7 @@ func (s *self) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "apiserver is starting", http.StatusServiceUnavailable)
 		return
 	}
-	ctx := request.WithUser(r.Context(), &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	ctx := request.WithUser(r.Context(),
+		&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	s.handler.ServeHTTP(w, r.WithContext(ctx))
 }

@@ -120,7 +120,8 @@ func merge(a, b *dto.Metric) {
 		a.Histogram.SampleSum = proto.Float64(a.Histogram.GetSampleSum() + b.Histogram.GetSampleSum())
 		for i, bucket := range b.Histogram.GetBucket() { // all series of a metric have the same buckets
 			if i < len(a.Histogram.Bucket) {
-				a.Histogram.Bucket[i].CumulativeCount = proto.Uint64(a.Histogram.Bucket[i].GetCumulativeCount() + bucket.GetCumulativeCount())
+				a.Histogram.Bucket[i].CumulativeCount = proto.Uint64(
+					a.Histogram.Bucket[i].GetCumulativeCount() + bucket.GetCumulativeCount())
 			}
 		}
 	}

@@ -24,14 +24,16 @@ func TestMetricFilter(t *testing.T) {
 	}
 	r := prometheus.NewRegistry()
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests"}, []string{"verb", "code"})
-	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "seconds", Buckets: []float64{1}}, []string{"verb"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "seconds", Buckets: []float64{1}},
+		[]string{"verb"})
 	off := prometheus.NewCounter(prometheus.CounterOpts{Name: "off"})
 	r.MustRegister(requests, seconds, off)
 	for _, verb := range []string{"GET", "PUT", "POST"} {
 		requests.WithLabelValues(verb, "200").Inc()
 		seconds.WithLabelValues(verb).Observe(0.5)
 	}
-	filter, err := newMetricFilter(&config.Metrics{Disabled: []string{"off"}, AllowLabels: map[string]string{"requests,verb": "GET,LIST"}, AllowLabelsFile: file})
+	filter, err := newMetricFilter(&config.Metrics{Disabled: []string{"off"},
+		AllowLabels: map[string]string{"requests,verb": "GET,LIST"}, AllowLabelsFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +74,13 @@ seconds_count{verb="unexpected"} 2
 	if err := os.WriteFile(file, []byte("seconds: GET"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newMetricFilter(&config.Metrics{AllowLabelsFile: file}); err == nil || !strings.Contains(err.Error(), `invalid allow list mapping in manifest: [metrics.allowListMappingManifest: Invalid value: {"seconds":"GET"}: must have keys`) {
+	if _, err := newMetricFilter(&config.Metrics{AllowLabelsFile: file}); err == nil ||
+		!strings.Contains(err.Error(), `invalid allow list mapping in manifest: `+
+			`[metrics.allowListMappingManifest: Invalid value: {"seconds":"GET"}: must have keys`) {
 		t.Errorf("a metric without label: %v", err)
 	}
-	const want = `metrics.allowListMappingManifest: Invalid value: "/none": failed to read allow list manifest: open /none: no such file or directory`
+	const want = `metrics.allowListMappingManifest: Invalid value: "/none": failed to read allow list ` +
+		`manifest: open /none: no such file or directory`
 	if _, err := newMetricFilter(&config.Metrics{AllowLabelsFile: "/none"}); err == nil || err.Error() != want {
 		t.Errorf("a file that is not there: %v, want %s", err, want)
 	}
@@ -90,7 +95,10 @@ func TestEgress(t *testing.T) {
 		"[{name: foo, connection: {proxyProtocol: Direct}}]":                                    `failed to validate egress selector configuration: service.connection: Unsupported value: "foo": supported values: "cluster", "controlplane", "etcd"`,
 	} {
 		file := filepath.Join(dir, "egress.yaml")
-		if err := os.WriteFile(file, []byte("apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections: "+selections), 0o600); err != nil {
+		if err := os.WriteFile(file,
+			[]byte(
+				"apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections: "+
+					selections), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		got := ""
@@ -101,7 +109,8 @@ func TestEgress(t *testing.T) {
 			t.Errorf("%s: %q, want %q", selections, got, want)
 		}
 	}
-	const want = `failed to read egress selector config: unable to read egress selector configuration from "/none" [open /none: no such file or directory]`
+	const want = `failed to read egress selector config: unable to read egress selector configuration from ` +
+		`"/none" [open /none: no such file or directory]`
 	if err := checkEgress("/none"); err == nil || err.Error() != want {
 		t.Errorf("a file that is not there: %v, want %s", err, want)
 	}

@@ -24,11 +24,17 @@ type storageMetrics struct {
 
 func (a *assembly) storageMetrics() *storageMetrics {
 	return &storageMetrics{
-		a:         a,
-		objects:   prometheus.NewDesc("apiserver_storage_objects", "[STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil),
-		resources: prometheus.NewDesc("apiserver_resource_objects", "[ALPHA] Number of stored objects at the time of last check split by kind. In case of a fetching error, the value will be -1.", []string{"group", "resource"}, nil),
-		events:    prometheus.NewDesc("apiserver_storage_events_received_total", "[BETA] Number of etcd events received split by kind.", []string{"group", "resource"}, nil),
-		size:      prometheus.NewDesc("apiserver_storage_size_bytes", "[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
+		a: a,
+		objects: prometheus.NewDesc("apiserver_storage_objects", "[STABLE] [DEPRECATED, consider using "+
+			"apiserver_resource_objects instead] Number of stored objects at the time of last check split "+
+			"by kind. In case of a fetching error, the value will be -1.", []string{"resource"}, nil),
+		resources: prometheus.NewDesc("apiserver_resource_objects", "[ALPHA] Number of stored objects at "+
+			"the time of last check split by kind. In case of a fetching error, the value will be -1.",
+			[]string{"group", "resource"}, nil),
+		events: prometheus.NewDesc("apiserver_storage_events_received_total",
+			"[BETA] Number of etcd events received split by kind.", []string{"group", "resource"}, nil),
+		size: prometheus.NewDesc("apiserver_storage_size_bytes",
+			"[STABLE] Size of the storage database file physically allocated in bytes.", []string{"storage_cluster_id"}, nil),
 	}
 }
 
@@ -67,7 +73,8 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 			ch <- prometheus.MustNewConstMetric(m.resources, prometheus.GaugeValue, n, gr.Group, gr.Resource)
 		}
 		if stats.Received > 0 {
-			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received), gr.Group, gr.Resource)
+			ch <- prometheus.MustNewConstMetric(m.events, prometheus.CounterValue, float64(stats.Received),
+				gr.Group, gr.Resource)
 		}
 	}
 	// Kubernetes reports the size of the first database only.

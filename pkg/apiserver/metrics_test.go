@@ -18,25 +18,30 @@ import (
 // TestMetrics checks that the stable metrics exist, on which users base alerts.
 func TestMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
-	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil { // what is deprecated is counted
+	// what is deprecated is counted
+	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w, err := s.Client.CoreV1().PodTemplates("default").Watch(t.Context(), metav1.ListOptions{
-		SendInitialEvents: new(true), AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+		SendInitialEvents: new(true), AllowWatchBookmarks: true,
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer w.Stop()
 	for _, want := range []string{
 		`apiserver_storage_objects{resource="namespaces"} 4`,
-		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects instead] Number of stored objects`,
+		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects ` +
+			`instead] Number of stored objects`,
 		`apiserver_storage_objects{resource="deployments.apps"} 0`, // which nobody has used
 		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
 		`kubernetes_feature_enabled{name="APIResponseCompression",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0`,
 		`apiserver_storage_size_bytes{storage_cluster_id="etcd-0"} `,
-		`apiserver_response_sizes_count{component="apiserver",group="",resource="componentstatuses",scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
-		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",subresource="",version="v1"} 1`,
+		`apiserver_response_sizes_count{component="apiserver",group="",resource="componentstatuses",` +
+			`scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`apiserver_requested_deprecated_apis{group="",removed_release="",resource="componentstatuses",` +
+			`subresource="",version="v1"} 1`,
 		`apiserver_current_inflight_requests{request_kind="readOnly"}`,
 		`apiserver_storage_events_received_total{group="",resource="namespaces"} `,
 		`apiserver_watch_list_duration_seconds_count{group="",resource="podtemplates",scope="namespace",version="v1"} 1`,
@@ -50,7 +55,8 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("reset: %s, %v", body, err)
 	}
 	_, metrics := answerTo(t, s.Config, "/metrics")
-	if !strings.Contains(metrics, "apiserver_requested_deprecated_apis{") || strings.Contains(metrics, "apiserver_watch_list_duration_seconds_count{") {
+	if !strings.Contains(metrics, "apiserver_requested_deprecated_apis{") ||
+		strings.Contains(metrics, "apiserver_watch_list_duration_seconds_count{") {
 		t.Error("gauges are to stay, what was counted is to be forgotten")
 	}
 }

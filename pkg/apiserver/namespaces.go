@@ -64,10 +64,12 @@ func endingNamespace(ns *store.Record) bool {
 // refuseContent returns the error of NamespaceLifecycle for creations in a terminating namespace.
 func refuseContent(attrs admission.Attributes) error {
 	ns := attrs.GetNamespace()
-	err := admission.NewForbidden(attrs, fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))
+	err := admission.NewForbidden(attrs,
+		fmt.Errorf("unable to create new content in namespace %s because it is being terminated", ns))
 	if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 		status.ErrStatus.Details.Causes = append(status.ErrStatus.Details.Causes, metav1.StatusCause{
-			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", ns), Field: "metadata.namespace",
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated",
+				ns), Field: "metadata.namespace",
 		})
 	}
 	return err

@@ -63,7 +63,8 @@ func newSlowHook(t *testing.T) *slowHook {
 				return
 			}
 		}
-		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true, Warnings: []string{"reviewed"}}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true,
+			Warnings: []string{"reviewed"}}
 		review.Request = nil
 		_ = json.NewEncoder(w).Encode(review)
 	}))
@@ -79,18 +80,21 @@ func (h *slowHook) install(t *testing.T, s *testserver.Server) {
 	hook := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "slow"},
 		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-			Name: "slow.example.com", SideEffects: &none, FailurePolicy: &fail, TimeoutSeconds: &seconds, AdmissionReviewVersions: []string{"v1"},
+			Name: "slow.example.com", SideEffects: &none, FailurePolicy: &fail, TimeoutSeconds: &seconds,
+			AdmissionReviewVersions: []string{"v1"},
 			ClientConfig: admissionregistrationv1.WebhookClientConfig{
 				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}),
 			},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"slow": "yes"}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-				Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+				Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"},
+					Resources: []string{"*"}},
 			}},
 		}},
 	}
-	if _, err := s.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), hook,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	makeSlowNamespace(t, s.Client, "probe")
@@ -103,7 +107,8 @@ func (h *slowHook) install(t *testing.T, s *testserver.Server) {
 	}
 	eventually(t, func(ctx context.Context) bool {
 		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
-		_, err := client.CoreV1().ConfigMaps("probe").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := client.CoreV1().ConfigMaps("probe").Create(ctx, probe,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		select {
 		case <-warned:
 			return err == nil
@@ -125,9 +130,10 @@ func (w warnings) HandleWarningHeader(int, string, string) {
 
 func eventually(t *testing.T, cond func(ctx context.Context) bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		return cond(ctx), nil
-	})
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			return cond(ctx), nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +182,8 @@ func defineFreeFormWidgets(t *testing.T, s *testserver.Server) schema.GroupVersi
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com", Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget", Kind: "Widget", ListKind: "WidgetList"},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Singular: "widget",
+				Kind: "Widget", ListKind: "WidgetList"},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,
 				Schema: &apiextensionsv1.CustomResourceValidation{
@@ -185,7 +192,8 @@ func defineFreeFormWidgets(t *testing.T, s *testserver.Server) schema.GroupVersi
 			}},
 		},
 	}
-	if _, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+	if _, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), crd,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -208,7 +216,8 @@ func dynamicClient(t *testing.T, s *testserver.Server) dynamic.Interface {
 // held returns an object whose creation the slow webhook holds.
 func held(apiVersion, kind string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": "late", "labels": map[string]any{"hold": "yes"}},
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"name": "late", "labels": map[string]any{"hold": "yes"}},
 	}}
 }
 
@@ -269,7 +278,8 @@ func TestCreateInFlight(t *testing.T) {
 		}, func(err error) bool { return err == nil }},
 		"relabelled": {func(t *testing.T, ns string) {
 			patch := []byte(`{"metadata":{"labels":{"other":"yes"}}}`)
-			if _, err := two.Client.CoreV1().Namespaces().Patch(t.Context(), ns, "application/merge-patch+json", patch, metav1.PatchOptions{}); err != nil {
+			if _, err := two.Client.CoreV1().Namespaces().Patch(t.Context(), ns, "application/merge-patch+json",
+				patch, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, func(err error) bool { return err == nil }},
@@ -349,7 +359,8 @@ func TestLeftovers(t *testing.T) {
 			ctx, c := t.Context(), client.Resource(k.gvr).Namespace("lost")
 			merge := func(body string, subresources ...string) {
 				t.Helper()
-				if _, err := c.Patch(ctx, "late", "application/merge-patch+json", []byte(body), metav1.PatchOptions{}, subresources...); err != nil {
+				if _, err := c.Patch(ctx, "late", "application/merge-patch+json", []byte(body),
+					metav1.PatchOptions{}, subresources...); err != nil {
 					t.Errorf("patch of %v: %v", subresources, err)
 				}
 			}
@@ -378,7 +389,8 @@ func TestLeftovers(t *testing.T) {
 			if _, err := c.Get(ctx, "late", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				t.Errorf("without finalizers: %v", err)
 			}
-			for how, write := range map[string]func(context.Context, dynamic.ResourceInterface, *unstructured.Unstructured) error{
+			for how, write := range map[string]func(context.Context, dynamic.ResourceInterface,
+				*unstructured.Unstructured) error{
 				"create": created, "apply": applied, "update": updated,
 			} {
 				if err := write(ctx, c, k.obj.DeepCopy()); !apierrors.IsNotFound(err) {

@@ -26,20 +26,28 @@ import (
 func TestNodesAskForTokens(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
-	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	pods := map[string]*corev1.Pod{}
 	for name, on := range map[string]string{"p": "n1", "q": "n2", "claims": "n1", "disk": "n1"} {
 		p := pod(name, on)
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
-			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
-		}}}}
+		p.Spec.Volumes = []corev1.Volume{
+			{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{
+					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
+			}}}}
 		switch name {
 		case "disk": // of an in-tree plugin that a CSI driver replaced
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})
+			p.Spec.Volumes = append(p.Spec.Volumes,
+				corev1.Volume{Name: "d",
+					VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})
 		case "claims":
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}})
+			p.Spec.Volumes = append(p.Spec.Volumes,
+				corev1.Volume{Name: "c",
+					VolumeSource: corev1.VolumeSource{
+						PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "gone"}}})
 		}
 		var err error
 		if pods[name], err = s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
@@ -58,9 +66,11 @@ func TestNodesAskForTokens(t *testing.T) {
 		t.Errorf("all accounts: %v", err)
 	}
 	token := func(pod string, audiences ...string) error {
-		_, err := node.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-			Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod, UID: pods[pod].UID},
-		}}, metav1.CreateOptions{})
+		_, err := node.CoreV1().ServiceAccounts("default").CreateToken(t.Context(), "robot",
+			&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+				Audiences: audiences, BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1",
+					Kind: "Pod", Name: pod, UID: pods[pod].UID},
+			}}, metav1.CreateOptions{})
 		return err
 	}
 	for _, name := range []string{"p", "claims"} {
@@ -72,11 +82,14 @@ func TestNodesAskForTokens(t *testing.T) {
 		pod, want string
 		audiences []string
 	}{
-		{"p", `audience "reg" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"reg"}},
-		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request tokens for this audience`, []string{"secrets"}},
+		{"p", `audience "reg" not found in pod spec volume, system:node:n1 is not authorized to request ` +
+			`tokens for this audience`, []string{"reg"}},
+		{"p", `audience "secrets" not found in pod spec volume, system:node:n1 is not authorized to request ` +
+			`tokens for this audience`, []string{"secrets"}},
 		{"p", `node may only request 0 or 1 audiences`, []string{"mounted", "reg"}},
 		{"claims", `error validating audience "reg": persistentvolumeclaim "gone" not found`, []string{"reg"}},
-		{"disk", `error validating audience "reg": csidriver.storage.k8s.io "pd.csi.storage.gke.io" not found`, []string{"reg"}},
+		{"disk", `error validating audience "reg": csidriver.storage.k8s.io "pd.csi.storage.gke.io" not found`,
+			[]string{"reg"}},
 		{"q", `node requested token bound to a pod scheduled on a different node`, []string{"mounted"}},
 	} {
 		if err := token(tc.pod, tc.audiences...); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), tc.want) {
@@ -87,7 +100,8 @@ func TestNodesAskForTokens(t *testing.T) {
 	if err := token("no/pod"); !apierrors.IsNotFound(err) || err.Error() != `pod "no/pod" not found` {
 		t.Errorf("for what cannot be a pod: %v", err)
 	}
-	err := node.CoreV1().Pods("default").EvictV1(t.Context(), &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "nope"}})
+	err := node.CoreV1().Pods("default").EvictV1(t.Context(),
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "nope"}})
 	if !apierrors.IsNotFound(err) || err.Error() != `pod "nope" not found` {
 		t.Errorf("eviction of no pod: %v", err)
 	}
@@ -110,26 +124,34 @@ func TestNodesAskForTokens(t *testing.T) {
 func TestNodesWriteStatusOfClaims(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
-	}}
-	if _, err := s.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}
+	if _, err := s.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p := pod("p", "n1")
-	p.Spec.Volumes = []corev1.Volume{{Name: "c", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "c", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
 	if _, err := s.Client.CoreV1().Pods("default").Create(t.Context(), p, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	node := clientFor(t, s.UserConfig(t, "system:node:n1", "system:nodes"))
 	patch := func(ctx context.Context, data string) error {
-		_, err := node.CoreV1().PersistentVolumeClaims("default").Patch(ctx, "c", types.MergePatchType, []byte(data), metav1.PatchOptions{}, "status")
+		_, err := node.CoreV1().PersistentVolumeClaims("default").Patch(ctx, "c", types.MergePatchType,
+			[]byte(data), metav1.PatchOptions{}, "status")
 		return err
 	}
-	poll(t, "the claim of its pod", func(ctx context.Context) bool { return patch(ctx, `{"status":{"capacity":{"storage":"1Gi"}}}`) == nil })
+	poll(t, "the claim of its pod",
+		func(ctx context.Context) bool { return patch(ctx, `{"status":{"capacity":{"storage":"1Gi"}}}`) == nil })
 	err := patch(t.Context(), `{"status":{"phase":"Bound"}}`)
-	want := `persistentvolumeclaims "c" is forbidden: node "n1" is not allowed to update fields other than status.quantity and status.conditions: ` +
+	want := `persistentvolumeclaims "c" is forbidden: node "n1" is not allowed to update fields other than ` +
+		`status.quantity and status.conditions: ` +
 		"@@ -20,6 +20,6 @@\n   \"volumeMode\": \"Filesystem\"\n  },\n  \"status\": {\n" +
 		"-  \"phase\": \"Pending\"\n+  \"phase\": \"Bound\"\n  }\n }\n"
 	if err == nil || err.Error() != want {
@@ -141,14 +163,16 @@ func TestNodesWriteStatusOfClaims(t *testing.T) {
 func allowAudience(t *testing.T, s *testserver.Server, name, audience string, accounts ...string) {
 	t.Helper()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{
-		Verbs: []string{"request-serviceaccounts-token-audience"}, APIGroups: []string{""}, Resources: []string{audience}, ResourceNames: accounts,
+		Verbs: []string{"request-serviceaccounts-token-audience"}, APIGroups: []string{""},
+		Resources: []string{audience}, ResourceNames: accounts,
 	}}}
 	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:nodes"}},
 	}
 	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -30,15 +30,19 @@ func TestOptionalAPIs(t *testing.T) {
 		there  bool
 	}{
 		"by default": {},
-		"asked for":  {map[string]bool{"api/all": true}, features.Turned{features.StorageVersionAPI: true, features.StorageVersionMigrator: true}, true},
+		"asked for": {map[string]bool{"api/all": true},
+			features.Turned{features.StorageVersionAPI: true, features.StorageVersionMigrator: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.RuntimeConfig, c.Features.Turned = tc.asked, tc.turned }})
+			s := testserver.Start(t,
+				testserver.Options{Configure: func(c *config.Config) { c.RuntimeConfig, c.Features.Turned = tc.asked, tc.turned }})
 			ctx := t.Context()
 			_, migrations := s.Client.StoragemigrationV1beta1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
 			_, versions := s.Client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
-			_, role := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-migrator-controller", metav1.GetOptions{})
-			_, other := s.Client.RbacV1().ClusterRoles().Get(ctx, "system:controller:storage-version-garbage-collector", metav1.GetOptions{})
+			_, role := s.Client.RbacV1().ClusterRoles().Get(ctx,
+				"system:controller:storage-version-migrator-controller", metav1.GetOptions{})
+			_, other := s.Client.RbacV1().ClusterRoles().Get(ctx,
+				"system:controller:storage-version-garbage-collector", metav1.GetOptions{})
 			_, claims := s.Client.ResourceV1beta1().ResourceClaims("").List(ctx, metav1.ListOptions{})
 			_, ranges := s.Client.NetworkingV1beta1().ServiceCIDRs().List(ctx, metav1.ListOptions{})
 			_, attributes := s.Client.StorageV1beta1().VolumeAttributesClasses().List(ctx, metav1.ListOptions{})
@@ -57,13 +61,15 @@ func TestOptionalAPIs(t *testing.T) {
 			if strings.Contains(string(doc), "StorageVersionMigration") != tc.there {
 				t.Errorf("described: %v, want %v", !tc.there, tc.there)
 			}
-			for what, err := range map[string]error{"migrations": migrations, "versions": versions, "role": role, "other role": other, "claims": claims, "ranges": ranges, "attributes": attributes} {
+			for what, err := range map[string]error{"migrations": migrations, "versions": versions,
+				"role": role, "other role": other, "claims": claims, "ranges": ranges, "attributes": attributes} {
 				if (err == nil) != tc.there || err != nil && !apierrors.IsNotFound(err) {
 					t.Errorf("%s: %v, want them: %v", what, err, tc.there)
 				}
 			}
 			ready, err := s.Client.Discovery().RESTClient().Get().AbsPath("/readyz").Param("verbose", "").DoRaw(ctx)
-			if err != nil || strings.Contains(string(ready), "[+]poststarthook/built-in-resources-storage-version-updater ok") != tc.there {
+			if err != nil || strings.Contains(string(ready),
+				"[+]poststarthook/built-in-resources-storage-version-updater ok") != tc.there {
 				t.Errorf("ready: %s, %v", ready, err)
 			}
 			if listed != tc.there {
@@ -88,16 +94,18 @@ func TestStorageVersionsPublished(t *testing.T) {
 	ctx := context.Background()
 	told := map[string]bool{}
 	for name, want := range map[string]string{
-		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1", "autoscaling.horizontalpodautoscalers": "autoscaling/v2",
+		"core.pods": "v1", "apps.deployments": "apps/v1", "core.events": "v1",
+		"autoscaling.horizontalpodautoscalers":                   "autoscaling/v2",
 		"admissionregistration.k8s.io.mutatingadmissionpolicies": "admissionregistration.k8s.io/v1beta1",
 	} {
 		// A server publishes its versions after it has become ready.
 		var v *apiserverinternalv1alpha1.StorageVersion
-		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-			var err error
-			v, err = second.Client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
-			return err == nil && len(v.Status.StorageVersions) == 2, nil
-		})
+		err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 3*time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				var err error
+				v, err = second.Client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
+				return err == nil && len(v.Status.StorageVersions) == 2, nil
+			})
 		if err != nil {
 			t.Errorf("%s: %+v: %v", name, v, err)
 			continue
@@ -110,7 +118,8 @@ func TestStorageVersionsPublished(t *testing.T) {
 		}
 	}
 	leases := map[string]bool{}
-	list, err := second.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+	list, err := second.Client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
+		metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +129,8 @@ func TestStorageVersionsPublished(t *testing.T) {
 	if len(leases) != 2 || !maps.Equal(told, leases) {
 		t.Errorf("published by %v, leases of %v", told, leases)
 	}
-	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := second.Client.InternalV1alpha1().StorageVersions().Get(ctx, "events.k8s.io.events",
+		metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a storage version is published twice: %v", err)
 	}
 }
@@ -129,7 +139,8 @@ func TestStorageVersionsPublished(t *testing.T) {
 // found, and that others are.
 func TestAPIsTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false, "policy/v1": false, "events.k8s.io/v1": false}
+		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false,
+			"policy/v1": false, "events.k8s.io/v1": false}
 	}})
 	ctx := t.Context()
 	ask := func(path string) (string, error) {
@@ -180,11 +191,13 @@ func TestPagesTurnedOff(t *testing.T) {
 		t.Errorf("%s, %v", body, err)
 	}
 	body, err := s.Client.Discovery().RESTClient().Get().AbsPath("/statusz").DoRaw(ctx)
-	if err != nil || strings.Contains(string(body), "flagz") || !strings.Contains(string(body), "/metrics /readyz /statusz") {
+	if err != nil || strings.Contains(string(body), "flagz") ||
+		!strings.Contains(string(body), "/metrics /readyz /statusz") {
 		t.Errorf("%s, %v", body, err)
 	}
 	body, err = s.Client.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if want := "kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"; err != nil || !strings.Contains(string(body), want) {
+	if want := "kubernetes_feature_enabled{name=\"ComponentFlagz\",stage=\"BETA\"} 0"; err != nil ||
+		!strings.Contains(string(body), want) {
 		t.Errorf("no %s, %v", want, err)
 	}
 }
@@ -200,7 +213,8 @@ func TestReadyWithout(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	if text := string(body); strings.Contains(text, "priority-and-fairness-config-producer") || !strings.Contains(text, "[+]poststarthook/start-kube-apiserver-identity-lease-controller ok") {
+	if text := string(body); strings.Contains(text, "priority-and-fairness-config-producer") ||
+		!strings.Contains(text, "[+]poststarthook/start-kube-apiserver-identity-lease-controller ok") {
 		t.Errorf("checks: %s", text)
 	}
 }
@@ -252,7 +266,8 @@ func TestWatchListTurnedOff(t *testing.T) {
 // TestUnknownAPIs checks that unknown APIs are rejected before any file is read.
 func TestUnknownAPIs(t *testing.T) {
 	cfg := config.Default()
-	cfg.ServiceAccountIssuers, cfg.ServiceAccountKeyFiles, cfg.ServiceAccountSignKey = []string{"https://a"}, []string{"none"}, "none"
+	cfg.ServiceAccountIssuers, cfg.ServiceAccountKeyFiles, cfg.ServiceAccountSignKey = []string{"https://a"},
+		[]string{"none"}, "none"
 	cfg.RuntimeConfig = map[string]bool{"foo/v1": true}
 	if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || err.Error() != "unknown api groups foo/v1" {
 		t.Errorf("%v", err)

@@ -26,10 +26,12 @@ func TestBinding(t *testing.T) {
 	}
 	bind := func(meta metav1.ObjectMeta, node string, options metav1.CreateOptions) error {
 		meta.Name = "p"
-		return api.Bind(t.Context(), &corev1.Binding{ObjectMeta: meta, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, options)
+		return api.Bind(t.Context(),
+			&corev1.Binding{ObjectMeta: meta, Target: corev1.ObjectReference{Kind: "Node", Name: node}}, options)
 	}
 	err = bind(metav1.ObjectMeta{UID: "another"}, "n1", metav1.CreateOptions{})
-	want := `Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, Key: /registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: ` +
+	want := `Operation cannot be fulfilled on pods "p": StorageError: invalid object, Code: 4, Key: ` +
+		`/registry/pods/default/p, ResourceVersion: 0, AdditionalErrorMsg: ` +
 		`Precondition failed: UID in precondition: another, UID in object meta: ` + string(p.UID)
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
@@ -37,7 +39,8 @@ func TestBinding(t *testing.T) {
 	if err := bind(metav1.ObjectMeta{}, "n1", metav1.CreateOptions{DryRun: []string{"All"}}); err != nil {
 		t.Errorf("dry run: %v", err)
 	}
-	if err := bind(metav1.ObjectMeta{UID: p.UID, Annotations: map[string]string{"a": "b"}}, "n1", metav1.CreateOptions{}); err != nil {
+	if err := bind(metav1.ObjectMeta{UID: p.UID, Annotations: map[string]string{"a": "b"}}, "n1",
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	p, err = api.Get(t.Context(), "p", metav1.GetOptions{})
@@ -45,7 +48,8 @@ func TestBinding(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := p.Status.Conditions
-	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || len(c) != 1 || c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionTrue {
+	if p.Spec.NodeName != "n1" || p.Annotations["a"] != "b" || len(c) != 1 ||
+		c[0].Type != corev1.PodScheduled || c[0].Status != corev1.ConditionTrue {
 		t.Errorf("after binding: %s %v %v", p.Spec.NodeName, p.Annotations, c)
 	}
 	err = bind(metav1.ObjectMeta{}, "n2", metav1.CreateOptions{})
@@ -72,7 +76,8 @@ func TestEviction(t *testing.T) {
 		}
 	}
 	evict := func(name string, dryRun ...string) error {
-		return s.Client.CoreV1().RESTClient().Post().MaxRetries(0).Resource("pods").Namespace("default").Name(name).SubResource("eviction").
+		return s.Client.CoreV1().RESTClient().Post().MaxRetries(0).Resource("pods").Namespace("default").Name(
+			name).SubResource("eviction").
 			Body(&policyv1.Eviction{
 				TypeMeta:      metav1.TypeMeta{APIVersion: "policy/v1", Kind: "Eviction"},
 				ObjectMeta:    metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -97,7 +102,8 @@ func TestEviction(t *testing.T) {
 	}
 	cause := func(err error) string {
 		status := err.(apierrors.APIStatus).Status() // the client's own error
-		if !apierrors.IsTooManyRequests(err) || len(status.Details.Causes) != 1 || status.Details.Causes[0].Type != policyv1.DisruptionBudgetCause {
+		if !apierrors.IsTooManyRequests(err) || len(status.Details.Causes) != 1 ||
+			status.Details.Causes[0].Type != policyv1.DisruptionBudgetCause {
 			t.Fatalf("not a refusal by a budget: %#v", status)
 		}
 		return status.Details.Causes[0].Message
@@ -105,7 +111,8 @@ func TestEviction(t *testing.T) {
 	if got := cause(evict("ready")); got != "The disruption budget b is still being processed by the server." {
 		t.Error(got)
 	}
-	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, CurrentHealthy: 2, DesiredHealthy: 2, ExpectedPods: 3}
+	pdb.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: pdb.Generation, CurrentHealthy: 2,
+		DesiredHealthy: 2, ExpectedPods: 3}
 	if pdb, err = pdbs.UpdateStatus(t.Context(), pdb, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func TestPrivileged(t *testing.T) {
 		pods  = "/api/v1/namespaces/default/pods"
 		small = `{"containers":[{"name":"c","image":"i"}]}`
 		large = `{"containers":[{"name":"c","image":"i","securityContext":{"privileged":true}}]}`
-		host  = `{"securityContext":{"windowsOptions":{"hostProcess":true}},"hostNetwork":true,"containers":[{"name":"c","image":"i"}]}`
+		host  = `{"securityContext":{"windowsOptions":{"hostProcess":true}},"hostNetwork":true,` +
+			`"containers":[{"name":"c","image":"i"}]}`
 	)
 	of := func(spec string) string {
 		return `"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":` + spec + `}`
@@ -37,13 +38,20 @@ func TestPrivileged(t *testing.T) {
 	steps := []step{
 		{"POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`, "", ""},
 		{"POST", pods, `{"metadata":{"name":"p"},"spec":` + small + `}`, "", ""},
-		{"POST", pods, `{"metadata":{"name":"q"},"spec":` + large + `}`, `spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy`, ""},
-		{"POST", pods, `{"metadata":{"name":"r"},"spec":` + host + `}`, `spec: Forbidden: hostProcess containers are disallowed by cluster policy`, ""},
-		{"PATCH", pods + "/p/ephemeralcontainers", later(`{"windowsOptions":{"hostProcess":true}}`), "spec: Forbidden: hostProcess", "then all containers must be HostProcess containers"},
-		{"PATCH", pods + "/p/ephemeralcontainers", later(`{"privileged":true}`), "spec.ephemeralContainers[0].securityContext.privileged: Forbidden", ""},
-		{"POST", "/apis/apps/v1/namespaces/default/deployments", `{"metadata":{"name":"d"},"spec":{` + of(large) + `}}`, "spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
-		{"POST", "/apis/apps/v1/namespaces/default/statefulsets", `{"metadata":{"name":"d"},"spec":{` + of(large) + `}}`, "spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
-		{"POST", "/apis/batch/v1/namespaces/default/cronjobs", `{"metadata":{"name":"d"},"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never",` + large[1:] + `}}}}}`,
+		{"POST", pods, `{"metadata":{"name":"q"},"spec":` + large + `}`,
+			`spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy`, ""},
+		{"POST", pods, `{"metadata":{"name":"r"},"spec":` + host + `}`,
+			`spec: Forbidden: hostProcess containers are disallowed by cluster policy`, ""},
+		{"PATCH", pods + "/p/ephemeralcontainers", later(`{"windowsOptions":{"hostProcess":true}}`),
+			"spec: Forbidden: hostProcess", "then all containers must be HostProcess containers"},
+		{"PATCH", pods + "/p/ephemeralcontainers", later(`{"privileged":true}`),
+			"spec.ephemeralContainers[0].securityContext.privileged: Forbidden", ""},
+		{"POST", "/apis/apps/v1/namespaces/default/deployments", `{"metadata":{"name":"d"},"spec":{` +
+			of(large) + `}}`, "spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
+		{"POST", "/apis/apps/v1/namespaces/default/statefulsets", `{"metadata":{"name":"d"},"spec":{` +
+			of(large) + `}}`, "spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
+		{"POST", "/apis/batch/v1/namespaces/default/cronjobs", `{"metadata":{"name":"d"},` +
+			`"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never",` + large[1:] + `}}}}}`,
 			"spec.jobTemplate.spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
 	}
 	for name, allow := range map[string]bool{"refused": false, "allowed": true} {
@@ -54,7 +62,8 @@ func TestPrivileged(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, step := range steps {
-				req, err := http.NewRequestWithContext(t.Context(), step.method, s.Config.Host+step.path, strings.NewReader(step.body))
+				req, err := http.NewRequestWithContext(t.Context(), step.method, s.Config.Host+step.path,
+					strings.NewReader(step.body))
 				if err != nil {
 					t.Fatal(err)
 				}

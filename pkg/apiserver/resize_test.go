@@ -23,9 +23,12 @@ import (
 // beyond its free resources is not.
 func TestResizeBeyondTheNode(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("1Gi")}
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"),
+		corev1.ResourceMemory: resource.MustParse("1Gi")}
 	for name, system := range map[string]string{"n": "linux", "w": "windows"} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: system}}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room}}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{corev1.LabelOSStable: system}},
+			Status: corev1.NodeStatus{Capacity: room, Allocatable: room}}
 		if _, err := c.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -35,9 +38,13 @@ func TestResizeBeyondTheNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, node := range map[string]string{"there": "n", "lost": "nowhere", "other": "w", "pending": ""} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
-			Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi")}},
-		}}}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+				Name: "c", Image: "i",
+				Resources: corev1.ResourceRequirements{
+					Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+						corev1.ResourceMemory: resource.MustParse("1Mi")}},
+			}}}}
 		if _, err := c.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -49,15 +56,19 @@ func TestResizeBeyondTheNode(t *testing.T) {
 		cause            metav1.CauseType
 	}{
 		{"there", "2", "1Gi", "", ""},
-		{"there", "2001m", "1Gi", "node didn't have enough allocatable resources: cpu, requested: 2001, allocatable: 2000", "NodeCapacity"},
-		{"there", "3", "2Gi", "node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824", "NodeCapacity"},
+		{"there", "2001m", "1Gi",
+			"node didn't have enough allocatable resources: cpu, requested: 2001, allocatable: 2000", "NodeCapacity"},
+		{"there", "3", "2Gi", "node didn't have enough allocatable resources: cpu, requested: 3000, " +
+			"allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824", "NodeCapacity"},
 		{"lost", "2", "1Mi", `node "nowhere" not found`, ""},
 		{"other", "2", "1Mi", `pod resize is only supported on linux nodes, node "w" is "windows"`, "UnsupportedPlatform"},
 		{"other", "1", "1Mi", "", ""}, // nothing changes
 		{"pending", "9", "1Mi", "", ""},
 	} {
-		patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":%q,"memory":%q}}}]}}`, tc.cpu, tc.memory)
-		_, err := c.CoreV1().Pods("default").Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "resize")
+		patch := fmt.Sprintf(
+			`{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":%q,"memory":%q}}}]}}`, tc.cpu, tc.memory)
+		_, err := c.CoreV1().Pods("default").Patch(t.Context(), tc.pod, types.StrategicMergePatchType,
+			[]byte(patch), metav1.PatchOptions{}, "resize")
 		if tc.want == "" {
 			if err != nil {
 				t.Errorf("%s to %s, %s: %v", tc.pod, tc.cpu, tc.memory, err)
@@ -65,7 +76,8 @@ func TestResizeBeyondTheNode(t *testing.T) {
 			continue
 		}
 		status := (*apierrors.StatusError)(nil)
-		if !errors.As(err, &status) || status.ErrStatus.Reason != metav1.StatusReasonForbidden || status.ErrStatus.Message != fmt.Sprintf(prefix, tc.pod)+tc.want {
+		if !errors.As(err, &status) || status.ErrStatus.Reason != metav1.StatusReasonForbidden ||
+			status.ErrStatus.Message != fmt.Sprintf(prefix, tc.pod)+tc.want {
 			t.Errorf("%s to %s, %s: %v, want %s", tc.pod, tc.cpu, tc.memory, err, tc.want)
 			continue
 		}
@@ -88,7 +100,8 @@ func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
 	}
 	has := func() corev1.ResourceRequirements {
 		return corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi"), corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}
+			corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Mi"),
+			corev1.ResourceEphemeralStorage: resource.MustParse("1Mi")}}
 	}
 	always := corev1.ContainerRestartPolicyAlways
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
@@ -106,8 +119,10 @@ func resizePod(t *testing.T, c kubernetes.Interface, name, node string) {
 // resizeNode creates a node with room for pods that declares features.
 func resizeNode(t *testing.T, c kubernetes.Interface, name string, features ...string) {
 	t.Helper()
-	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("1Gi")}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room, DeclaredFeatures: features}}
+	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"),
+		corev1.ResourceMemory: resource.MustParse("1Gi")}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{Capacity: room, Allocatable: room, DeclaredFeatures: features}}
 	if _, err := c.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -125,21 +140,30 @@ func TestResizeOfInitContainers(t *testing.T) {
 		kind        types.PatchType
 		want        string // of the refusal
 	}{
-		{"once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2","memory":"2Mi"},"limits":{"cpu":"3"}}}]}}`, strategic, ""},
+		{"once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2",` +
+			`"memory":"2Mi"},"limits":{"cpu":"3"}}}]}}`, strategic, ""},
 		{"sidecar", `{"spec":{"initContainers":[{"name":"side","resources":{"requests":{"cpu":"2"}}}]}}`, strategic, ""},
-		{"storage of once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"ephemeral-storage":"2Mi"}}}]}}`, strategic,
-			invalid + "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable"},
+		{"storage of once", `{"spec":{"initContainers":[{"name":"once",` +
+			`"resources":{"requests":{"ephemeral-storage":"2Mi"}}}]}}`, strategic,
+			invalid + "spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar " +
+				"containers are mutable"},
 		{"removal", `[{"op":"remove","path":"/spec/initContainers/0/resources/requests/memory"}]`, direct,
 			invalid + "spec.initContainers[0].resources.requests: Forbidden: resource requests cannot be removed"},
 		{"removal of a limit", `[{"op":"remove","path":"/spec/initContainers/0/resources/limits/cpu"}]`, direct,
 			invalid + "spec.initContainers[0].resources.limits: Forbidden: resource limits cannot be removed"},
-		{"policy", `{"spec":{"initContainers":[{"name":"once","resizePolicy":[{"resourceName":"cpu","restartPolicy":"RestartContainer"}]}]}}`, strategic,
-			invalid + "[spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: \"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar initContainers, " +
+		{"policy", `{"spec":{"initContainers":[{"name":"once","resizePolicy":[{"resourceName":"cpu",` +
+			`"restartPolicy":"RestartContainer"}]}]}}`, strategic,
+			invalid + "[spec.initContainers[0].resizePolicy[0].restartPolicy: Invalid value: " +
+				"\"RestartContainer\": must not be set to 'RestartContainer' for non-sidecar initContainers, " +
 				"spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable, " +
-				"spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized]"},
-		{"class", `{"spec":{"initContainers":[{"name":"once","image":"other","resources":{"requests":{"cpu":"1"}}}]}}`, strategic, ""}, // the image is not looked at
+				"spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of " +
+				"RestartContainer cannot be resized]"},
+		// the image is not looked at
+		{"class",
+			`{"spec":{"initContainers":[{"name":"once","image":"other","resources":{"requests":{"cpu":"1"}}}]}}`, strategic, ""},
 	} {
-		_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", tc.kind, []byte(tc.patch), metav1.PatchOptions{}, "resize")
+		_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", tc.kind, []byte(tc.patch),
+			metav1.PatchOptions{}, "resize")
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
 			t.Errorf("%s: %v, want %q", tc.name, err, tc.want)
 		}
@@ -149,7 +173,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 		t.Fatal(err)
 	}
 	once := pod.Spec.InitContainers[0]
-	if got := once.Resources; got.Requests.Cpu().String() != "1" || got.Requests.Memory().String() != "2Mi" || got.Limits.Cpu().String() != "3" || once.Image != "i" || pod.Generation != 4 {
+	if got := once.Resources; got.Requests.Cpu().String() != "1" || got.Requests.Memory().String() != "2Mi" ||
+		got.Limits.Cpu().String() != "3" || once.Image != "i" || pod.Generation != 4 {
 		t.Errorf("generation %d, image %s, resources %+v", pod.Generation, once.Image, got)
 	}
 }
@@ -163,14 +188,17 @@ func TestResizeWithoutTheFeature(t *testing.T) {
 	resizePod(t, c, "pending", "")
 	for _, tc := range []struct{ pod, patch, want string }{
 		{"p", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`,
-			`pods "p" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers which are not available on node "old"`},
+			`pods "p" is forbidden: pod update requires features InPlacePodVerticalScalingInitContainers ` +
+				`which are not available on node "old"`},
 		{"p", `{"spec":{"initContainers":[{"name":"side","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
 		{"p", `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
 		{"p", `{"spec":{"resources":{"requests":{"cpu":"5"}}}}`,
-			`pods "p" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling which are not available on node "old"`},
+			`pods "p" is forbidden: pod update requires features InPlacePodLevelResourcesVerticalScaling ` +
+				`which are not available on node "old"`},
 		{"pending", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`, ""},
 	} {
-		_, err := c.CoreV1().Pods("default").Patch(t.Context(), tc.pod, types.StrategicMergePatchType, []byte(tc.patch), metav1.PatchOptions{}, "resize")
+		_, err := c.CoreV1().Pods("default").Patch(t.Context(), tc.pod, types.StrategicMergePatchType,
+			[]byte(tc.patch), metav1.PatchOptions{}, "resize")
 		if tc.want == "" && err != nil || tc.want != "" && (err == nil || err.Error() != tc.want) {
 			t.Errorf("%s of %s: %v, want %q", tc.patch, tc.pod, err, tc.want)
 		}
@@ -179,7 +207,8 @@ func TestResizeWithoutTheFeature(t *testing.T) {
 		t.Fatal(err)
 	}
 	patch := []byte(`{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`)
-	_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "resize")
+	_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "resize")
 	if want := `pods "p" is forbidden: node "old" not found`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
 	}

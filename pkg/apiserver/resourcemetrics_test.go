@@ -63,10 +63,12 @@ func TestResourceMetrics(t *testing.T) {
 	if err != nil || len(pods.Items) != 1 || len(pods.Items[0].Containers) != 1 {
 		t.Fatalf("pods: %+v, %v", pods, err)
 	}
-	if u := pods.Items[0].Containers[0].Usage; u.Cpu().MilliValue() != 250 || u.Memory().Value() != 64<<20 || pods.Items[0].Timestamp.IsZero() {
+	if u := pods.Items[0].Containers[0].Usage; u.Cpu().MilliValue() != 250 || u.Memory().Value() != 64<<20 ||
+		pods.Items[0].Timestamp.IsZero() {
 		t.Errorf("pod uses %v at %v", u, pods.Items[0].Timestamp)
 	}
-	if got, err := api.PodMetricses("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil || got.Labels["app"] != "p" {
+	if got, err := api.PodMetricses("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
+		got.Labels["app"] != "p" {
 		t.Errorf("one pod: %+v, %v", got, err)
 	}
 	for _, name := range []string{pending.Name, "nobody"} {
@@ -83,7 +85,8 @@ func TestResourceMetrics(t *testing.T) {
 	if _, err := api.PodMetricses("default").Watch(t.Context(), metav1.ListOptions{}); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("a watch: %v", err)
 	}
-	if _, err := clientFor(t, s.UserConfig(t, "eve")).Discovery().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/pods").DoRaw(t.Context()); !apierrors.IsForbidden(err) {
+	if _, err := clientFor(t, s.UserConfig(t, "eve")).Discovery().RESTClient().Get().AbsPath(
+		"/apis/metrics.k8s.io/v1beta1/pods").DoRaw(t.Context()); !apierrors.IsForbidden(err) {
 		t.Errorf("somebody without rights: %v", err)
 	}
 	if asked.Load() == 0 {
@@ -100,7 +103,8 @@ func TestResourceMetrics(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		svc.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server", Port: ptr.To(int32(443))}
+		svc.Spec.Service = &apiregistrationv1.ServiceReference{Namespace: "kube-system", Name: "metrics-server",
+			Port: ptr.To(int32(443))}
 		svc.Spec.InsecureSkipTLSVerify = true
 		_, _ = registry.ApiregistrationV1().APIServices().Update(ctx, svc, metav1.UpdateOptions{})
 		_, err = api.NodeMetricses().List(ctx, metav1.ListOptions{})
@@ -141,7 +145,8 @@ func node(t *testing.T, s *testserver.Server, name, at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, err := s.Client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	n, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,7 +68,8 @@ func (a *assembly) coreDeps() core.Deps {
 		MaxExpiry: a.server.maxExpiry(), Extend: a.cfg.ExtendTokenExpiration, MaxExtended: a.server.signerMax(), Clock: clk,
 	}
 	streams := &connect.Pods{
-		Client: client, Kubelets: a.kubelets, Authorizer: a.authz, Clock: clk, MaxBytesPerSecond: a.cfg.Serving.MaxConnectionBytes,
+		Client: client, Kubelets: a.kubelets, Authorizer: a.authz, Clock: clk,
+		MaxBytesPerSecond: a.cfg.Serving.MaxConnectionBytes,
 	}
 	return core.Deps{
 		Policy:   podspec.Policy{NoPrivileged: !a.cfg.AllowPrivileged},
@@ -76,7 +77,8 @@ func (a *assembly) coreDeps() core.Deps {
 		Bindings: binder.Collection(),
 		Pods: core.PodConnectors{
 			Binding: binder.Creator(), Eviction: evicter.Creator(),
-			Attach: streams.Attach, Exec: streams.Exec, Log: streams.Log, PortForward: streams.PortForward, Proxy: a.proxies.Pods(),
+			Attach: streams.Attach, Exec: streams.Exec, Log: streams.Log, PortForward: streams.PortForward,
+			Proxy: a.proxies.Pods(),
 		},
 		Tokens:    tokens.Creator(),
 		NodeProxy: a.proxies.Nodes(), ServiceProxy: a.proxies.Services(),

@@ -95,7 +95,8 @@ func live(t *testing.T, configure func(*config.Config)) *assembly {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.AdvertiseAddress, cfg.DataDir = "127.0.0.1", "192.0.2.1", t.TempDir()
 	cfg.ServiceAccountSignKey = signingKey(t)
-	cfg.ServiceAccountKeyFiles, cfg.ServiceAccountIssuers = []string{cfg.ServiceAccountSignKey}, []string{"https://kubernetes.default.svc"}
+	cfg.ServiceAccountKeyFiles, cfg.ServiceAccountIssuers = []string{cfg.ServiceAccountSignKey},
+		[]string{"https://kubernetes.default.svc"}
 	cfg.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	configure(&cfg)
 	s, err := New(cfg, Deps{KV: memory.New(clock.Real())})
@@ -127,7 +128,8 @@ func live(t *testing.T, configure func(*config.Config)) *assembly {
 		t.Fatal("the server is not ready")
 	}
 	services := a.self.client.CoreV1().Services("default")
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 	if svc, err = services.Create(ctx, svc, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

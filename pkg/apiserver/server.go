@@ -93,7 +93,8 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, deps: deps, log: deps.Log,
-		inFlight: filters.NewInFlight(), shutdown: health.NewGate("shutdown", "process is shutting down"), ready: make(chan struct{}),
+		inFlight: filters.NewInFlight(), shutdown: health.NewGate("shutdown", "process is shutting down"),
+		ready: make(chan struct{}),
 	}
 	s.shutdown.Open()
 	return s, s.load()
@@ -102,7 +103,8 @@ func New(cfg config.Config, deps Deps) (*Server, error) {
 // load determines the served APIs and reads certificates and keys. The order of the steps decides
 // which of several errors is returned; it is the order of Kubernetes' server.
 func (s *Server) load() error {
-	for _, step := range []func() error{s.loadServed, s.loadSigningKey, s.loadServing, s.loadAuthentication, s.loadVerifyingKeys, s.loadPolicies} {
+	for _, step := range []func() error{s.loadServed, s.loadSigningKey, s.loadServing, s.loadAuthentication,
+		s.loadVerifyingKeys, s.loadPolicies} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -169,19 +171,22 @@ func (s *Server) loadAuthentication() (err error) {
 	s.serving.cas = append(s.serving.cas, s.proxyCA)
 	if s.clientCA != nil && len(s.cfg.RequestHeader.AllowedNames) == 0 && s.clientCA.Shares(s.proxyCA) {
 		return errors.New("--requestheader-client-ca-file and --client-ca-file contain overlapping certificates; " +
-			"--requestheader-allowed-names must be specified to ensure regular client certificates cannot set authenticating proxy headers for arbitrary users")
+			"--requestheader-allowed-names must be specified to ensure regular client certificates cannot " +
+			"set authenticating proxy headers for arbitrary users")
 	}
 	return nil
 }
 
 func (s *Server) loadPolicies() (err error) {
 	s.authorizers, err = authz.Load(authz.Config{
-		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(), Clock: s.deps.Clock, Log: s.log,
+		Authorization: s.cfg.Authorization, Modes: s.cfg.AuthorizationModes, ServerID: daemon.ServerID(),
+		Clock: s.deps.Clock, Log: s.log,
 	})
 	if err != nil {
 		return err
 	}
-	s.audit, err = audit.New(s.cfg.Audit, s.cfg.DataDir, audit.Deps{Clock: s.deps.Clock, Log: s.log, Metrics: s.deps.Metrics})
+	s.audit, err = audit.New(s.cfg.Audit, s.cfg.DataDir,
+		audit.Deps{Clock: s.deps.Clock, Log: s.log, Metrics: s.deps.Metrics})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,8 @@ func get(t *testing.T, cfg *rest.Config, path string) (status int, body string) 
 func TestNoFairness(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.PriorityAndFairness = false }})
 	if _, body := get(t, s.Config, "/readyz?verbose"); strings.Contains(body, "priority-and-fairness-filter") ||
-		!strings.Contains(body, "informers ok\n[+]poststarthook/max-in-flight-filter ok\n") || !strings.Contains(body, "[+]poststarthook/priority-and-fairness-config-producer ok\n") {
+		!strings.Contains(body, "informers ok\n[+]poststarthook/max-in-flight-filter ok\n") ||
+		!strings.Contains(body, "[+]poststarthook/priority-and-fairness-config-producer ok\n") {
 		t.Error(body)
 	}
 	if status, body := get(t, s.Config, "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas/catch-all"); status != 200 {
@@ -65,12 +66,16 @@ func TestPaths(t *testing.T) {
 	}{
 		{anonymous, "/readyz", 200, "ok", "ping"},
 		{anonymous, "/livez?verbose", 200, "[+]poststarthook/rbac/bootstrap-roles ok\n", "[-]"},
-		{anonymous, "/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate ok\n[+]etcd ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n", "etcd-readiness"},
-		{anonymous, "/readyz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness ok\n[+]informer-sync ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n" +
-			"[+]poststarthook/generic-apiserver-start-informers ok\n[+]poststarthook/priority-and-fairness-config-consumer ok\n", "authorization-sync"},
+		{anonymous, "/livez?verbose", 200, "[+]ping ok\n[+]log ok\n[+]loopback-serving-certificate " +
+			"ok\n[+]etcd ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n", "etcd-readiness"},
+		{anonymous, "/readyz?verbose", 200, "[+]ping ok\n[+]log ok\n[+]etcd ok\n[+]etcd-readiness " +
+			"ok\n[+]informer-sync ok\n[+]poststarthook/start-apiserver-admission-initializer ok\n" +
+			"[+]poststarthook/generic-apiserver-start-informers " +
+			"ok\n[+]poststarthook/priority-and-fairness-config-consumer ok\n", "authorization-sync"},
 		{s.Config, "/readyz/poststarthook/start-kube-apiserver-identity-lease-controller", 200, "ok", "["},
 		{anonymous, "/healthz?verbose&exclude=etcd&exclude=nothing", 200, "[+]etcd excluded: ok\n", "[-]"},
-		{anonymous, "/healthz?verbose&exclude=nothing", 200, "warn: some health checks cannot be excluded: no matches for \"nothing\"\nhealthz check passed\n", "[-]"},
+		{anonymous, "/healthz?verbose&exclude=nothing", 200,
+			"warn: some health checks cannot be excluded: no matches for \"nothing\"\nhealthz check passed\n", "[-]"},
 		{s.Config, "/readyz/ping", 200, "ok", "["},
 		{anonymous, "/metrics", 403, `forbidden: User \"system:anonymous\" cannot get path \"/metrics\"`, ""},
 		{anonymous, "/debug/pprof/", 403, `cannot get path`, ""},
@@ -83,7 +88,8 @@ func TestPaths(t *testing.T) {
 	} {
 		t.Run(tc.path, func(t *testing.T) {
 			status, body := get(t, tc.cfg, tc.path)
-			if status != tc.status || !strings.Contains(body, tc.has) || (tc.hasNone != "" && strings.Contains(body, tc.hasNone)) {
+			if status != tc.status || !strings.Contains(body, tc.has) ||
+				(tc.hasNone != "" && strings.Contains(body, tc.hasNone)) {
 				t.Errorf("%d\n%s", status, body)
 			}
 		})
@@ -105,7 +111,9 @@ func TestAdvertisedAddress(t *testing.T) {
 
 func TestOldTLSIsRefused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"), &tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true}) // the point
+	// the point
+	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"),
+		&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
 	if err == nil {
 		t.Error("TLS 1.1 was accepted")
 	}
@@ -164,7 +172,8 @@ func TestBootstrapIsIdempotent(t *testing.T) {
 	if _, err := roles.Update(ctx, own, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	changed := map[string]bool{"role system:kube-dns": true, "role system:node-proxier": true, "role system:volume-scheduler": true}
+	changed := map[string]bool{"role system:kube-dns": true, "role system:node-proxier": true,
+		"role system:volume-scheduler": true}
 	s.Stop(t)
 
 	again := testserver.Start(t, testserver.Options{KV: s.KV, Dir: s.Dir})
@@ -202,7 +211,8 @@ func TestDefaultPolicy(t *testing.T) {
 			t.Errorf("binding %s refers to no role: %s", b.Name, b.RoleRef.Name)
 		}
 	}
-	for _, want := range []string{"cluster-admin", "admin", "edit", "view", "system:node", "system:kube-scheduler", "system:controller:replicaset-controller"} {
+	for _, want := range []string{"cluster-admin", "admin", "edit", "view", "system:node",
+		"system:kube-scheduler", "system:controller:replicaset-controller"} {
 		if !roles[want] {
 			t.Errorf("no role %s", want)
 		}
@@ -211,7 +221,8 @@ func TestDefaultPolicy(t *testing.T) {
 
 func TestKubernetesService(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
-	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir, Configure: func(c *config.Config) { c.AdvertiseAddress = "192.0.2.7" }})
+	two := testserver.Start(t,
+		testserver.Options{KV: one.KV, Dir: one.Dir, Configure: func(c *config.Config) { c.AdvertiseAddress = "192.0.2.7" }})
 	addresses := func() string {
 		var out []string
 		s, err := one.Client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
@@ -236,7 +247,8 @@ func TestBadConfigurationStartsNothing(t *testing.T) {
 	cfg := config.Default()
 	cfg.AuthorizationModes = []string{"RBAC", "Guess"}
 	_, err := apiserver.New(cfg, apiserver.Deps{})
-	if err == nil || !strings.Contains(err.Error(), `authorization-mode "Guess"`) || !strings.Contains(err.Error(), "--service-account-issuer") {
+	if err == nil || !strings.Contains(err.Error(), `authorization-mode "Guess"`) ||
+		!strings.Contains(err.Error(), "--service-account-issuer") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -252,27 +264,60 @@ func TestUnreadableFiles(t *testing.T) {
 		change func(*config.Config)
 		want   string
 	}{
-		"signing key":    {func(c *config.Config) { c.ServiceAccountSignKey, c.ClientCAFile = none, none }, "failed to parse service-account-issuer-key-file: " + missing},
-		"no signing key": {func(c *config.Config) { c.ServiceAccountSignKey = ca }, "failed to parse service-account-issuer-key-file: error reading private key file " + ca + ": data does not contain a valid RSA or ECDSA private key"},
-		"certificate":    {func(c *config.Config) { c.TLSCertFile, c.TLSKeyFile, c.TracingConfig = none, none, none }, missing},
-		"spans":          {func(c *config.Config) { c.TracingConfig, c.EncryptionConfig = none, none }, fmt.Sprintf("failed to read tracing config: unable to read tracing configuration from %q: ", none) + missing},
-		"no authority":   {func(c *config.Config) { c.ClientCAFile = key }, fmt.Sprintf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", "client-ca-bundle::"+key)},
-		"proxies":        {func(c *config.Config) { c.RequestHeader.ClientCAFile = key }, fmt.Sprintf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", "request-header::"+key)},
-		"verifying key":  {func(c *config.Config) { c.ServiceAccountKeyFiles, c.TokenAuthFile = []string{none}, none }, missing},
-		"issuers":        {func(c *config.Config) { c.Authentication.File = none }, fmt.Sprintf("failed to load authentication configuration from file %q: ", none) + missing},
-		"policies":       {func(c *config.Config) { c.AuthorizationModes, c.Authorization.PolicyFile = []string{"ABAC"}, none }, "invalid authorization config: " + missing},
-		"authorizers":    {func(c *config.Config) { c.Authorization.File = none }, missing},
-		"no authorizers": {func(c *config.Config) { c.Authorization.File = key }, "failed to load AuthorizationConfiguration from file: couldn't get version/kind; json parse error: json: cannot unmarshal string into Go value of type struct { APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }"},
-		"audit":          {func(c *config.Config) { c.Audit.PolicyFile, c.AdmissionConfig = none, none }, fmt.Sprintf("loading audit policy file: failed to read file path %q: ", none) + missing},
-		"tokens":         {func(c *config.Config) { c.TokenAuthFile = none }, missing},
-		"plugins":        {func(c *config.Config) { c.AdmissionConfig = none }, fmt.Sprintf("failed to apply admission: failed to read plugin config: unable to read admission control configuration from %q [%s]", none, missing)},
-		"kubelets":       {func(c *config.Config) { c.KubeletClientKey = none }, `problem initializing API group "": ` + missing},
-		"no kubelets":    {func(c *config.Config) { c.KubeletCAFile = key }, `problem initializing API group "": unable to load root certificates: no valid certificate authority data seen`},
-		"encryption":     {func(c *config.Config) { c.EncryptionConfig = none }, fmt.Sprintf("error while parsing file: error while loading file: error reading encryption provider configuration file %q: ", none) + missing},
-		"etcd":           {func(c *config.Config) { c.EtcdServers, c.EtcdCAFile = []string{"https://127.0.0.1:1"}, none }, "error creating storage factory: " + missing},
+		"signing key": {func(c *config.Config) { c.ServiceAccountSignKey, c.ClientCAFile = none, none },
+			"failed to parse service-account-issuer-key-file: " + missing},
+		"no signing key": {func(c *config.Config) { c.ServiceAccountSignKey = ca },
+			"failed to parse service-account-issuer-key-file: error reading private key file " + ca +
+				": data does not contain a valid RSA or ECDSA private key"},
+		"certificate": {func(c *config.Config) {
+			c.TLSCertFile, c.TLSKeyFile, c.TracingConfig = none, none,
+				none
+		}, missing},
+		"spans": {func(c *config.Config) { c.TracingConfig, c.EncryptionConfig = none, none },
+			fmt.Sprintf("failed to read tracing config: unable to read tracing configuration from %q: ", none) + missing},
+		"no authority": {func(c *config.Config) { c.ClientCAFile = key },
+			fmt.Sprintf(
+				"error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates",
+				"client-ca-bundle::"+key)},
+		"proxies": {func(c *config.Config) { c.RequestHeader.ClientCAFile = key },
+			fmt.Sprintf(
+				"error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates",
+				"request-header::"+key)},
+		"verifying key": {func(c *config.Config) {
+			c.ServiceAccountKeyFiles, c.TokenAuthFile = []string{none},
+				none
+		}, missing},
+		"issuers": {func(c *config.Config) { c.Authentication.File = none },
+			fmt.Sprintf("failed to load authentication configuration from file %q: ", none) + missing},
+		"policies": {func(c *config.Config) {
+			c.AuthorizationModes,
+				c.Authorization.PolicyFile = []string{"ABAC"}, none
+		}, "invalid authorization config: " + missing},
+		"authorizers": {func(c *config.Config) { c.Authorization.File = none }, missing},
+		"no authorizers": {func(c *config.Config) { c.Authorization.File = key },
+			"failed to load AuthorizationConfiguration from file: couldn't get version/kind; json parse " +
+				"error: json: cannot unmarshal string into Go value of type struct { APIVersion string " +
+				"\"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }"},
+		"audit": {func(c *config.Config) { c.Audit.PolicyFile, c.AdmissionConfig = none, none },
+			fmt.Sprintf("loading audit policy file: failed to read file path %q: ", none) + missing},
+		"tokens": {func(c *config.Config) { c.TokenAuthFile = none }, missing},
+		"plugins": {func(c *config.Config) { c.AdmissionConfig = none },
+			fmt.Sprintf("failed to apply admission: failed to read plugin config: unable to read admission "+
+				"control configuration from %q [%s]", none, missing)},
+		"kubelets": {func(c *config.Config) { c.KubeletClientKey = none },
+			`problem initializing API group "": ` + missing},
+		"no kubelets": {func(c *config.Config) { c.KubeletCAFile = key },
+			`problem initializing API group "": unable to load root certificates: no valid certificate authority data seen`},
+		"encryption": {func(c *config.Config) { c.EncryptionConfig = none },
+			fmt.Sprintf("error while parsing file: error while loading file: error reading encryption "+
+				"provider configuration file %q: ", none) + missing},
+		"etcd": {func(c *config.Config) {
+			c.EtcdServers, c.EtcdCAFile = []string{"https://127.0.0.1:1"}, none
+		}, "error creating storage factory: " + missing},
 	} {
 		cfg := config.Default()
-		cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey, cfg.ServiceAccountKeyFiles = []string{"https://a"}, key, []string{key}
+		cfg.ServiceAccountIssuers, cfg.ServiceAccountSignKey,
+			cfg.ServiceAccountKeyFiles = []string{"https://a"}, key, []string{key}
 		tc.change(&cfg)
 		deps := apiserver.Deps{KV: s.KV, Listener: listen(t)}
 		if cfg.EtcdCAFile != "" {
@@ -307,7 +352,9 @@ func TestSharedAuthorities(t *testing.T) {
 	cfg.ServiceAccountKeyFiles = []string{cfg.ServiceAccountSignKey}
 	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
 	cfg.RequestHeader.ClientCAFile = cfg.ClientCAFile
-	if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil || !strings.Contains(err.Error(), "--requestheader-client-ca-file and --client-ca-file contain overlapping certificates") {
+	if _, err := apiserver.New(cfg, apiserver.Deps{}); err == nil ||
+		!strings.Contains(err.Error(),
+			"--requestheader-client-ca-file and --client-ca-file contain overlapping certificates") {
 		t.Errorf("got %v", err)
 	}
 	cfg.RequestHeader.AllowedNames = []string{"front-proxy"}
@@ -327,7 +374,8 @@ func TestShutdownEndsWatches(t *testing.T) {
 	s.Stop(t)
 	for range w.ResultChan() { // until it is closed
 	}
-	_, err = s.Client.CoreV1().ConfigMaps("default").Create(context.WithoutCancel(t.Context()), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
+	_, err = s.Client.CoreV1().ConfigMaps("default").Create(context.WithoutCancel(t.Context()),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})
 	if err == nil || apierrors.IsAlreadyExists(err) {
 		t.Errorf("a server that has stopped answered: %v", err)
 	}
@@ -343,7 +391,8 @@ func TestShutdownAnswersPending(t *testing.T) {
 	}
 	body, send := io.Pipe()
 	seen := make(chan struct{}) // closed when the server reads the body
-	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost, s.Config.Host+"/api/v1/namespaces/default/configmaps", body)
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodPost,
+		s.Config.Host+"/api/v1/namespaces/default/configmaps", body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,13 +417,15 @@ func TestShutdownAnswersPending(t *testing.T) {
 	<-seen
 	becomes := func(what string, holds func(context.Context) bool) {
 		t.Helper()
-		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) { return holds(ctx), nil }); err != nil {
+		if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 3*time.Minute, true,
+			func(ctx context.Context) (bool, error) { return holds(ctx), nil }); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
 	becomes("the request is served", func(context.Context) bool {
 		metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
-		return err == nil && strings.Contains(string(metrics), `apiserver_current_inflight_requests{request_kind="mutating"} 1`)
+		return err == nil &&
+			strings.Contains(string(metrics), `apiserver_current_inflight_requests{request_kind="mutating"} 1`)
 	})
 	stopped := make(chan struct{})
 	go func() {

@@ -34,7 +34,8 @@ func service(name string, change func(*corev1.Service)) *corev1.Service {
 // node port of small ranges once, and reject further services.
 func TestServersShareServiceRanges(t *testing.T) {
 	small := func(c *config.Config) {
-		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")} // 30 addresses, one of them for "kubernetes"
+		// 30 addresses, one of them for "kubernetes"
+		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")}
 		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30039}
 	}
 	one := testserver.Start(t, testserver.Options{Configure: small})
@@ -81,7 +82,8 @@ func TestServersShareServiceRanges(t *testing.T) {
 	if err := one.Client.CoreV1().Services("default").Delete(t.Context(), anyOf(ips), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := two.Client.CoreV1().Services("default").Create(t.Context(), service("again", nil), metav1.CreateOptions{}); err != nil {
+	if _, err := two.Client.CoreV1().Services("default").Create(t.Context(), service("again", nil),
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("after a delete: %v", err)
 	}
 }
@@ -94,7 +96,8 @@ func TestNodePortsExhausted(t *testing.T) {
 	}})
 	api := s.Client.CoreV1().Services("default")
 	create := func(name string) error {
-		_, err := api.Create(t.Context(), service(name, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), metav1.CreateOptions{})
+		_, err := api.Create(t.Context(),
+			service(name, func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }), metav1.CreateOptions{})
 		return err
 	}
 	for _, name := range []string{"one", "two"} {
@@ -140,11 +143,23 @@ func TestServiceAllocation(t *testing.T) {
 		change func(*corev1.Service)
 		want   string
 	}{
-		"outside":     {func(s *corev1.Service) { s.Spec.ClusterIP = "1.2.3.4" }, `Service "outside" is invalid: spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate IP 1.2.3.4: the provided network does not match the current range`},
-		"taken":       {func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.0.1" }, `Service "taken" is invalid: spec.clusterIPs: Invalid value: ["10.96.0.1"]: failed to allocate IP 10.96.0.1: provided IP is already allocated`},
-		"port range":  {func(s *corev1.Service) { s.Spec.Type = "NodePort"; s.Spec.Ports[0].NodePort = 99 }, `Service "port range" is invalid: spec.ports[0].nodePort: Invalid value: 99: provided port is not in the valid range. The range of valid ports is 30000-32767`},
-		"dual":        {func(s *corev1.Service) { p := corev1.IPFamilyPolicyRequireDualStack; s.Spec.IPFamilyPolicy = &p }, `Service "dual" is invalid: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`},
-		"not an IPv6": {func(s *corev1.Service) { s.Spec.ClusterIP = "fd00::1" }, `Service "not an IPv6" is invalid: spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`},
+		"outside": {func(s *corev1.Service) { s.Spec.ClusterIP = "1.2.3.4" },
+			`Service "outside" is invalid: spec.clusterIPs: Invalid value: ["1.2.3.4"]: failed to allocate ` +
+				`IP 1.2.3.4: the provided network does not match the current range`},
+		"taken": {func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.0.1" },
+			`Service "taken" is invalid: spec.clusterIPs: Invalid value: ["10.96.0.1"]: failed to allocate ` +
+				`IP 10.96.0.1: provided IP is already allocated`},
+		"port range": {func(s *corev1.Service) { s.Spec.Type = "NodePort"; s.Spec.Ports[0].NodePort = 99 },
+			`Service "port range" is invalid: spec.ports[0].nodePort: Invalid value: 99: provided port is ` +
+				`not in the valid range. The range of valid ports is 30000-32767`},
+		"dual": {func(s *corev1.Service) {
+			p := corev1.IPFamilyPolicyRequireDualStack
+			s.Spec.IPFamilyPolicy = &p
+		}, `Service "dual" is invalid: spec.ipFamilyPolicy: Invalid value: ` +
+			`"RequireDualStack": this cluster is not configured for dual-stack services`},
+		"not an IPv6": {func(s *corev1.Service) { s.Spec.ClusterIP = "fd00::1" },
+			`Service "not an IPv6" is invalid: spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not ` +
+				`configured on this cluster`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := create(name, tc.change); err == nil || err.Error() != tc.want {
@@ -159,8 +174,10 @@ func TestServiceAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lb.Spec.HealthCheckNodePort == 0 || lb.Spec.Ports[0].NodePort == 0 || lb.Spec.Ports[0].NodePort != lb.Spec.Ports[1].NodePort {
-		t.Errorf("health port %d, ports %v: TCP and UDP of one port share a node port", lb.Spec.HealthCheckNodePort, lb.Spec.Ports)
+	if lb.Spec.HealthCheckNodePort == 0 || lb.Spec.Ports[0].NodePort == 0 ||
+		lb.Spec.Ports[0].NodePort != lb.Spec.Ports[1].NodePort {
+		t.Errorf("health port %d, ports %v: TCP and UDP of one port share a node port",
+			lb.Spec.HealthCheckNodePort, lb.Spec.Ports)
 	}
 	port, ip := lb.Spec.Ports[0].NodePort, lb.Spec.ClusterIP
 	lb.Spec.Type, lb.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
@@ -177,7 +194,9 @@ func TestServiceAllocation(t *testing.T) {
 	if err != nil || got.Spec.ClusterIP != ip {
 		t.Errorf("what a service gave up: %v", err)
 	}
-	dry, err := api.Create(t.Context(), service("dry", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.3.3" }), metav1.CreateOptions{DryRun: []string{"All"}})
+	dry, err := api.Create(t.Context(),
+		service("dry", func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.3.3" }),
+		metav1.CreateOptions{DryRun: []string{"All"}})
 	if err != nil || dry.Spec.ClusterIP != "10.96.3.3" {
 		t.Fatalf("dry run: %v", err)
 	}
@@ -194,16 +213,19 @@ func TestLostAddressIsRecordedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := one.Client.NetworkingV1().IPAddresses().Delete(t.Context(), svc.Spec.ClusterIP, metav1.DeleteOptions{}); err != nil {
+	if err := one.Client.NetworkingV1().IPAddresses().Delete(t.Context(), svc.Spec.ClusterIP,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	two := testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
-	if _, err := two.Client.NetworkingV1().IPAddresses().Get(t.Context(), svc.Spec.ClusterIP, metav1.GetOptions{}); err != nil {
+	if _, err := two.Client.NetworkingV1().IPAddresses().Get(t.Context(), svc.Spec.ClusterIP,
+		metav1.GetOptions{}); err != nil {
 		t.Errorf("the address of the service: %v", err)
 	}
 	_, metrics := answerTo(t, two.Config, "/metrics")
 	for line := range strings.Lines(metrics) {
-		if strings.HasPrefix(line, "apiserver_request_total{") && strings.Contains(line, `resource="services"`) && strings.Contains(line, `verb="LIST"`) {
+		if strings.HasPrefix(line, "apiserver_request_total{") &&
+			strings.Contains(line, `resource="services"`) && strings.Contains(line, `verb="LIST"`) {
 			t.Errorf("the server asked itself: %s", line)
 		}
 	}

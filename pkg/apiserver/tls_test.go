@@ -45,7 +45,8 @@ func writePair(t *testing.T, clk clock.Clock, certFile, keyFile string) {
 	if err := certutil.WriteCert(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})); err != nil {
 		t.Fatal(err)
 	}
-	if err := keyutil.WriteKey(keyFile, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})); err != nil {
+	if err := keyutil.WriteKey(keyFile,
+		pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -113,7 +114,8 @@ func TestServingFollowsItsFiles(t *testing.T) {
 // start, and that an incomplete pair is not replaced.
 func TestOwnCertificate(t *testing.T) {
 	cfg := config.Default()
-	cfg.BindAddress, cfg.AdvertiseAddress, cfg.Serving.CertDir = "0.0.0.0", "192.0.2.1", filepath.Join(t.TempDir(), "certs")
+	cfg.BindAddress, cfg.AdvertiseAddress, cfg.Serving.CertDir = "0.0.0.0", "192.0.2.1",
+		filepath.Join(t.TempDir(), "certs")
 	log := slog.New(slog.DiscardHandler)
 	first, err := newServing(&cfg, log)
 	if err != nil {
@@ -121,7 +123,8 @@ func TestOwnCertificate(t *testing.T) {
 	}
 	leaf := first.cert.Load().Leaf
 	names := slices.Concat(leaf.DNSNames, []string{fmt.Sprint(leaf.IPAddresses)})
-	if want := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost", "[192.0.2.1 10.0.0.1]"}; !slices.Equal(names, want) {
+	if want := []string{"kubernetes.default.svc", "kubernetes.default", "kubernetes", "localhost",
+		"[192.0.2.1 10.0.0.1]"}; !slices.Equal(names, want) {
 		t.Errorf("the certificate is for %v, want %v", names, want)
 	}
 	second, err := newServing(&cfg, log)
@@ -132,7 +135,8 @@ func TestOwnCertificate(t *testing.T) {
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	want := "error creating self-signed certificates: error reading " + key + ", certificate and key must be supplied as a pair"
+	want := "error creating self-signed certificates: error reading " + key +
+		", certificate and key must be supplied as a pair"
 	if _, err := newServing(&cfg, log); err == nil || err.Error() != want {
 		t.Errorf("without the key: %v, want %s", err, want)
 	}

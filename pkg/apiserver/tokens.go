@@ -48,7 +48,8 @@ func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) er
 	}
 	background.Go(func() { signer.Run(ctx) })
 	if m := s.cfg.ServiceAccountMaxExpiry; m > signer.MaxExpiry {
-		return fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token expiration supported by service-account-signing-endpoint: %s > %s", m, signer.MaxExpiry)
+		return fmt.Errorf("service-account-max-token-expiration cannot be set longer than the token "+
+			"expiration supported by service-account-signing-endpoint: %s > %s", m, signer.MaxExpiry)
 	}
 	s.signer, s.keys, s.issuer = signer, signer, signer.Issuer(s.cfg.ServiceAccountIssuers[0])
 	return nil
@@ -81,9 +82,11 @@ func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
 		"uid": secret.UID, "labels": map[string]string{satoken.LastUsedLabel: today},
 	}})
 	if err == nil {
-		_, err = a.self.client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = a.self.client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType,
+			patch, metav1.PatchOptions{})
 	}
 	if err != nil {
-		a.server.log.Error("Failed to record use of a token", "namespace", secret.Namespace, "secret", secret.Name, "err", err)
+		a.server.log.Error("Failed to record use of a token", "namespace", secret.Namespace, "secret",
+			secret.Name, "err", err)
 	}
 }

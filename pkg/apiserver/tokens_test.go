@@ -59,20 +59,25 @@ func secretToken(t *testing.T, s *testserver.Server, account *corev1.ServiceAcco
 func TestTokensInSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	api, ctx := s.Client.CoreV1(), t.Context()
-	account, err := api.ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	account, err := api.ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := secretToken(t, s, account, "robot-token")
 	if _, err := api.Secrets("default").Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-token", Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: string(account.UID)}},
-		Type:       corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token)},
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-token",
+			Annotations: map[string]string{corev1.ServiceAccountNameKey: "robot",
+				corev1.ServiceAccountUIDKey: string(account.UID)}},
+		Type: corev1.SecretTypeServiceAccountToken,
+		Data: map[string][]byte{corev1.ServiceAccountTokenKey: []byte(token)},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	robot := s.TokenConfig(token)
 	// Authenticated, but without rights.
-	if resp, body := answerTo(t, robot, "/api/v1/nodes"); resp.StatusCode != http.StatusForbidden || !strings.Contains(body, `User \"system:serviceaccount:default:robot\" cannot list resource`) {
+	if resp, body := answerTo(t, robot, "/api/v1/nodes"); resp.StatusCode != http.StatusForbidden ||
+		!strings.Contains(body, `User \"system:serviceaccount:default:robot\" cannot list resource`) {
 		t.Fatalf("%d %s", resp.StatusCode, body)
 	}
 	secret, err := api.Secrets("default").Get(ctx, "robot-token", metav1.GetOptions{})
@@ -82,7 +87,8 @@ func TestTokensInSecrets(t *testing.T) {
 	if day, err := time.Parse(time.DateOnly, secret.Labels["kubernetes.io/legacy-token-last-used"]); err != nil || time.Since(day) > 48*time.Hour {
 		t.Errorf("labels %v", secret.Labels)
 	}
-	tracking, err := api.ConfigMaps("kube-system").Get(ctx, "kube-apiserver-legacy-service-account-token-tracking", metav1.GetOptions{})
+	tracking, err := api.ConfigMaps("kube-system").Get(ctx,
+		"kube-apiserver-legacy-service-account-token-tracking", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +96,8 @@ func TestTokensInSecrets(t *testing.T) {
 		t.Errorf("tracked since %v", tracking.Data)
 	}
 	if _, err := api.Secrets("default").Patch(ctx, "robot-token", types.MergePatchType,
-		[]byte(`{"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2026-01-01"}}}`), metav1.PatchOptions{}); err != nil {
+		[]byte(`{"metadata":{"labels":{"kubernetes.io/legacy-token-invalid-since":"2026-01-01"}}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	poll(t, "a token that is marked invalid is refused", func(context.Context) bool {

@@ -97,7 +97,8 @@ func (s tracedStore) Range(ctx context.Context, opts kv.RangeOptions) (_ kv.Rang
 }
 
 // Put implements kv.Store.
-func (s tracedStore) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (_ kv.WriteResult, err error) {
+func (s tracedStore) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (_ kv.WriteResult, err error) {
 	ctx, end := s.span(ctx, "etcd Put", key)
 	defer end(&err)
 	return s.Store.Put(ctx, key, value, expect, ttl, conditions...)

@@ -25,7 +25,8 @@ import (
 func tracingConfig(t *testing.T, endpoint string, rate int) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tracing.yaml")
-	text := fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: %s\nsamplingRatePerMillion: %d\n", endpoint, rate)
+	text := fmt.Sprintf("apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: "+
+		"%s\nsamplingRatePerMillion: %d\n", endpoint, rate)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +48,12 @@ func TestTracing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			collector := tracetest.Start(t)
 			file := tracingConfig(t, collector.Endpoint, tc.rate)
-			s := testserver.Start(t, testserver.Options{Etcd: tc.etcd, Configure: func(c *config.Config) { c.TracingConfig = file }})
+			s := testserver.Start(t,
+				testserver.Options{Etcd: tc.etcd, Configure: func(c *config.Config) { c.TracingConfig = file }})
 			create := func(c *rest.Config, name, trace string, code int) {
 				t.Helper()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/api/v1/namespaces/default/configmaps", strings.NewReader(`{"metadata":{"name":"`+name+`"}}`))
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+					s.URL+"/api/v1/namespaces/default/configmaps", strings.NewReader(`{"metadata":{"name":"`+name+`"}}`))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -110,10 +113,14 @@ func TestTracing(t *testing.T) {
 func TestTracingConfig(t *testing.T) {
 	key := filepath.Join(testserver.Start(t, testserver.Options{}).Dir, "sa.key")
 	for name, tc := range map[string]struct{ text, want string }{
-		"another kind":  {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration", "TracingConfiguration"},
-		"unknown field": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nbogus: 1", `unknown field "bogus"`},
-		"rate":          {"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: TracingConfiguration\nsamplingRatePerMillion: -1", "sampling rate must be positive"},
-		"endpoint":      {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: http://127.0.0.1:1", "unsupported scheme"},
+		"another kind": {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration",
+			"TracingConfiguration"},
+		"unknown field": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nbogus: 1",
+			`unknown field "bogus"`},
+		"rate": {"apiVersion: apiserver.config.k8s.io/v1beta1\nkind: " +
+			"TracingConfiguration\nsamplingRatePerMillion: -1", "sampling rate must be positive"},
+		"endpoint": {"apiVersion: apiserver.config.k8s.io/v1\nkind: TracingConfiguration\nendpoint: " +
+			"http://127.0.0.1:1", "unsupported scheme"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "tracing.yaml")

@@ -42,7 +42,8 @@ func newTypeConverter(scheme *runtime.Scheme, source rest.OpenAPI) managedfields
 }
 
 // ObjectToTyped converts an object by the schema of its kind.
-func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (
+	*typed.TypedValue, error) {
 	read := t.kinds
 	if defined(obj.GetObjectKind().GroupVersionKind()) {
 		read = t.extensions
@@ -60,7 +61,8 @@ func defined(gvk schema.GroupVersionKind) bool {
 	case apiextensionsv1.GroupName, apiregistrationv1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName:
 		return true
 	}
-	return gvk == corev1.SchemeGroupVersion.WithKind("Binding") || gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale")
+	return gvk == corev1.SchemeGroupVersion.WithKind("Binding") ||
+		gvk == autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
 // TypedToObject converts a value back to an object. It does not depend on the kind.
@@ -76,7 +78,8 @@ func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 // from v3, which do not describe an IntOrString, so that an object in its place is rejected only
 // when it is decoded. readKinds changes the type to match.
 func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
-	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
+	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(
+		&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})
 	if err != nil {
 		return nil, fmt.Errorf("schemas of client-go: %w", err)
 	}

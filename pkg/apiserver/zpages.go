@@ -23,7 +23,8 @@ func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
 // addZPages serves the enabled pages about the server's flags and state.
 func (m *mux) addZPages(values map[string]string, enabled func(feature string) bool) {
-	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)), func(p string) bool { return strings.HasPrefix(p, "/debug/") })
+	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)),
+		func(p string) bool { return strings.HasPrefix(p, "/debug/") })
 	if enabled(features.ComponentFlagz) {
 		zpages.InstallFlagz(m, componentName, values)
 		listed = append(listed, zpages.Flagz)

@@ -27,7 +27,8 @@ func TestOpen(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
 	check(t, os.WriteFile(filepath.Join(dir, "sub", "file"), []byte("inside"), 0o600))
 	for name, target := range map[string]string{
-		"link": "sub/file", "dirlink": "sub", "absolute": filepath.Join(outside, "file"), "up": "../" + filepath.Base(outside) + "/file",
+		"link": "sub/file", "dirlink": "sub", "absolute": filepath.Join(outside, "file"),
+		"up":     "../" + filepath.Base(outside) + "/file",
 		"outdir": outside, "magic": "/proc/self/root", "loop": "loop", "inside": filepath.Join(dir, "sub", "file"),
 	} {
 		check(t, os.Symlink(target, filepath.Join(dir, name)))
@@ -70,8 +71,10 @@ func TestResolve(t *testing.T) {
 	check(t, os.MkdirAll(filepath.Join(dir, "sub", "deep"), 0o700))
 	check(t, os.Symlink(filepath.Join(dir, "sub"), filepath.Join(outside, "back")))
 	for name, target := range map[string]string{
-		"absolute": filepath.Join(dir, "sub"), "relative": "sub/deep", "chain": "absolute", "back": filepath.Join(outside, "back"),
-		"out": outside, "up": "..", "loop": filepath.Join(dir, "loop"), "dangling": filepath.Join(dir, "nowhere"), "self": ".",
+		"absolute": filepath.Join(dir, "sub"), "relative": "sub/deep", "chain": "absolute",
+		"back": filepath.Join(outside, "back"),
+		"out":  outside, "up": "..", "loop": filepath.Join(dir, "loop"),
+		"dangling": filepath.Join(dir, "nowhere"), "self": ".",
 	} {
 		check(t, os.Symlink(target, filepath.Join(dir, name)))
 	}
@@ -79,7 +82,8 @@ func TestResolve(t *testing.T) {
 	check(t, os.Symlink(dir, alias))
 	for _, from := range []string{dir, alias} {
 		for name, want := range map[string]string{
-			"sub/deep": "sub/deep", "absolute/deep": "sub/deep", "relative": "sub/deep", "chain": "sub", "back/deep": "sub/deep", "self": ".",
+			"sub/deep": "sub/deep", "absolute/deep": "sub/deep", "relative": "sub/deep", "chain": "sub",
+			"back/deep": "sub/deep", "self": ".",
 			"out": "", "up": "", "loop": "", "dangling": "", "nowhere": "",
 		} {
 			got, err := Resolve(from, name)

@@ -37,11 +37,14 @@ var manifests embed.FS
 // addonResources maps the kinds in manifests to their resource paths.
 func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, bool) {
 	resource := map[string]string{
-		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services", "Deployment": "deployments", "DaemonSet": "daemonsets",
-		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets", "ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
+		"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
+		"Deployment": "deployments", "DaemonSet": "daemonsets",
+		"IngressClass": "ingressclasses", "PodDisruptionBudget": "poddisruptionbudgets",
+		"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings",
 		"CSIDriver": "csidrivers", "StorageClass": "storageclasses",
-		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-		"CustomResourceDefinition": "customresourcedefinitions",
+		"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
+		"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+		"CustomResourceDefinition":         "customresourcedefinitions",
 	}[kind.Kind]
 	return kind.GroupVersion().WithResource(resource), resource != ""
 }
@@ -88,7 +91,8 @@ func readManifest(file string, f IPFamily) ([]*unstructured.Unstructured, error)
 	if err != nil {
 		return nil, fmt.Errorf("add-on: %w", err)
 	}
-	text := strings.NewReplacer("{{dns}}", f.primary().dns, "{{allDNS}}", f.join(func(r ranges) string { return r.dns })).Replace(string(data))
+	text := strings.NewReplacer("{{dns}}", f.primary().dns, "{{allDNS}}",
+		f.join(func(r ranges) string { return r.dns })).Replace(string(data))
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
 	var out []*unstructured.Unstructured
 	for {
@@ -129,7 +133,8 @@ func createAddon(ctx context.Context, client dynamic.Interface, o *unstructured.
 		if err == nil || apierrors.IsAlreadyExists(err) {
 			return nil
 		}
-		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err) {
+		if !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) && !apierrors.IsServiceUnavailable(err) &&
+			!apierrors.IsConflict(err) {
 			return err
 		}
 		select {
@@ -149,7 +154,8 @@ const ownRights = "keelson:"
 // protects these as well.
 func updateRights(present, want *unstructured.Unstructured) bool {
 	field, ok := map[string]string{"ClusterRole": "rules", "ClusterRoleBinding": "subjects"}[want.GetKind()]
-	if !ok || !strings.HasPrefix(want.GetName(), ownRights) || present.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
+	if !ok || !strings.HasPrefix(want.GetName(), ownRights) ||
+		present.GetAnnotations()[rbacv1.AutoUpdateAnnotationKey] == "false" {
 		return false
 	}
 	if reflect.DeepEqual(present.Object[field], want.Object[field]) {

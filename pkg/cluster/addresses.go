@@ -59,7 +59,8 @@ func (f IPFamily) ranges() []ranges {
 	v6 := ranges{
 		control: netip.MustParseAddr("fd50::1"), bits: 64, pods: "fd44::/48", services: "fd96::/112",
 		api: "fd96::1", dns: "fd96::a",
-		nodes: "fd50::10/124,fd50::20/123,fd50::40/122,fd50::80/121,fd50::100/120,fd50::200/123", loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
+		nodes:         "fd50::10/124,fd50::20/123,fd50::40/122,fd50::80/121,fd50::100/120,fd50::200/123",
+		loadBalancers: "fd50::224-fd50::254", all: "::", loopback: "::1",
 	}
 	switch f {
 	case IPv6:

@@ -44,7 +44,8 @@ func (s *supervisor) startBalancer(machine *os.File) error {
 	if err != nil {
 		return err
 	}
-	inner, err := (&net.ListenConfig{}).Listen(s.alive, "tcp", net.JoinHostPort(s.cfg.IPFamily.primary().control.String(), strconv.Itoa(controlPort)))
+	inner, err := (&net.ListenConfig{}).Listen(s.alive, "tcp",
+		net.JoinHostPort(s.cfg.IPFamily.primary().control.String(), strconv.Itoa(controlPort)))
 	if err != nil {
 		return err
 	}

@@ -91,8 +91,10 @@ func (d dirs) examine(file string, roots *x509.CertPool, now time.Time) Certific
 		out.Problem = err.Error()
 		return out
 	}
-	out.Subject, out.Expires, out.Left, out.Authority = cert.Subject.String(), cert.NotAfter, cert.NotAfter.Sub(now).Truncate(time.Second), cert.IsCA
-	_, err = cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+	out.Subject, out.Expires, out.Left, out.Authority = cert.Subject.String(), cert.NotAfter,
+		cert.NotAfter.Sub(now).Truncate(time.Second), cert.IsCA
+	_, err = cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	info, statErr := os.Stat(private)
 	switch {
 	case err != nil:

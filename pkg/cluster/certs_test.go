@@ -26,7 +26,8 @@ func TestCertificates(t *testing.T) {
 	if err := os.Mkdir(c.ToolsDir+"/cni", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
+	if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk),
+		makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
 		t.Fatal(err)
 	}
 	problems := func(at clock.Clock) map[string]string {
@@ -47,7 +48,8 @@ func TestCertificates(t *testing.T) {
 		t.Errorf("new certificates: %v", p)
 	}
 	later := testclock.NewFakeClock(clk.Now().Add(leafLife * 3 / 4))
-	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+3 || p["pki/apiserver.crt"] != "it is to be renewed" {
+	if p := problems(later); len(p) != len(controlCertificates(c))+len(administrators)+3 ||
+		p["pki/apiserver.crt"] != "it is to be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
 	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(p["pki/scheduler.crt"], "expired") {
@@ -65,7 +67,8 @@ func TestCertificates(t *testing.T) {
 	if err := os.Remove(d.pki("scheduler.key")); err != nil {
 		t.Fatal(err)
 	}
-	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "others may read its key: mode 0644" || p["pki/scheduler.crt"] != "its key is not there" {
+	if p := problems(later); len(p) != 2 || p["pki/apiserver.crt"] != "others may read its key: mode 0644" ||
+		p["pki/scheduler.crt"] != "its key is not there" {
 		t.Errorf("with bad keys: %v", p)
 	}
 }
@@ -76,7 +79,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 	c := &Config{Name: "one", DataDir: t.TempDir(), Port: 7000, ToolsDir: t.TempDir()}
 	d, clk := c.dirs(), clock.Real()
 	nodes := []Node{{Name: "n1", Index: 1}, {Name: "n2", Index: 2, Joins: true}}
-	if err := errors.Join(os.Mkdir(c.ToolsDir+"/cni", 0o700), makePKI(c, clk), makeNode(c, nodes[0], clk), makeNode(c, nodes[1], clk)); err != nil {
+	if err := errors.Join(os.Mkdir(c.ToolsDir+"/cni", 0o700), makePKI(c, clk), makeNode(c, nodes[0], clk),
+		makeNode(c, nodes[1], clk)); err != nil {
 		t.Fatal(err)
 	}
 	named := func(n Node) []byte {
@@ -86,7 +90,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := cert.Subject; got.CommonName != "system:kube-proxy:"+n.Name || len(got.Organization) != 1 || got.Organization[0] != "keelson:proxies" {
+		if got := cert.Subject; got.CommonName != "system:kube-proxy:"+n.Name || len(got.Organization) != 1 ||
+			got.Organization[0] != "keelson:proxies" {
 			t.Errorf("the proxy of %s is %v", n.Name, got)
 		}
 		data, err := os.ReadFile(file)
@@ -109,7 +114,8 @@ func TestCertificatesOfProxies(t *testing.T) {
 		if n.Index == 1 && !bytes.Equal(named(n), before) {
 			t.Error("the certificate was renewed before it was due")
 		}
-		if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, nd.path(proxyPair+".crt"), nd.path(proxyPair+".key")); err != nil {
+		if err := issue(signer, leaf{name: "system:kube-proxy", client: true}, clk, nd.path(proxyPair+".crt"),
+			nd.path(proxyPair+".key")); err != nil {
 			t.Fatal(err)
 		}
 		if err := renewNode(d, nd, n, clk, false); err != nil {
@@ -128,7 +134,8 @@ func TestHardenedAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if cfg.AnonymousAuth || cfg.Profiling || cfg.ExtendTokenExpiration || !cfg.ServiceAccountLookup {
-		t.Errorf("anonymous %t, profiling %t, long tokens %t, look-up %t", cfg.AnonymousAuth, cfg.Profiling, cfg.ExtendTokenExpiration, cfg.ServiceAccountLookup)
+		t.Errorf("anonymous %t, profiling %t, long tokens %t, look-up %t", cfg.AnonymousAuth, cfg.Profiling,
+			cfg.ExtendTokenExpiration, cfg.ServiceAccountLookup)
 	}
 	for _, name := range []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership"} {
 		if !slices.Contains(cfg.EnableAdmission, name) {
@@ -169,7 +176,8 @@ func TestKubeletAuthority(t *testing.T) {
 	}
 	start := func() {
 		t.Helper()
-		if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk), makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
+		if err := errors.Join(makePKI(c, clk), makeKubeconfigs(d, c, clk),
+			makeNode(c, Node{Name: "n1", Index: 1}, clk)); err != nil {
 			t.Fatal(err)
 		}
 	}

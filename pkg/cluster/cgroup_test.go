@@ -20,9 +20,10 @@ func TestFindCgroups(t *testing.T) {
 		hybrid string
 		err    error
 	}{
-		"version 1":   {files: []string{"cpu/" + v1, "memory/" + v1}, mounts: []string{"cpu", "memory"}},
-		"version 2":   {files: []string{v1, v2}, mounts: []string{"."}},
-		"hybrid":      {files: []string{"cpu/" + v1, "unified/" + v1, "unified/" + v2}, mounts: []string{"cpu"}, hybrid: "unified"},
+		"version 1": {files: []string{"cpu/" + v1, "memory/" + v1}, mounts: []string{"cpu", "memory"}},
+		"version 2": {files: []string{v1, v2}, mounts: []string{"."}},
+		"hybrid": {files: []string{"cpu/" + v1, "unified/" + v1, "unified/" + v2}, mounts: []string{"cpu"},
+			hybrid: "unified"},
 		"none":        {files: []string{"other/file"}, err: errCgroups},
 		"only hybrid": {files: []string{"unified/" + v1, "unified/" + v2}, err: errCgroups},
 	} {

@@ -85,13 +85,16 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 		one(apiserver, apiserverArgs(c, r)...),
 		one(controllerManager, append([]string{
 			"--kubeconfig=" + d.kubeconfig(controllerManager),
-			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.IPFamily.podCIDRs(), "--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(),
-			"--load-balancer-addresses=" + cmp.Or(c.LoadBalancers, c.IPFamily.LoadBalancers()), "--ingress-service-account=" + ingressAccount,
+			"--allocate-node-cidrs=true", "--cluster-cidr=" + c.IPFamily.podCIDRs(),
+			"--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(),
+			"--load-balancer-addresses=" + cmp.Or(c.LoadBalancers, c.IPFamily.LoadBalancers()),
+			"--ingress-service-account=" + ingressAccount,
 			"--service-account-private-key-file=" + d.pki("sa.key"), "--root-ca-file=" + d.pki("ca.crt"),
 			"--use-service-account-credentials=true", fmt.Sprintf("--leader-elect=%t", c.replicated()),
 			"--approve-kubelet-serving=true", "--protect-node-identities=true",
 		}, append(signerFlags(d), hardenedManager(d, controllerManager, r.local)...)...)...),
-		one(scheduler, append([]string{"--config=" + d.file("scheduler.yaml")}, hardenedManager(d, scheduler, r.local)...)...),
+		one(scheduler, append([]string{"--config=" + d.file("scheduler.yaml")},
+			hardenedManager(d, scheduler, r.local)...)...),
 	}
 }
 
@@ -101,7 +104,8 @@ func signerFlags(d dirs) []string {
 	for signer, by := range map[string]string{
 		"kubelet-serving": kubeletAuthority, "kubelet-client": "ca", "kube-apiserver-client": "ca", "legacy-unknown": "ca",
 	} {
-		out = append(out, "--cluster-signing-"+signer+"-cert-file="+d.pki(by+".crt"), "--cluster-signing-"+signer+"-key-file="+d.pki(by+".key"))
+		out = append(out, "--cluster-signing-"+signer+"-cert-file="+d.pki(by+".crt"), "--cluster-signing-"+
+			signer+"-key-file="+d.pki(by+".key"))
 	}
 	slices.Sort(out)
 	return out
@@ -116,13 +120,16 @@ func apiserverArgs(c *Config, r replica) []string {
 		"--service-account-key-file=" + d.pki("sa.pub"), "--service-account-signing-key-file=" + d.pki("sa.key"),
 		"--service-account-issuer=https://kubernetes.default.svc." + clusterDomain,
 		"--service-cluster-ip-range=" + c.IPFamily.serviceCIDRs(), "--authorization-mode=Node,RBAC",
-		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" + d.pki("apiserver-kubelet-client.key"),
-		"--kubelet-certificate-authority=" + d.pki(kubeletAuthority+".crt"), "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+		"--kubelet-client-certificate=" + d.pki("apiserver-kubelet-client.crt"), "--kubelet-client-key=" +
+			d.pki("apiserver-kubelet-client.key"),
+		"--kubelet-certificate-authority=" + d.pki(kubeletAuthority+".crt"),
+		"--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
 		"--resource-metrics",
 		"--requestheader-client-ca-file=" + d.pki("front-proxy-ca.crt"), "--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
-		"--proxy-client-cert-file=" + d.pki("front-proxy-client.crt"), "--proxy-client-key-file=" + d.pki("front-proxy-client.key"),
+		"--proxy-client-cert-file=" + d.pki("front-proxy-client.crt"), "--proxy-client-key-file=" +
+			d.pki("front-proxy-client.key"),
 		"--enable-aggregator-routing=true", "--allow-privileged=true", "--enable-bootstrap-token-auth=true",
 	}, hardenedAPIServer(c, r))
 }

@@ -43,9 +43,10 @@ const (
 )
 
 var (
-	errForeignEncryption = errors.New("the encryption configuration was not written by ctl (secretbox, for secrets); rotate its keys by hand")
-	errNotTakenUp        = errors.New("the API server has not reloaded the keys")
-	errKeyGone           = errors.New("the snapshot's secrets are encrypted with keys that the cluster no longer has")
+	errForeignEncryption = errors.New(
+		"the encryption configuration was not written by ctl (secretbox, for secrets); rotate its keys by hand")
+	errNotTakenUp = errors.New("the API server has not reloaded the keys")
+	errKeyGone    = errors.New("the snapshot's secrets are encrypted with keys that the cluster no longer has")
 )
 
 // encryption is the content of encryption.yaml: the keys, the current one first, and whether
@@ -246,7 +247,8 @@ func (r *rotation) takenUp(ctx context.Context, hash string) error {
 		return err
 	}
 	for line := range strings.Lines(string(metrics)) {
-		if strings.HasPrefix(line, "apiserver_encryption_config_controller_last_config_info{") && strings.Contains(line, hash) {
+		if strings.HasPrefix(line, "apiserver_encryption_config_controller_last_config_info{") &&
+			strings.Contains(line, hash) {
 			return nil
 		}
 	}

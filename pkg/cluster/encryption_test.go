@@ -80,7 +80,8 @@ func TestRotation(t *testing.T) {
 		cfg := rest.CopyConfig(s.Config)
 		cfg.QPS = -1
 		cfg.Wrap(func(inner http.RoundTripper) http.RoundTripper { return cutTransport{inner, left, cancel} })
-		r := &rotation{file: file, client: kubernetes.NewForConfigOrDie(cfg), p: newProgress(Deps{Clock: clock.Real(), Out: io.Discard}), poll: 10 * time.Millisecond}
+		r := &rotation{file: file, client: kubernetes.NewForConfigOrDie(cfg),
+			p: newProgress(Deps{Clock: clock.Real(), Out: io.Discard}), poll: 10 * time.Millisecond}
 		return r.run(ctx)
 	}
 	written := func() (names []string) {
@@ -170,7 +171,8 @@ func TestKeysOfSnapshots(t *testing.T) {
 	if e, err := readEncryption(d.encryption()); err != nil || !e.plain {
 		t.Errorf("unencrypted values cannot be read: %v", err)
 	}
-	if err := os.WriteFile(d.encryption(), []byte("resources: [{resources: ['*.*'], providers: [{identity: {}}]}]"), 0o600); err != nil {
+	if err := os.WriteFile(d.encryption(),
+		[]byte("resources: [{resources: ['*.*'], providers: [{identity: {}}]}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readEncryption(d.encryption()); !errors.Is(err, errForeignEncryption) {

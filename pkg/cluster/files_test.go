@@ -56,8 +56,10 @@ func TestComplete(t *testing.T) {
 }
 
 func TestNodeAddress(t *testing.T) {
-	for index, want := range map[int]string{1: "10.50.0.11,fd50::11", 2: "10.50.0.12,fd50::12", maxNodes: "10.50.0.210,fd50::210"} {
-		for family, of := range map[IPFamily]string{"": want[:strings.Index(want, ",")], IPv6: want[strings.Index(want, ",")+1:], Dual: want} {
+	for index, want := range map[int]string{1: "10.50.0.11,fd50::11", 2: "10.50.0.12,fd50::12",
+		maxNodes: "10.50.0.210,fd50::210"} {
+		for family, of := range map[IPFamily]string{"": want[:strings.Index(want, ",")],
+			IPv6: want[strings.Index(want, ",")+1:], Dual: want} {
 			if got := strings.Join(Node{Index: index, IPFamily: family}.Addresses(), ","); got != of {
 				t.Errorf("node %d has %s, want %s", index, got, of)
 			}
@@ -84,12 +86,14 @@ func TestKubeconfigs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cfg.Contexts) != 2 || len(cfg.Clusters) != 2 || len(cfg.AuthInfos) != 2 || cfg.CurrentContext != "two" {
-		t.Errorf("merged: %d contexts, %d clusters, %d users, current %q", len(cfg.Contexts), len(cfg.Clusters), len(cfg.AuthInfos), cfg.CurrentContext)
+		t.Errorf("merged: %d contexts, %d clusters, %d users, current %q", len(cfg.Contexts), len(cfg.Clusters),
+			len(cfg.AuthInfos), cfg.CurrentContext)
 	}
 	if err := unmergeKubeconfig("two", file); err != nil {
 		t.Fatal(err)
 	}
-	if cfg, err = clientcmd.LoadFromFile(file); err != nil || len(cfg.Contexts) != 1 || cfg.Contexts["one"] == nil || cfg.CurrentContext != "" {
+	if cfg, err = clientcmd.LoadFromFile(file); err != nil || len(cfg.Contexts) != 1 ||
+		cfg.Contexts["one"] == nil || cfg.CurrentContext != "" {
 		t.Errorf("one is left: %+v, error %v", cfg, err)
 	}
 	if err := unmergeKubeconfig("one", file); err != nil || exists(file) {
@@ -142,7 +146,8 @@ func TestPKI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", "10.50.0.1", "10.96.0.1", "::1", "fd50::1", "fd96::1", "10.50.0.2"} {
+	for _, host := range []string{"kubernetes.default.svc", "127.0.0.1", "10.50.0.1", "10.96.0.1", "::1",
+		"fd50::1", "fd96::1", "10.50.0.2"} {
 		if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, DNSName: host}); err != nil {
 			t.Errorf("%s: %v", host, err)
 		}
@@ -176,7 +181,8 @@ func TestStoreArchive(t *testing.T) {
 	if err := unpackStore(other, filepath.Join(dir, "x")); !errors.Is(err, errSnapshot) {
 		t.Errorf("a text: %v", err)
 	}
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o755), packStore(filepath.Join(dir, "empty"), other, nil)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "empty"), 0o755),
+		packStore(filepath.Join(dir, "empty"), other, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if err := unpackStore(other, filepath.Join(dir, "y")); !errors.Is(err, errSnapshot) {
@@ -253,7 +259,8 @@ func TestUpdateRights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			present, want := object(c.kind, c.name, c.field, c.present, c.keep), object(c.kind, c.name, c.field, "new", "")
 			got := updateRights(present, want)
-			if after := reflect.DeepEqual(present.Object[c.field], want.Object[c.field]); got != c.want || after != (c.want || c.present == "new") {
+			if after := reflect.DeepEqual(present.Object[c.field], want.Object[c.field]); got != c.want ||
+				after != (c.want || c.present == "new") {
 				t.Errorf("updated: %t, to %v", got, present.Object[c.field])
 			}
 		})

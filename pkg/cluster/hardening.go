@@ -59,7 +59,8 @@ func hardenedAPIServer(c *Config, r replica) []string {
 		"--outbound-deny="+strings.Join(own, ","),
 		"--encryption-provider-config="+d.encryption(), "--encryption-provider-config-automatic-reload=true",
 		"--audit-policy-file="+d.file("audit-policy.yaml"), "--audit-log-path="+d.auditLog(r.suffix),
-		fmt.Sprintf("--audit-log-maxage=%d", auditDays), fmt.Sprintf("--audit-log-maxbackup=%d", auditFiles), fmt.Sprintf("--audit-log-maxsize=%d", auditSize),
+		fmt.Sprintf("--audit-log-maxage=%d", auditDays), fmt.Sprintf("--audit-log-maxbackup=%d", auditFiles),
+		fmt.Sprintf("--audit-log-maxsize=%d", auditSize),
 	)
 }
 
@@ -67,7 +68,8 @@ func hardenedAPIServer(c *Config, r replica) []string {
 // only from the API server's own machine.
 func hardenedManager(d dirs, name, address string) []string {
 	return append(servingFlags(), "--bind-address="+address,
-		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"), "--client-ca-file="+d.pki("ca.crt"))
+		"--tls-cert-file="+d.pki(name+".crt"), "--tls-private-key-file="+d.pki(name+".key"),
+		"--client-ca-file="+d.pki("ca.crt"))
 }
 
 // auditPolicy records who changed what, who read secret data, and which requests were rejected. It

@@ -107,7 +107,8 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 		{
 			name: "proxy", log: "/var/log/proxy.log", env: env,
 			argv: []string{
-				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name, fmt.Sprintf("--network-policy=%t", c.ownNetwork()),
+				filepath.Join(insideBin, "proxy"), "--config=" + proxyYAML, "--hostname-override=" + n.Name,
+				fmt.Sprintf("--network-policy=%t", c.ownNetwork()),
 			},
 			attr: &syscall.SysProcAttr{Setsid: true},
 		},

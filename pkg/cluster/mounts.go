@@ -71,10 +71,12 @@ func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	if err := os.MkdirAll(stage, 0o755); err != nil {
 		return fmt.Errorf("directory of /run: %w", err)
 	}
-	if err := (mount{source: "tmpfs", target: stage, kind: "tmpfs", flags: unix.MS_NOSUID | unix.MS_NODEV, data: "mode=755"}).do(); err != nil {
+	if err := (mount{source: "tmpfs", target: stage, kind: "tmpfs", flags: unix.MS_NOSUID | unix.MS_NODEV,
+		data: "mode=755"}).do(); err != nil {
 		return err
 	}
-	for _, b := range []struct{ source, target string }{{binDir, insideBin}, {toolsDir, insideTools}, {d.root, insideNode}} {
+	for _, b := range []struct{ source, target string }{{binDir, insideBin}, {toolsDir, insideTools},
+		{d.root, insideNode}} {
 		target := d.path(b.target)
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return fmt.Errorf("directory in /run: %w", err)

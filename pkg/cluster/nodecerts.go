@@ -53,7 +53,8 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 	if pair := currentPair(kubeletClient); !n.Joins {
 		err = writeKubeconfig(d, c.Name, nd.path(kubeletConf), "system:node:"+n.Name, fileUser(pair, pair), c.clusterServer())
 	}
-	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).name, fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
+	return errors.Join(err, writeKubeconfig(d, c.Name, nd.path(proxyConf), proxyLeaf(n).name,
+		fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
 // renewNode reissues a node's certificates that are due, or all of them if force is set. A kubelet

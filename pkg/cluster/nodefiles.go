@@ -171,7 +171,8 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		FailSwapOn:               &no,
 		// All nodes share the machine's disk, which may be 90% full: pods must run even then.
 		EvictionHard: map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%", "imagefs.inodesFree": "1%",
+			"memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%",
+			"imagefs.available": "1%", "imagefs.inodesFree": "1%",
 		},
 		ImageGCHighThresholdPercent: pointer(int32(100)),
 		SeccompDefault:              &yes,

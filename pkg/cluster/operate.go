@@ -51,7 +51,8 @@ func JoinNode(ctx context.Context, c *Config, name, token string, deps Deps) err
 	if err != nil {
 		return err
 	}
-	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add", url.Values{"name": {name}, "bootstrap": {string(kubeconfig)}}, nil); err != nil {
+	if err := call(ctx, c.dirs().socket(), "POST", "/nodes/add",
+		url.Values{"name": {name}, "bootstrap": {string(kubeconfig)}}, nil); err != nil {
 		return err
 	}
 	return waitNodes(ctx, c, newProgress(deps))
@@ -134,7 +135,8 @@ func Command(ctx context.Context, c *Config, node string, argv []string) (*exec.
 		return nil, fmt.Errorf("%s: %w", node, errNodeStopped)
 	}
 	cmd := enter(ctx, n.Pid, []string{"--mount", "--uts", "--ipc", "--net", "--pid"}, argv)
-	cmd.Env = append(os.Environ(), "PATH="+insideTools+":"+insideBin+":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+	cmd.Env = append(os.Environ(), "PATH="+insideTools+":"+insideBin+
+		":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"CONTAINERD_NAMESPACE=k8s.io")
 	return cmd, nil
 }

@@ -111,7 +111,8 @@ func controlCertificates(c *Config) []control {
 		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, authority: "front-proxy-ca"},
 		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}, authority: "ca"},
 		{file: scheduler, leaf: leaf{name: "kube-scheduler", hosts: local}, authority: "ca"},
-		{file: controllerManager + "-client", leaf: leaf{name: "system:kube-controller-manager", client: true}, authority: "ca"},
+		{file: controllerManager + "-client", leaf: leaf{name: "system:kube-controller-manager", client: true},
+			authority: "ca"},
 		{file: scheduler + "-client", leaf: leaf{name: "system:kube-scheduler", client: true}, authority: "ca"},
 	}
 	if c.replicated() {
@@ -146,7 +147,8 @@ func due(cert *x509.Certificate, now time.Time) bool {
 
 // serverHosts returns every name and address that clients reach the API server by.
 func serverHosts(c *Config) []string {
-	out := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + clusterDomain, "localhost", "127.0.0.1", "::1"}
+	out := []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." +
+		clusterDomain, "localhost", "127.0.0.1", "::1"}
 	for _, r := range c.IPFamily.ranges() {
 		out = append(out, r.api)
 	}

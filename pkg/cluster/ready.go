@@ -106,7 +106,8 @@ func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	}
 	logs := []string{c.dirs().log("supervisor")}
 	for _, name := range waiting {
-		logs = append(logs, c.dirs().log("node-"+name), c.dirs().node(name).log("containerd"), c.dirs().node(name).log("kubelet"))
+		logs = append(logs, c.dirs().log("node-"+name), c.dirs().node(name).log("containerd"),
+			c.dirs().node(name).log("kubelet"))
 	}
 	return p.failed("nodes", err, logs...)
 }
@@ -140,7 +141,8 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		if !p.fresh {
 			return nil
 		}
-		pods, err := client.CoreV1().Pods(d.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
+		pods, err := client.CoreV1().Pods(d.Namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(d.Spec.Selector)})
 		if err != nil {
 			return err
 		}

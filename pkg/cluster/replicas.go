@@ -145,13 +145,16 @@ func etcdProcesses(c *Config, env []string) []process {
 		out[i] = process{
 			name: etcdName(i), log: d.log(etcdName(i)), env: env, attr: controlAttr(),
 			argv: []string{
-				filepath.Join(c.ToolsDir, etcd), "--name=" + etcdName(i), "--data-dir=" + d.file(etcdName(i)), "--logger=zap", "--log-level=warn",
+				filepath.Join(c.ToolsDir, etcd), "--name=" + etcdName(i), "--data-dir=" + d.file(etcdName(i)),
+				"--logger=zap", "--log-level=warn",
 				"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
 				"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer,
 				"--initial-cluster=" + strings.Join(all, ","), "--initial-cluster-token=" + c.Name,
 				fmt.Sprintf("--quota-backend-bytes=%d", etcdQuota), "--tls-min-version=TLS1.2",
-				"--client-cert-auth", "--trusted-ca-file=" + d.pki("etcd-ca.crt"), "--cert-file=" + d.pki("etcd.crt"), "--key-file=" + d.pki("etcd.key"),
-				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + d.pki("etcd-ca.crt"), "--peer-cert-file=" + d.pki("etcd.crt"), "--peer-key-file=" + d.pki("etcd.key"),
+				"--client-cert-auth", "--trusted-ca-file=" + d.pki("etcd-ca.crt"),
+				"--cert-file=" + d.pki("etcd.crt"), "--key-file=" + d.pki("etcd.key"),
+				"--peer-client-cert-auth", "--peer-trusted-ca-file=" + d.pki("etcd-ca.crt"),
+				"--peer-cert-file=" + d.pki("etcd.crt"), "--peer-key-file=" + d.pki("etcd.key"),
 			},
 		}
 	}

@@ -19,9 +19,12 @@ func TestRuntimeHandlers(t *testing.T) {
 		want     []string
 		without  string
 	}{
-		"crun alone":      {crun, false, []string{`default_runtime_name = "crun"`, "runtimes.test-handler]"}, "runtimes.runc]"},
-		"runc is built":   {crun, true, []string{`default_runtime_name = "crun"`, "runtimes.runc]"}, `default_runtime_name = "runc"`},
-		"runc by default": {runc, true, []string{`default_runtime_name = "runc"`, "runtimes.crun]", "/runc\""}, `default_runtime_name = "crun"`},
+		"crun alone": {crun, false, []string{`default_runtime_name = "crun"`, "runtimes.test-handler]"},
+			"runtimes.runc]"},
+		"runc is built": {crun, true, []string{`default_runtime_name = "crun"`, "runtimes.runc]"},
+			`default_runtime_name = "runc"`},
+		"runc by default": {runc, true, []string{`default_runtime_name = "runc"`, "runtimes.crun]", "/runc\""},
+			`default_runtime_name = "crun"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, err := containerdConfig("/root", tt.runtime, tt.withRunc)
@@ -49,7 +52,8 @@ func TestProgramsNotBuilt(t *testing.T) {
 	for _, file := range []string{
 		filepath.Join(c.BinDir, apiserver), filepath.Join(c.BinDir, controllerManager), filepath.Join(c.BinDir, scheduler),
 		filepath.Join(c.BinDir, "kubelet"), filepath.Join(c.BinDir, "cni"), filepath.Join(c.BinDir, "proxy"),
-		filepath.Join(c.ToolsDir, "containerd"), filepath.Join(c.ToolsDir, "containerd-shim-runc-v2"), filepath.Join(c.ToolsDir, "ctr"),
+		filepath.Join(c.ToolsDir, "containerd"), filepath.Join(c.ToolsDir, "containerd-shim-runc-v2"),
+		filepath.Join(c.ToolsDir, "ctr"),
 		filepath.Join(c.ToolsDir, crun), filepath.Join(c.ToolsDir, "cni", "portmap"),
 	} {
 		if err := os.WriteFile(file, nil, 0o755); err != nil {

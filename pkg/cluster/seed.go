@@ -123,7 +123,8 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 	if err := writeFile("/run/containerd.toml", cfg, 0o644); err != nil {
 		return err
 	}
-	daemon := exec.CommandContext(ctx, filepath.Join(tools, "containerd"), "--config", "/run/containerd.toml", "--log-level", "warn")
+	daemon := exec.CommandContext(ctx, filepath.Join(tools, "containerd"), "--config", "/run/containerd.toml",
+		"--log-level", "warn")
 	daemon.Stdout, daemon.Stderr = deps.Out, deps.Out
 	daemon.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
 	if err := daemon.Start(); err != nil {
@@ -152,7 +153,8 @@ func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error 
 
 // importArchive imports an OCI archive into the containerd at socket, in the kubelet's namespace.
 func importArchive(ctx context.Context, tools, socket, archive string) error {
-	ctr := exec.CommandContext(ctx, filepath.Join(tools, "ctr"), "--address", socket, "--namespace", "k8s.io", "images", "import", archive)
+	ctr := exec.CommandContext(ctx, filepath.Join(tools, "ctr"), "--address", socket, "--namespace", "k8s.io",
+		"images", "import", archive)
 	out, err := ctr.CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("import %s: %w\n%s", filepath.Base(archive), err, tail(out, 10))

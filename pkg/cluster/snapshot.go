@@ -81,7 +81,10 @@ func restartClients(ctx context.Context, c *Config, p *progress) error {
 	if err != nil {
 		return err
 	}
-	maps.DeleteFunc(st.Pids, func(name string, _ int) bool { return name == apiserver || strings.HasPrefix(name, "containerd-") })
+	maps.DeleteFunc(st.Pids, func(name string, _ int) bool {
+		return name == apiserver ||
+			strings.HasPrefix(name, "containerd-")
+	})
 	for name, pid := range st.Pids {
 		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("restart %s: %w", name, err)

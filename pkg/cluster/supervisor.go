@@ -96,7 +96,8 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 }
 
 func newSupervisor(ctx context.Context, dataDir string, deps Deps) (*supervisor, error) {
-	s := &supervisor{cfg: &Config{}, deps: deps, reaper: newReaper(), control: map[string]*kept{}, nodes: map[string]*nodeHost{}}
+	s := &supervisor{cfg: &Config{}, deps: deps, reaper: newReaper(), control: map[string]*kept{},
+		nodes: map[string]*nodeHost{}}
 	if err := readJSON(dirs{data: dataDir}.config(), s.cfg); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}

@@ -103,7 +103,8 @@ func start(ctx context.Context, c *Config, p *progress) error {
 		return err
 	}
 	defer machine.Close()
-	if err := errors.Join(makePKI(c, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeEncryption(d), makeControlPlane(c)); err != nil {
+	if err := errors.Join(makePKI(c, p.deps.Clock), makeKubeconfigs(d, c, p.deps.Clock), makeEncryption(d),
+		makeControlPlane(c)); err != nil {
 		return err
 	}
 	if err := errors.Join(writeJSON(d.config(), c), writeJSON(d.record(), c)); err != nil {

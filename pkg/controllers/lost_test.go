@@ -122,13 +122,15 @@ func TestLostCreation(t *testing.T) {
 		},
 		"gateway timeout": func(r *http.Response) (*http.Response, error) {
 			_ = r.Body.Close() // the response is lost
-			return &http.Response{StatusCode: http.StatusGatewayTimeout, Header: http.Header{}, Body: http.NoBody, Request: r.Request}, nil
+			return &http.Response{StatusCode: http.StatusGatewayTimeout, Header: http.Header{},
+				Body: http.NoBody, Request: r.Request}, nil
 		},
 	}
 	labels := map[string]string{"app": "a"}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}}, // nodes are not ready
+		// nodes are not ready
+		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
 	}}
 	once := *template.DeepCopy()
 	once.Spec.RestartPolicy = v1.RestartPolicyNever
@@ -144,7 +146,8 @@ func TestLostCreation(t *testing.T) {
 		"replica set": {
 			"pods", members(replicaset.New),
 			func(ctx context.Context, c kubernetes.Interface) error {
-				set := &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector, Template: template}}
+				set := &appsv1.ReplicaSet{ObjectMeta: meta,
+					Spec: appsv1.ReplicaSetSpec{Replicas: ptr.To[int32](3), Selector: selector, Template: template}}
 				_, err := c.AppsV1().ReplicaSets(ns).Create(ctx, set, metav1.CreateOptions{})
 				return err
 			},
@@ -156,7 +159,8 @@ func TestLostCreation(t *testing.T) {
 		"replication controller": {
 			"pods", members(replicationcontroller.New),
 			func(ctx context.Context, c kubernetes.Interface) error {
-				rc := &v1.ReplicationController{ObjectMeta: meta, Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3), Selector: labels, Template: &template}}
+				rc := &v1.ReplicationController{ObjectMeta: meta,
+					Spec: v1.ReplicationControllerSpec{Replicas: ptr.To[int32](3), Selector: labels, Template: &template}}
 				_, err := c.CoreV1().ReplicationControllers(ns).Create(ctx, rc, metav1.CreateOptions{})
 				return err
 			},
@@ -180,7 +184,8 @@ func TestLostCreation(t *testing.T) {
 		"stateful set": {
 			"pods", members(statefulset.New),
 			func(ctx context.Context, c kubernetes.Interface) error {
-				set := &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
+				set := &appsv1.StatefulSet{ObjectMeta: meta,
+					Spec: appsv1.StatefulSetSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
 				_, err := c.AppsV1().StatefulSets(ns).Create(ctx, set, metav1.CreateOptions{})
 				return err
 			},
@@ -198,7 +203,8 @@ func TestLostCreation(t *testing.T) {
 		"deployment": {
 			"replicasets", members(deployment.New, replicaset.New),
 			func(ctx context.Context, c kubernetes.Interface) error {
-				d := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
+				d := &appsv1.Deployment{ObjectMeta: meta,
+					Spec: appsv1.DeploymentSpec{Replicas: ptr.To[int32](2), Selector: selector, Template: template}}
 				_, err := c.AppsV1().Deployments(ns).Create(ctx, d, metav1.CreateOptions{})
 				return err
 			},
@@ -213,7 +219,8 @@ func TestLostCreation(t *testing.T) {
 				s := testserver.Start(t, testserver.Options{})
 				controllertest.Account(t, s)
 				for _, node := range []string{"n1", "n2"} {
-					if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
+					if _, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+						&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, metav1.CreateOptions{}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -238,7 +245,9 @@ func TestLostCreation(t *testing.T) {
 				if err := tc.create(t.Context(), s.Client); err != nil {
 					t.Fatal(err)
 				}
-				controllertest.Eventually(t, "all pods are ready", func(ctx context.Context) (any, bool) { return tc.done(ctx, s.Client) })
+				controllertest.Eventually(t, "all pods are ready", func(ctx context.Context) (any, bool) {
+					return tc.done(ctx, s.Client)
+				})
 				if got := created(t, s.Client, w); got != tc.want {
 					t.Errorf("%d pods were created, want %d", got, tc.want)
 				}
@@ -247,11 +256,13 @@ func TestLostCreation(t *testing.T) {
 	}
 }
 
-func members(m ...func(controller.Deps) (controller.Controller, error)) []func(controller.Deps) (controller.Controller, error) {
+func members(m ...func(controller.Deps) (controller.Controller, error)) []func(controller.Deps) (
+	controller.Controller, error) {
 	return m
 }
 
-func createJob(template v1.PodTemplateSpec, mode batchv1.CompletionMode) func(context.Context, kubernetes.Interface) error {
+func createJob(template v1.PodTemplateSpec, mode batchv1.CompletionMode) func(context.Context,
+	kubernetes.Interface) error {
 	return func(ctx context.Context, c kubernetes.Interface) error {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: batchv1.JobSpec{
 			Completions: ptr.To[int32](3), Parallelism: ptr.To[int32](3), CompletionMode: &mode, Template: template,
@@ -269,7 +280,8 @@ func jobDone(ctx context.Context, c kubernetes.Interface) (any, bool) {
 // created returns how many pods a watch has shown so far.
 func created(t *testing.T, c kubernetes.Interface, w watch.Interface) int {
 	t.Helper()
-	last := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}
+	last := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}
 	if _, err := c.CoreV1().Pods(metav1.NamespaceDefault).Create(t.Context(), last, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,8 @@ func (s *clusters) certsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "certs", Short: "Check and renew a cluster's certificates"}
 	var output string
 	check := &cobra.Command{
-		Use: "check", Short: "List the certificates with their expiry dates; exit with an error if one is invalid or expires soon", Args: cobra.NoArgs,
+		Use: "check", Short: "List the certificates with their expiry dates; exit with an error if one is " +
+			"invalid or expires soon", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			list, err := cluster.Certificates(cfg, s.deps.Clock)
 			if err != nil {
@@ -42,7 +43,8 @@ func (s *clusters) certsCommand() *cobra.Command {
 	}
 	check.Flags().StringVarP(&output, "output", "o", "", "output format: \"json\" prints JSON instead of a table")
 	c.AddCommand(check, &cobra.Command{
-		Use: "renew", Short: "Reissue all certificates from the existing certificate authorities, without restarting anything", Args: cobra.NoArgs,
+		Use: "renew", Short: "Reissue all certificates from the existing certificate authorities, without " +
+			"restarting anything", Args: cobra.NoArgs,
 		RunE: s.on(func(_ *cobra.Command, cfg *cluster.Config, _ []string) error {
 			return cluster.RenewCertificates(cfg, s.deps)
 		}),
@@ -61,7 +63,8 @@ func (s *clusters) tellCertificates(list []cluster.Certificate) error {
 		case c.Authority:
 			state = "good, authority"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%dd\t%s\n", c.File, c.Subject, c.Expires.Format(time.DateOnly), int(c.Left.Hours()/24), state)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%dd\t%s\n", c.File, c.Subject, c.Expires.Format(time.DateOnly),
+			int(c.Left.Hours()/24), state)
 	}
 	return w.Flush()
 }
@@ -91,7 +94,8 @@ func (s *clusters) tokenCommand() *cobra.Command {
 		}),
 	}
 	create.Flags().DurationVar(&life, "ttl", cluster.DefaultTokenLife, "how long the token is valid")
-	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token instead of the token alone, for kubelet --bootstrap-kubeconfig")
+	create.Flags().BoolVar(&kubeconfig, "kubeconfig", false, "print a kubeconfig that contains the token "+
+		"instead of the token alone, for kubelet --bootstrap-kubeconfig")
 	c.AddCommand(create)
 	return c
 }

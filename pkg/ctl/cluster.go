@@ -48,7 +48,8 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 	flags.StringVar(&s.dataDir, "data-dir", "", "directory of the cluster's data (default "+cluster.DefaultRoot+"/NAME)")
 	root.AddCommand(
 		s.upCommand(), s.downCommand(), s.statusCommand(), s.pidsCommand(), s.nodeCommand(), s.execCommand(), s.logsCommand(),
-		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.upgradeCommand(), s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
+		s.loadCommand(), s.kubeconfigCommand(), s.snapshotCommand(), s.restoreCommand(), s.upgradeCommand(),
+		s.certsCommand(), s.encryptionCommand(), s.tokenCommand(),
 		s.superviseCommand(), s.nodeHostCommand(), s.seedHostCommand(),
 	)
 	return root
@@ -57,7 +58,8 @@ the machine's own network changes, and nothing in a cluster can reach out of it.
 func (s *clusters) load() (*cluster.Config, error) { return cluster.Load(s.name, s.dataDir) }
 
 // on returns the RunE of a command that acts on an existing cluster.
-func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []string) error) func(*cobra.Command, []string) error {
+func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(c *cobra.Command, args []string) error {
 		cfg, err := s.load()
 		if err != nil {
@@ -67,8 +69,9 @@ func (s *clusters) on(do func(c *cobra.Command, cfg *cluster.Config, args []stri
 	}
 }
 
-var errEgress = errors.New("--egress is not supported: it would need a link and address translation in this machine's own network, " +
-	"and ctl never changes that; connect the cluster's network namespace with a router of your own instead")
+var errEgress = errors.New(
+	"--egress is not supported: it would need a link and address translation in this machine's own network, " +
+		"and ctl never changes that; connect the cluster's network namespace with a router of your own instead")
 
 func (s *clusters) upCommand() *cobra.Command {
 	cfg := &cluster.Config{}
@@ -90,18 +93,28 @@ func (s *clusters) upCommand() *cobra.Command {
 	}
 	f := c.Flags()
 	f.IntVar(&cfg.Nodes, "nodes", cluster.DefaultNodes, "number of nodes; 0 starts only the control plane")
-	f.IntVar(&cfg.ControlPlanes, "control-planes", 0, "number of control planes; more than one share an etcd cluster of three members (default 1)")
-	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "", fmt.Sprintf("address range for Services of type LoadBalancer, in the nodes' network (default %s)", cluster.Dual.LoadBalancers()))
-	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "", "IP family of nodes, pods and Services: ipv4, ipv6 or dual (default ipv4)")
-	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "pod network: keelson, or external if you install your own, which must then enforce network policies too (default keelson)")
+	f.IntVar(&cfg.ControlPlanes, "control-planes", 0,
+		"number of control planes; more than one share an etcd cluster of three members (default 1)")
+	f.StringVar(&cfg.LoadBalancers, "load-balancer-addresses", "",
+		fmt.Sprintf("address range for Services of type LoadBalancer, in the nodes' network (default %s)",
+			cluster.Dual.LoadBalancers()))
+	f.StringVar((*string)(&cfg.IPFamily), "ip-family", "",
+		"IP family of nodes, pods and Services: ipv4, ipv6 or dual (default ipv4)")
+	f.StringVar(&cfg.NetworkPlugin, "network-plugin", "", "pod network: keelson, or external if you install "+
+		"your own, which must then enforce network policies too (default keelson)")
 	f.StringVar(&cfg.Runtime, "runtime", "", "OCI runtime for pods without a RuntimeClass: crun or runc (default crun)")
-	f.BoolVar(&cfg.Ingress, "ingress", false, "run the ingress controller: it serves Ingresses of class \"keelson\" at the address of the Service kube-system/ingress")
-	f.IntVar(&cfg.Port, "port", 0, fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next free port)", cluster.DefaultPort))
+	f.BoolVar(&cfg.Ingress, "ingress", false, "run the ingress controller: it serves Ingresses of class "+
+		"\"keelson\" at the address of the Service kube-system/ingress")
+	f.IntVar(&cfg.Port, "port", 0,
+		fmt.Sprintf("port of the API server on 127.0.0.1 (default %d, or the next free port)", cluster.DefaultPort))
 	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "kubeconfig file that the administrator's credentials are added to")
 	f.StringVar(&cfg.BinDir, "bin-dir", "", "directory of Keelson's programs (default: the directory of ctl)")
-	f.StringVar(&cfg.ToolsDir, "tools-dir", "", "directory of containerd, the OCI runtimes and the CNI plugins (default: tools, next to ctl)")
-	f.StringVar(&cfg.ImagesDir, "images-dir", "", "directory of the image archives loaded into each new node (default: ../.build/images, relative to ctl)")
-	f.BoolVar(&egress, "egress", false, "not supported: access from the cluster to the outside would change this machine's own network")
+	f.StringVar(&cfg.ToolsDir, "tools-dir", "",
+		"directory of containerd, the OCI runtimes and the CNI plugins (default: tools, next to ctl)")
+	f.StringVar(&cfg.ImagesDir, "images-dir", "",
+		"directory of the image archives loaded into each new node (default: ../.build/images, relative to ctl)")
+	f.BoolVar(&egress, "egress", false,
+		"not supported: access from the cluster to the outside would change this machine's own network")
 	return c
 }
 
@@ -206,14 +219,16 @@ func sorted(m map[string]int) []string {
 
 func (s *clusters) nodeCommand() *cobra.Command {
 	c := &cobra.Command{Use: "node", Short: "Add, join, remove, kill and start nodes"}
-	sub := func(use, short string, args cobra.PositionalArgs, do func(c *cobra.Command, cfg *cluster.Config, name string) error) *cobra.Command {
-		out := &cobra.Command{Use: use, Short: short, Args: args, RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
-			name := ""
-			if len(args) > 0 {
-				name = args[0]
-			}
-			return do(c, cfg, name)
-		})}
+	sub := func(use, short string, args cobra.PositionalArgs,
+		do func(c *cobra.Command, cfg *cluster.Config, name string) error) *cobra.Command {
+		out := &cobra.Command{Use: use, Short: short, Args: args,
+			RunE: s.on(func(c *cobra.Command, cfg *cluster.Config, args []string) error {
+				name := ""
+				if len(args) > 0 {
+					name = args[0]
+				}
+				return do(c, cfg, name)
+			})}
 		c.AddCommand(out)
 		return out
 	}
@@ -221,13 +236,15 @@ func (s *clusters) nodeCommand() *cobra.Command {
 		return cluster.AddNode(c.Context(), cfg, name, s.deps)
 	})
 	var token string
-	join := sub("join [NODE]", "Add a node whose kubelet requests its certificates with a join token", cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
-		return cluster.JoinNode(c.Context(), cfg, name, token, s.deps)
-	})
+	join := sub("join [NODE]", "Add a node whose kubelet requests its certificates with a join token",
+		cobra.MaximumNArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
+			return cluster.JoinNode(c.Context(), cfg, name, token, s.deps)
+		})
 	join.Flags().StringVar(&token, "token", "", "join token from \"ctl cluster token create\" (default: create one)")
-	sub("start NODE", "Start a killed node", cobra.ExactArgs(1), func(c *cobra.Command, cfg *cluster.Config, name string) error {
-		return cluster.StartNode(c.Context(), cfg, name, s.deps)
-	})
+	sub("start NODE", "Start a killed node", cobra.ExactArgs(1),
+		func(c *cobra.Command, cfg *cluster.Config, name string) error {
+			return cluster.StartNode(c.Context(), cfg, name, s.deps)
+		})
 	sub("kill NODE", "Kill all processes of a node at once, as a power failure would", cobra.ExactArgs(1),
 		func(c *cobra.Command, cfg *cluster.Config, name string) error {
 			return cluster.KillNode(c.Context(), cfg, name)
@@ -347,22 +364,26 @@ func (s *clusters) upgradeCommand() *cobra.Command {
 	return c
 }
 
-// The remaining commands are hidden: they are the processes that keep a cluster running, and "ctl cluster up" starts them.
+// The remaining commands are hidden: they are the processes that keep a cluster running, and "ctl
+// cluster up" starts them.
 
 func (s *clusters) superviseCommand() *cobra.Command {
-	return &cobra.Command{Use: "supervise DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {
-		return cluster.Supervise(c.Context(), args[0], s.deps)
-	}}
+	return &cobra.Command{Use: "supervise DIR", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return cluster.Supervise(c.Context(), args[0], s.deps)
+		}}
 }
 
 func (s *clusters) nodeHostCommand() *cobra.Command {
-	return &cobra.Command{Use: "node-host DIR", Hidden: true, Args: cobra.ExactArgs(1), RunE: func(c *cobra.Command, args []string) error {
-		return cluster.HostNode(c.Context(), args[0], s.deps)
-	}}
+	return &cobra.Command{Use: "node-host DIR", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return cluster.HostNode(c.Context(), args[0], s.deps)
+		}}
 }
 
 func (s *clusters) seedHostCommand() *cobra.Command {
-	return &cobra.Command{Use: "seed-host TOOLS IMAGES ROOT", Hidden: true, Args: cobra.ExactArgs(3), RunE: func(c *cobra.Command, args []string) error {
-		return cluster.SeedHost(c.Context(), args[0], args[1], args[2], s.deps)
-	}}
+	return &cobra.Command{Use: "seed-host TOOLS IMAGES ROOT", Hidden: true, Args: cobra.ExactArgs(3),
+		RunE: func(c *cobra.Command, args []string) error {
+			return cluster.SeedHost(c.Context(), args[0], args[1], args[2], s.deps)
+		}}
 }

@@ -143,7 +143,8 @@ func printVerdict(out io.Writer, f netpolicy.Flow, protocol string, v netpolicy.
 	if !v.Allowed() {
 		answer = "denied"
 	}
-	_, err := fmt.Fprintf(out, "%s → %s, %s %d: %s\n  egress:  %s\n  ingress: %s\n", endName(f.From), endName(f.To), protocol, f.Port, answer, sideText(v.Egress), sideText(v.Ingress))
+	_, err := fmt.Fprintf(out, "%s → %s, %s %d: %s\n  egress:  %s\n  ingress: %s\n", endName(f.From),
+		endName(f.To), protocol, f.Port, answer, sideText(v.Egress), sideText(v.Ingress))
 	return err
 }
 

@@ -17,7 +17,8 @@ import (
 
 // TestVerbs checks that all kubectl verbs exist, and Keelson's own only under the name ctl.
 func TestVerbs(t *testing.T) {
-	verbs := strings.Fields(`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config
+	verbs := strings.Fields(
+		`annotate api-resources api-versions apply attach auth autoscale certificate cluster-info completion config
 		cordon cp create debug delete describe diff drain edit events exec explain expose get kustomize label logs options patch plugin
 		port-forward proxy replace rollout run scale set taint top uncordon version wait`)
 	for name, own := range map[string]bool{"ctl": true, "kubectl": false} {
@@ -59,7 +60,8 @@ func TestClusterErrors(t *testing.T) {
 		"node, no name":   {args: []string{"node", "kill"}, want: "accepts 1 arg"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := Run(t.Context(), append([]string{"ctl", "cluster"}, tc.args...), strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
+			err := Run(t.Context(), append([]string{"ctl", "cluster"}, tc.args...), strings.NewReader(""),
+				&bytes.Buffer{}, &bytes.Buffer{})
 			if err == nil || tc.is != nil && !errors.Is(err, tc.is) || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error %v", err)
 			}

@@ -62,11 +62,13 @@ func printWebhooks(out io.Writer, list []webhookhealth.Webhook) error {
 		return err
 	}
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "TYPE\tCONFIGURATION\tNAME\tPOLICY\tCIRCUIT\tCALLS\tFAILED\tIN A ROW\tSKIPPED\tMEDIAN\tP99\tLAST FAILURE")
+	fmt.Fprintln(w, "TYPE\tCONFIGURATION\tNAME\tPOLICY\tCIRCUIT\tCALLS\tFAILED\tIN A "+
+		"ROW\tSKIPPED\tMEDIAN\tP99\tLAST FAILURE")
 	for i := range list {
 		h := &list[i]
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%s\t%s\t%s\n", h.Type, h.Configuration, h.Name, h.FailurePolicy,
-			h.State, h.Calls, h.Failures, h.ConsecutiveFailures, h.PassedOver, seconds(h.Median), seconds(h.Slow), lastFailure(&h.Health))
+			h.State, h.Calls, h.Failures, h.ConsecutiveFailures, h.PassedOver, seconds(h.Median),
+			seconds(h.Slow), lastFailure(&h.Health))
 	}
 	return w.Flush()
 }

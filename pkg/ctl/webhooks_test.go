@@ -38,7 +38,8 @@ Validating   c               v.example.com   Fail     Open      9       5       
 			}))
 			defer s.Close()
 			var out bytes.Buffer
-			if err := Run(t.Context(), []string{"ctl", "webhooks", "--server", s.URL, "--kubeconfig", "/dev/null"}, strings.NewReader(""), &out, &out); err != nil {
+			if err := Run(t.Context(), []string{"ctl", "webhooks", "--server", s.URL, "--kubeconfig",
+				"/dev/null"}, strings.NewReader(""), &out, &out); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(tc.want, out.String()); diff != "" {

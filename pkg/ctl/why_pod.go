@@ -69,8 +69,10 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 
 // whyPod evaluates the pod against a model of the cluster. evicted holds the events that say which
 // pods preempted it; they are all that is known about a pod that no longer exists.
-func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name string, nodes int) (w *scheduler.Why, evicted []string, err error) {
-	selector := fields.Set{"involvedObject.name": name, "involvedObject.kind": "Pod", "reason": "Preempted"}.AsSelector().String()
+func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name string,
+	nodes int) (w *scheduler.Why, evicted []string, err error) {
+	selector := fields.Set{"involvedObject.name": name, "involvedObject.kind": "Pod",
+		"reason": "Preempted"}.AsSelector().String()
 	events, err := client.CoreV1().Events(namespace).List(ctx, metav1.ListOptions{FieldSelector: selector})
 	if err == nil {
 		for i := range events.Items {

@@ -16,14 +16,16 @@ import (
 
 func TestWhyPod(t *testing.T) {
 	c, ctx := testserver.Start(t, testserver.Options{}).Client, t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	n, err := c.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourcePods: resource.MustParse("9")}
+	n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+		v1.ResourcePods: resource.MustParse("9")}
 	n.Status.Capacity = n.Status.Allocatable
 	if _, err := c.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -34,14 +34,17 @@ func Configz(name string, config any) http.Handler {
 func (f *ElectionFlags) Configuration() configv1alpha1.LeaderElectionConfiguration {
 	enabled := f.Enabled
 	return configv1alpha1.LeaderElectionConfiguration{
-		LeaderElect: &enabled, LeaseDuration: metav1.Duration{Duration: f.LeaseDuration}, RenewDeadline: metav1.Duration{Duration: f.RenewDeadline},
-		RetryPeriod: metav1.Duration{Duration: f.RetryPeriod}, ResourceLock: "leases", ResourceName: f.ResourceName, ResourceNamespace: f.ResourceNamespace,
+		LeaderElect: &enabled, LeaseDuration: metav1.Duration{Duration: f.LeaseDuration},
+		RenewDeadline: metav1.Duration{Duration: f.RenewDeadline},
+		RetryPeriod:   metav1.Duration{Duration: f.RetryPeriod}, ResourceLock: "leases",
+		ResourceName: f.ResourceName, ResourceNamespace: f.ResourceNamespace,
 	}
 }
 
 // ClientConfiguration returns the client connection settings in a component's configuration.
 func ClientConfiguration(kubeconfig string, rc *rest.Config) configv1alpha1.ClientConnectionConfiguration {
 	return configv1alpha1.ClientConnectionConfiguration{
-		Kubeconfig: kubeconfig, AcceptContentTypes: rc.AcceptContentTypes, ContentType: rc.ContentType, QPS: rc.QPS, Burst: int32(rc.Burst),
+		Kubeconfig: kubeconfig, AcceptContentTypes: rc.AcceptContentTypes, ContentType: rc.ContentType,
+		QPS: rc.QPS, Burst: int32(rc.Burst),
 	}
 }

@@ -22,7 +22,8 @@ type Flags struct {
 
 // Add defines the flags.
 func (f *Flags) Add(fs *pflag.FlagSet) {
-	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig, "kubeconfig file with the API server's address and this process's credentials")
+	fs.StringVar(&f.Kubeconfig, "kubeconfig", f.Kubeconfig,
+		"kubeconfig file with the API server's address and this process's credentials")
 	fs.IntVarP(&f.Verbosity, "v", "v", f.Verbosity, "log verbosity; debug messages are written from 4 on")
 }
 
@@ -47,12 +48,17 @@ type ServingFlags struct {
 func (f *ServingFlags) Add(fs *pflag.FlagSet) {
 	fs.IPVar(&f.BindAddress, "bind-address", f.BindAddress, "address to serve /healthz, /livez, /readyz and /metrics on")
 	fs.IntVar(&f.SecurePort, "secure-port", f.SecurePort, "port to serve on, with TLS; 0 disables serving")
-	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile, "file with the serving certificate; if empty, a self-signed certificate is created")
+	fs.StringVar(&f.CertFile, "tls-cert-file", f.CertFile,
+		"file with the serving certificate; if empty, a self-signed certificate is created")
 	fs.StringVar(&f.KeyFile, "tls-private-key-file", f.KeyFile, "file with the private key of --tls-cert-file")
-	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile, "file with the certificate authority of client certificates; empty accepts none")
-	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion, "lowest TLS version to accept: VersionTLS12 or VersionTLS13; empty means VersionTLS12")
-	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites, "cipher suites to accept with TLS 1.2, separated by commas; empty means Go's default")
-	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams, "maximum number of concurrent requests on one HTTP/2 connection; 0 means Go's default")
+	fs.StringVar(&f.ClientCAFile, "client-ca-file", f.ClientCAFile,
+		"file with the certificate authority of client certificates; empty accepts none")
+	fs.StringVar(&f.MinTLSVersion, "tls-min-version", f.MinTLSVersion,
+		"lowest TLS version to accept: VersionTLS12 or VersionTLS13; empty means VersionTLS12")
+	fs.StringSliceVar(&f.CipherSuites, "tls-cipher-suites", f.CipherSuites,
+		"cipher suites to accept with TLS 1.2, separated by commas; empty means Go's default")
+	fs.IntVar(&f.MaxStreams, "http2-max-streams-per-connection", f.MaxStreams,
+		"maximum number of concurrent requests on one HTTP/2 connection; 0 means Go's default")
 	fs.Var(&inverse{&f.NoProfiling}, "profiling", "serve /debug/pprof to authorized users")
 	fs.Lookup("profiling").NoOptDefVal = "true"
 }
@@ -101,10 +107,14 @@ func DefaultElection(name string) ElectionFlags {
 
 // Add defines the flags; their defaults are f's current values.
 func (f *ElectionFlags) Add(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled, "elect a leader among the replicas by a Lease; only the leader works")
-	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration, "how long the other replicas wait after the leader's last renewal before one of them takes over")
-	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline, "how long the leader retries a failing renewal before it stops leading")
-	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod, "pause between attempts to acquire or renew the lease")
+	fs.BoolVar(&f.Enabled, "leader-elect", f.Enabled,
+		"elect a leader among the replicas by a Lease; only the leader works")
+	fs.DurationVar(&f.LeaseDuration, "leader-elect-lease-duration", f.LeaseDuration,
+		"how long the other replicas wait after the leader's last renewal before one of them takes over")
+	fs.DurationVar(&f.RenewDeadline, "leader-elect-renew-deadline", f.RenewDeadline,
+		"how long the leader retries a failing renewal before it stops leading")
+	fs.DurationVar(&f.RetryPeriod, "leader-elect-retry-period", f.RetryPeriod,
+		"pause between attempts to acquire or renew the lease")
 	fs.StringVar(&f.ResourceName, "leader-elect-resource-name", f.ResourceName, "name of the Lease")
 	fs.StringVar(&f.ResourceNamespace, "leader-elect-resource-namespace", f.ResourceNamespace, "namespace of the Lease")
 }

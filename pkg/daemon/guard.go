@@ -40,7 +40,8 @@ func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) 
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	who := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous: &apiserver.AnonymousAuthConfig{Enabled: true}, CacheTTL: tokenTTL,
-		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTimeout, WebhookRetryBackoff: retry,
+		TokenAccessReviewClient: client.AuthenticationV1(), TokenAccessReviewTimeout: reviewTimeout,
+		WebhookRetryBackoff: retry,
 	}
 	g := &Guard{}
 	var err error
@@ -54,7 +55,8 @@ func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) 
 		return nil, fmt.Errorf("authentication: %w", err)
 	}
 	may := authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: decisionTTL, DenyCacheTTL: decisionTTL, WebhookRetryBackoff: retry,
+		SubjectAccessReviewClient: client.AuthorizationV1(), AllowCacheTTL: decisionTTL,
+		DenyCacheTTL: decisionTTL, WebhookRetryBackoff: retry,
 	}
 	if g.may, err = may.New(); err != nil {
 		return nil, fmt.Errorf("authorization: %w", err)
@@ -84,7 +86,8 @@ func (g *Guard) Wrap(h http.Handler) http.Handler {
 		case err != nil:
 			http.Error(w, "authorization failed", http.StatusInternalServerError)
 		case decision != authorizer.DecisionAllow:
-			http.Error(w, fmt.Sprintf("Forbidden: user %q cannot %s path %q: %s", who.User.GetName(), strings.ToLower(r.Method), r.URL.Path, reason), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("Forbidden: user %q cannot %s path %q: %s", who.User.GetName(),
+				strings.ToLower(r.Method), r.URL.Path, reason), http.StatusForbidden)
 		default:
 			h.ServeHTTP(w, r)
 		}

@@ -28,7 +28,8 @@ var ErrLostLease = errors.New("leader election lost")
 // Lead runs work while this process holds the lease; if leader election is disabled, it just runs
 // work. It returns when work does, with its error, or with ErrLostLease. After ErrLostLease the
 // process should end, since parts of work may still be running.
-func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger, work func(context.Context) error) error {
+func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger,
+	work func(context.Context) error) error {
 	if !f.Enabled {
 		return work(ctx)
 	}

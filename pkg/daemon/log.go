@@ -38,7 +38,8 @@ func (v *Verbosity) Set(n int) {
 // Log returns the JSON log of a process with verbosity v. Messages that libraries write by klog are
 // included. Credentials in messages are redacted.
 func (v *Verbosity) Log(w io.Writer) *slog.Logger {
-	return v.log(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
+	return v.log(slog.NewJSONHandler(w,
+		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
 }
 
 // log returns the log that handler writes. Libraries log more at Info than an operator wants to keep,

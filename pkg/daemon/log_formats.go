@@ -43,22 +43,27 @@ type streams struct {
 // Add defines the flags.
 func (f *LogFlags) Add(fs *pflag.FlagSet) {
 	fs.StringVar(&f.Format, "logging-format", FormatText, `format of the log: "text" or "json"`)
-	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second, "accepted for compatibility, without effect: the log is not buffered")
-	fs.Var(&f.Modules, "vmodule", "verbosity of single source files: pattern=N, separated by commas; only with --logging-format=text")
+	fs.DurationVar(&f.FlushFrequency, "log-flush-frequency", 5*time.Second,
+		"accepted for compatibility, without effect: the log is not buffered")
+	fs.Var(&f.Modules, "vmodule",
+		"verbosity of single source files: pattern=N, separated by commas; only with --logging-format=text")
 	f.text.add(fs, FormatText)
 	f.json.add(fs, FormatJSON)
 }
 
 func (s *streams) add(fs *pflag.FlagSet, format string) {
-	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false, "not supported (an alpha feature in Kubernetes): the whole log goes to standard error")
-	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size", "not supported (an alpha feature in Kubernetes): the log is not buffered")
+	fs.BoolVar(&s.split, "log-"+format+"-split-stream", false,
+		"not supported (an alpha feature in Kubernetes): the whole log goes to standard error")
+	fs.Var(&s.buffer, "log-"+format+"-info-buffer-size",
+		"not supported (an alpha feature in Kubernetes): the log is not buffered")
 }
 
 // Validate returns what is wrong with the flags, in Kubernetes' words.
 func (f *LogFlags) Validate() error {
 	var errs field.ErrorList
 	if f.FlushFrequency <= 0 {
-		errs = append(errs, field.Invalid(field.NewPath("flushFrequency"), f.FlushFrequency.String(), "Must be greater than zero"))
+		errs = append(errs, field.Invalid(field.NewPath("flushFrequency"), f.FlushFrequency.String(),
+			"Must be greater than zero"))
 	}
 	if f.Format != FormatText && f.Format != FormatJSON {
 		errs = append(errs, field.Invalid(field.NewPath("format"), f.Format, "Unsupported log format"))
@@ -90,30 +95,32 @@ func (f *LogFlags) Log(v *Verbosity, w io.Writer) *slog.Logger {
 	if f.Format == FormatJSON {
 		return v.log(jsonLines{newJSONLines(w)}, f.Modules)
 	}
-	text := logr.ToSlogHandler(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(math.MaxInt32))))
+	text := logr.ToSlogHandler(
+		textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(w), textlogger.Verbosity(math.MaxInt32))))
 	return v.log(redacting{text, newRedactor()}, f.Modules)
 }
 
 // newJSONLines returns a handler that writes JSON with Kubernetes' key names.
 func newJSONLines(w io.Writer) slog.Handler {
 	redactor := newRedactor()
-	return slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: slog.Level(-1 << 15), ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) > 0 {
-			return redactor.attr(groups, a)
-		}
-		switch a.Key {
-		case slog.TimeKey:
-			return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
-		case slog.LevelKey:
-			return slog.Attr{} // errors have no level; other records get a verbosity
-		case slog.SourceKey:
-			if at, ok := a.Value.Any().(*slog.Source); ok {
-				dir, name := filepath.Split(at.File)
-				return slog.String("caller", fmt.Sprintf("%s/%s:%d", filepath.Base(dir), name, at.Line))
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{AddSource: true, Level: slog.Level(-1 << 15),
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) > 0 {
+				return redactor.attr(groups, a)
 			}
-		}
-		return redactor.attr(groups, a)
-	}})
+			switch a.Key {
+			case slog.TimeKey:
+				return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
+			case slog.LevelKey:
+				return slog.Attr{} // errors have no level; other records get a verbosity
+			case slog.SourceKey:
+				if at, ok := a.Value.Any().(*slog.Source); ok {
+					dir, name := filepath.Split(at.File)
+					return slog.String("caller", fmt.Sprintf("%s/%s:%d", filepath.Base(dir), name, at.Line))
+				}
+			}
+			return redactor.attr(groups, a)
+		}})
 }
 
 // jsonLines adds the verbosity to each record below error level.

@@ -29,7 +29,8 @@ func TestFormats(t *testing.T) {
 		},
 		FormatJSON: {
 			`^{"ts":\d{13}\.?\d*,"caller":"daemon/log_formats_test\.go:\d+","msg":"Serving","v":0,"address":"127\.0\.0\.1:6443","n":1}$`,
-			`^{"ts":\d{13}\.?\d*,"caller":"daemon/log_formats_test\.go:\d+","msg":"Not served","err":"no","token":"\[redacted\]"}$`,
+			`^{"ts":\d{13}\.?\d*,"caller":"daemon/log_formats_test\.go:\d+","msg":"Not served","err":"no",` +
+				`"token":"\[redacted\]"}$`,
 			`^{"ts":.*"msg":"Bearer \[redacted\]"`,
 		},
 	} {
@@ -54,7 +55,8 @@ func TestFormats(t *testing.T) {
 // TestModules checks that files named by --vmodule log more, and that others do not.
 func TestModules(t *testing.T) {
 	for modules, want := range map[string]bool{
-		"": false, "log_formats*=4": true, "log_formats*=3": false, "other=9": false, "*/daemon/log_formats_test=9": false, "other=9,log_formats_tes?=9": true,
+		"": false, "log_formats*=4": true, "log_formats*=3": false, "other=9": false,
+		"*/daemon/log_formats_test=9": false, "other=9,log_formats_tes?=9": true,
 	} {
 		f := LogFlags{Format: FormatText}
 		if err := f.Modules.Set(modules); err != nil {

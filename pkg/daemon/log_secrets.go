@@ -56,18 +56,24 @@ func secretPatterns() []secretPattern {
 		// Tokens of service accounts and of OIDC, also in base64.
 		{[]string{"eyj"}, regexp.MustCompile(`()(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`)},
 		{[]string{"zxlk"}, regexp.MustCompile(`()(\bZXlK[A-Za-z0-9+/_=-]{40,})`)},
-		{[]string{"base64url.bearer"}, regexp.MustCompile(`(?i)(base64url\.bearer\.authorization\.k8s\.io\.)([A-Za-z0-9_-]+)`)},
-		{[]string{"bearer", "basic", "negotiate"}, regexp.MustCompile(`(?i)(\b(?:bearer|basic|negotiate)(?:[ +]|%20)+)([A-Za-z0-9._~+/=-]{6,})`)},
-		{[]string{"authorization"}, regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
-		{[]string{"cookie"}, regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
+		{[]string{"base64url.bearer"},
+			regexp.MustCompile(`(?i)(base64url\.bearer\.authorization\.k8s\.io\.)([A-Za-z0-9_-]+)`)},
+		{[]string{"bearer", "basic", "negotiate"},
+			regexp.MustCompile(`(?i)(\b(?:bearer|basic|negotiate)(?:[ +]|%20)+)([A-Za-z0-9._~+/=-]{6,})`)},
+		{[]string{"authorization"},
+			regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
+		{[]string{"cookie"},
+			regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
 		// Passwords in URLs, and tokens in place of the user.
 		{[]string{"://"}, regexp.MustCompile(`(://[^\s/@:"'\\]*:)([^\s/@"'\\]+)(@)`)},
 		{[]string{"://"}, regexp.MustCompile(`(://)([^\s/@:"'\\]{16,})(@)`)},
 		// Bootstrap tokens.
 		{[]string{"."}, regexp.MustCompile(`(\b[a-z0-9]{6}\.)([a-z0-9]{16}\b)`)},
 		// Private keys, and the beginnings of their base64 forms: RSA, EC, encrypted, PKCS #8, OpenSSH.
-		{[]string{"private key"}, regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`)},
-		{[]string{"ls0tls1crudjtib"}, regexp.MustCompile(`()(LS0tLS1CRUdJTiB(?:SU0Eg|FQyBQ|FTkNS|QUklW|PUEVO)[A-Za-z0-9+/=_-]*)`)},
+		{[]string{"private key"},
+			regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`)},
+		{[]string{"ls0tls1crudjtib"},
+			regexp.MustCompile(`()(LS0tLS1CRUdJTiB(?:SU0Eg|FQyBQ|FTkNS|QUklW|PUEVO)[A-Za-z0-9+/=_-]*)`)},
 	}
 }
 
@@ -171,7 +177,8 @@ func lowerCase(s string) string {
 // attr is the ReplaceAttr function of slog; it also receives the message.
 func (r *redactor) attr(_ []string, a slog.Attr) slog.Attr {
 	kind := a.Value.Kind()
-	if credential(a.Key) && (kind == slog.KindString && a.Value.String() != "" || kind == slog.KindAny && a.Value.Any() != nil) {
+	if credential(a.Key) && (kind == slog.KindString && a.Value.String() != "" || kind == slog.KindAny &&
+		a.Value.Any() != nil) {
 		return slog.String(a.Key, redacted)
 	}
 	switch kind {
@@ -219,7 +226,8 @@ func (r *redactor) printed(v slog.Value) slog.Value {
 func credential(key string) bool {
 	switch strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(key)) {
 	case "token", "password", "passwd", "passphrase", "authorization", "secret", "privatekey", "clientsecret",
-		"bearertoken", "accesstoken", "refreshtoken", "idtoken", "bootstraptoken", "jointoken", "apikey", "secretkey", "cookie", "setcookie":
+		"bearertoken", "accesstoken", "refreshtoken", "idtoken", "bootstraptoken", "jointoken", "apikey",
+		"secretkey", "cookie", "setcookie":
 		return true
 	}
 	return false

@@ -72,10 +72,13 @@ func buildInfo() prometheus.Collector {
 	v := VersionInfo()
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "kubernetes_build_info",
-		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, git tree state, build date, Go version, and compiler from which Kubernetes was built, and platform on which it is running.",
+		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, " +
+			"git tree state, build date, Go version, and compiler from which Kubernetes was built, and " +
+			"platform on which it is running.",
 		ConstLabels: prometheus.Labels{
-			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit, "git_tree_state": v.GitTreeState,
-			"build_date": v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
+			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit,
+			"git_tree_state": v.GitTreeState,
+			"build_date":     v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
 		},
 	})
 	g.Set(1)

@@ -25,7 +25,8 @@ func TestBuildInfo(t *testing.T) {
 			labels[f.GetName()][l.GetName()] = l.GetValue()
 		}
 	}
-	if build := labels["kubernetes_build_info"]; len(build) != 9 || build["git_version"] != Version || build["minor"] != Minor {
+	if build := labels["kubernetes_build_info"]; len(build) != 9 || build["git_version"] != Version ||
+		build["minor"] != Minor {
 		t.Errorf("build info %v", build)
 	}
 	if ours := labels["keelson_build_info"]; len(ours) != 1 || ours["version"] != release.Version {

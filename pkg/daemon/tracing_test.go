@@ -51,16 +51,19 @@ func TestTracing(t *testing.T) {
 			received := tracetest.Start(t)
 			var carried string
 			other := tracetest.Serve(t, func(s *grpc.Server) { grpc_health_v1.RegisterHealthServer(s, health.NewServer()) },
-				grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+				grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
+					handler grpc.UnaryHandler) (any, error) {
 					md, _ := metadata.FromIncomingContext(ctx)
 					carried = strings.Join(md.Get("traceparent"), "")
 					return handler(ctx, req)
 				}))
-			tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &received.Endpoint, SamplingRatePerMillion: &tc.rate}, "kubelet", "n1")
+			tracing, err := NewTracing(t.Context(),
+				&tracingapi.TracingConfiguration{Endpoint: &received.Endpoint, SamplingRatePerMillion: &tc.rate}, "kubelet", "n1")
 			if err != nil {
 				t.Fatal(err)
 			}
-			conn, err := grpc.NewClient(other, append(tracing.Dial(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+			conn, err := grpc.NewClient(other,
+				append(tracing.Dial(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +99,8 @@ func TestNoTracing(t *testing.T) {
 	if err != nil || none != nil {
 		t.Fatal(none, err)
 	}
-	if _, span := none.Tracer("x").Start(t.Context(), "x"); span.SpanContext().IsValid() || none.Dial() != nil || none.Shutdown(t.Context()) != nil {
+	if _, span := none.Tracer("x").Start(t.Context(), "x"); span.SpanContext().IsValid() ||
+		none.Dial() != nil || none.Shutdown(t.Context()) != nil {
 		t.Error("there is tracing without a configuration")
 	}
 	rate, endpoint := int32(1_000_001), "http://127.0.0.1:4317"
@@ -111,11 +115,14 @@ func TestNoTracing(t *testing.T) {
 // the wrapped transport.
 func TestTracedRequests(t *testing.T) {
 	var carried string
-	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { carried = r.Header.Get("Traceparent") }))
+	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		carried = r.Header.Get("Traceparent")
+	}))
 	defer other.Close()
 	received := tracetest.Start(t)
 	rate := int32(1_000_000)
-	tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &received.Endpoint, SamplingRatePerMillion: &rate}, "kubelet", "n1")
+	tracing, err := NewTracing(t.Context(), &tracingapi.TracingConfiguration{Endpoint: &received.Endpoint,
+		SamplingRatePerMillion: &rate}, "kubelet", "n1")
 	if err != nil {
 		t.Fatal(err)
 	}

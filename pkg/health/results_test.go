@@ -32,8 +32,10 @@ func TestResults(t *testing.T) {
 	got := do(results.Handler(), http.MethodGet, health.ResultsPath)
 	for _, want := range []string{
 		`kubernetes_healthcheck{name="caches",type="readyz"} 1`, `kubernetes_healthcheck{name="ping",type="livez"} 1`,
-		`kubernetes_healthchecks_total{name="caches",status="error",type="readyz"} 1`, `kubernetes_healthchecks_total{name="caches",status="success",type="readyz"} 1`,
-		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 1`, `kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 1`,
+		`kubernetes_healthchecks_total{name="caches",status="error",type="readyz"} 1`,
+		`kubernetes_healthchecks_total{name="caches",status="success",type="readyz"} 1`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 1`,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 1`,
 	} {
 		if !strings.Contains(got, want+"\n") {
 			t.Errorf("no %s:\n%s", want, got)

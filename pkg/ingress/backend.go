@@ -45,7 +45,8 @@ type Backends struct {
 }
 
 // NewBackends returns the backends that follow from Services and their slices.
-func NewBackends(service func(namespace, name string) *v1.Service, slices func(namespace, service string) []*discoveryv1.EndpointSlice) Backends {
+func NewBackends(service func(namespace, name string) *v1.Service,
+	slices func(namespace, service string) []*discoveryv1.EndpointSlice) Backends {
 	return Backends{service, slices, map[string]*Backend{}}
 }
 
@@ -74,7 +75,8 @@ func (bs Backends) find(namespace string, ref *networkingv1.IngressBackend) *Bac
 func (b *Backend) fill(svc *v1.Service, port networkingv1.ServiceBackendPort, slices []*discoveryv1.EndpointSlice) {
 	for i := range svc.Spec.Ports {
 		p := &svc.Spec.Ports[i]
-		if p.Protocol != v1.ProtocolTCP && p.Protocol != "" || port.Name != "" && p.Name != port.Name || port.Name == "" && p.Port != port.Number {
+		if p.Protocol != v1.ProtocolTCP && p.Protocol != "" || port.Name != "" && p.Name != port.Name ||
+			port.Name == "" && p.Port != port.Number {
 			continue
 		}
 		b.HTTP2 = p.AppProtocol != nil && *p.AppProtocol == h2c

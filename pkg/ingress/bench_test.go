@@ -37,20 +37,25 @@ func BenchmarkProxy(b *testing.B) {
 			}))
 			defer endpoint.Close()
 			p := NewProxy(Options{
-				Limits: DefaultLimits(1 << 30), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
+				Limits: DefaultLimits(1 << 30), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+				Metrics: prometheus.NewRegistry(),
 				Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 					return (&net.Dialer{}).DialContext(ctx, network, endpoint.Listener.Addr().String())
 				},
 			})
 			i := &networkingv1.Ingress{}
-			i.Spec.Rules = []networkingv1.IngressRule{{Host: "host", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("s")}}}}}}
+			i.Spec.Rules = []networkingv1.IngressRule{
+				{Host: "host", IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+					Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: ptr.To(networkingv1.PathTypePrefix),
+						Backend: backend("s")}}}}}}
 			p.Use(Build([]*networkingv1.Ingress{i}, NewBackends(
 				func(string, string) *v1.Service {
 					return &v1.Service{Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
 				},
 				func(string, string) []*discoveryv1.EndpointSlice {
-					return []*discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}}}}
+					return []*discoveryv1.EndpointSlice{
+						{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}},
+							Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}}}}
 				}), noCertificates))
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
@@ -82,7 +87,8 @@ func BenchmarkProxy(b *testing.B) {
 								b.Error(err)
 								return
 							}
-							if n, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK || method == http.MethodGet && int(n) != size {
+							if n, err := io.Copy(io.Discard, resp.Body); err != nil ||
+								resp.StatusCode != http.StatusOK || method == http.MethodGet && int(n) != size {
 								b.Error(resp.Status, n, err)
 							}
 							_ = resp.Body.Close()

@@ -62,7 +62,8 @@ type Controller struct {
 
 // NewController returns a controller. The addresses of the Service publish are written into the
 // status of Ingresses. If its name is zero, none are.
-func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock, log *slog.Logger) (*Controller, error) {
+func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock,
+	log *slog.Logger) (*Controller, error) {
 	factory := follow.NewInformers(client, 0)
 	networking, core, discovery := factory.Networking().V1(), factory.Core().V1(), factory.Discovery().V1()
 	c := &Controller{
@@ -78,7 +79,8 @@ func NewController(client kubernetes.Interface, p *Proxy, publish types.Namespac
 	}
 	var errs []error
 	for _, i := range []cache.SharedIndexInformer{
-		networking.Ingresses().Informer(), networking.IngressClasses().Informer(), core.Services().Informer(), discovery.EndpointSlices().Informer(),
+		networking.Ingresses().Informer(), networking.IngressClasses().Informer(), core.Services().Informer(),
+		discovery.EndpointSlices().Informer(),
 	} {
 		_, err := i.AddEventHandler(on)
 		errs = append(errs, err)
@@ -168,7 +170,8 @@ func (c *Controller) service(namespace, name string) *v1.Service {
 }
 
 func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSlice {
-	out, err := c.slices.EndpointSlices(namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
+	out, err := c.slices.EndpointSlices(namespace).List(
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
 	if err != nil {
 		return nil // does not happen: the lister reads a cache
 	}

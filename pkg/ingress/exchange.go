@@ -58,7 +58,8 @@ type exchange struct {
 // newExchange returns the exchange of a request. cancel ends the request.
 func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel context.CancelCauseFunc) *exchange {
 	e := &exchange{
-		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w), http2: r.ProtoMajor >= 2,
+		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w),
+		http2:  r.ProtoMajor >= 2,
 		budget: p.limits.Stall, unread: r.Body != nil && r.Body != http.NoBody,
 	}
 	e.conn, _ = r.Context().Value(connectionKey{}).(*connection)

@@ -27,8 +27,10 @@ func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeCl
 	b := httptest.NewServer(handler)
 	t.Cleanup(b.Close)
 	clk := testingclock.NewFakeClock(time.Now())
-	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clk, Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
-	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {Endpoints: []string{b.Listener.Addr().String()}}}}}})
+	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clk, Log: slog.New(slog.DiscardHandler),
+		Metrics: prometheus.NewRegistry()})
+	p.Use(&Table{hosts: map[string]*host{
+		"host": {prefixes: map[string]*Backend{"": {Endpoints: []string{b.Listener.Addr().String()}}}}}})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +282,9 @@ func TestPatience(t *testing.T) {
 // that cancelling many requests before their answers closes the connection.
 func TestCancelsCounted(t *testing.T) {
 	for code, closes := range map[int]bool{0: true, http.StatusEarlyHints: true, http.StatusOK: false} {
-		p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		p := NewProxy(Options{Limits: DefaultLimits(1 << 30),
+			Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler),
+			Metrics: prometheus.NewRegistry()})
 		near, far := net.Pipe()
 		t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 		conn := &connection{Conn: near}
@@ -304,7 +308,8 @@ func TestShares(t *testing.T) {
 	for i, tc := range []struct {
 		holder   string
 		ok, full bool
-	}{{"a", true, false}, {"a", true, false}, {"a", false, false}, {"b", true, false}, {"b", false, true}, {"c", false, true}} {
+	}{{"a", true, false}, {"a", true, false}, {"a", false, false}, {"b", true, false}, {"b", false, true},
+		{"c", false, true}} {
 		if ok, full := s.take(tc.holder); ok != tc.ok || full != tc.full {
 			t.Errorf("%d: %t %t", i, ok, full)
 		}
@@ -316,7 +321,8 @@ func TestShares(t *testing.T) {
 		t.Errorf("left over: %v", s.held)
 	}
 	for remote, want := range map[string]string{
-		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32", "[2001:db8::1:2:3:4]:80": "2001:db8::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "invalid Prefix",
+		"192.0.2.1:80": "192.0.2.1/32", "[::ffff:192.0.2.1]:80": "192.0.2.1/32",
+		"[2001:db8::1:2:3:4]:80": "2001:db8::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "invalid Prefix",
 	} {
 		if got := client(remote).String(); got != want {
 			t.Errorf("%s counts as %s, want %s", remote, got, want)

@@ -37,9 +37,11 @@ func TestMemory(t *testing.T) {
 	defer endpoint.Close()
 	l := DefaultLimits(1 << 30)
 	l.ClientConnections, l.ClientRequests = n, n
-	p := NewProxy(Options{Limits: l, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p := NewProxy(Options{Limits: l, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Metrics: prometheus.NewRegistry()})
 	p.Use(&Table{
-		hosts:        map[string]*host{"host": {prefixes: map[string]*Backend{"": {Endpoints: []string{endpoint.Listener.Addr().String()}}}}},
+		hosts: map[string]*host{
+			"host": {prefixes: map[string]*Backend{"": {Endpoints: []string{endpoint.Listener.Addr().String()}}}}},
 		certificates: map[string]map[string]*tls.Certificate{"": {"host": &certificate}},
 	})
 	at, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +59,8 @@ func TestMemory(t *testing.T) {
 	}
 	before := held()
 	for range n {
-		conn, err := tls.Dial("tcp", at.Addr().String(), &tls.Config{ServerName: "host", InsecureSkipVerify: true}) //nolint:gosec // the test's own certificate
+		conn, err := tls.Dial("tcp", at.Addr().String(),
+			&tls.Config{ServerName: "host", InsecureSkipVerify: true}) //nolint:gosec // the test's own certificate
 		if err != nil {
 			t.Fatal(err)
 		}

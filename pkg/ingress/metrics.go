@@ -28,7 +28,8 @@ func newProxyMetrics(r prometheus.Registerer) proxyMetrics {
 		}),
 		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_ingress_refused_total",
-			Help: "Number of connections and requests that a limit has ended, by limit: connections, client_connections, requests, client_requests, namespace_requests, slow_body, cancelled_requests.",
+			Help: "Number of connections and requests that a limit has ended, by limit: connections, " +
+				"client_connections, requests, client_requests, namespace_requests, slow_body, cancelled_requests.",
 		}, []string{"limit"}),
 	}
 	r.MustRegister(m.requests, m.failures, m.refusals)

@@ -63,7 +63,8 @@ func older(a, b *networkingv1.Ingress) int {
 }
 
 func byUID(a, b *networkingv1.Ingress) int {
-	return cmp.Or(strings.Compare(string(a.UID), string(b.UID)), strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
+	return cmp.Or(strings.Compare(string(a.UID), string(b.UID)),
+		strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name))
 }
 
 // of returns the namespace that owns a host. An exact host below an older wildcard of another

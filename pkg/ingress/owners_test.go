@@ -34,7 +34,8 @@ func shared(with string, i *networkingv1.Ingress) *networkingv1.Ingress {
 
 // later records that an Ingress has named its first host only since a given second.
 func later(second int64, i *networkingv1.Ingress) *networkingv1.Ingress {
-	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host, time.Unix(second, 0).UTC().Format(time.RFC3339))}
+	i.Annotations = map[string]string{hosts.Since: fmt.Sprintf("{%q: %q}", i.Spec.Rules[0].Host,
+		time.Unix(second, 0).UTC().Format(time.RFC3339))}
 	return i
 }
 
@@ -56,29 +57,69 @@ func TestOwners(t *testing.T) {
 		want       string // namespace/service
 		refused    int    // names of all Ingresses
 	}{
-		"OldestOwns":              {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")), of("b", ing(t, 1, host, "Prefix / to s", "Prefix /login to s"))}, host, "/login", "a/s", 1},
-		"NextOldestAfterIt":       {[]*networkingv1.Ingress{of("b", ing(t, 1, host, "Prefix / to s")), of("c", ing(t, 0, host, "Prefix /login to s"))}, host, "/login", "b/s", 1},
-		"OwnNamespaceAdds":        {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")), of("a", ing(t, 1, host, "Exact /.well-known/acme-challenge/t to solver"))}, host, "/.well-known/acme-challenge/t", "a/solver", 0},
-		"NoHostIsForOthers":       {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")), of("b", ing(t, 2, "", "Prefix / to s"))}, host, "/b", "", 0},
-		"NoHostOfTheOwner":        {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")), of("b", ing(t, 2, "", "Prefix / to s")), of("a", ing(t, 0, "", "Prefix /b to own"))}, host, "/b", "a/own", 1},
-		"NoHostOldest":            {[]*networkingv1.Ingress{of("a", ing(t, 2, "", "Prefix /a to s")), of("b", ing(t, 1, "", "Prefix / to s"))}, host, "/b", "", 1},
-		"DefaultOldest":           {[]*networkingv1.Ingress{of("a", withDefault(ing(t, 2, "other", "Prefix /a to s"), "d")), of("b", ing(t, 1, "", "Prefix / to s"))}, host, "/b", "a/d", 1},
-		"DefaultOfAnother":        {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")), of("b", withDefault(ing(t, 2, "other", "Prefix / to s"), "d"))}, host, "/b", "", 0},
-		"OlderWildcardCovers":     {[]*networkingv1.Ingress{of("a", ing(t, 2, "*.example.org", "Prefix /a to s")), of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/b", "", 1},
-		"OlderHostStays":          {[]*networkingv1.Ingress{of("a", ing(t, 1, "*.example.org", "Prefix / to s")), of("b", ing(t, 2, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
-		"OlderHostIsAllItsOwn":    {[]*networkingv1.Ingress{of("a", ing(t, 1, "*.example.org", "Prefix / to s")), of("b", ing(t, 2, host, "Prefix /b to s"))}, host, "/a", "", 0},
-		"WildcardIsOneLabel":      {[]*networkingv1.Ingress{of("a", ing(t, 2, "*.example.org", "Prefix / to s")), of("b", ing(t, 1, "y."+host, "Prefix / to s"))}, "y." + host, "/", "b/s", 0},
-		"SharedWildcard":          {[]*networkingv1.Ingress{of("a", shared("c, b", ing(t, 2, "*.example.org", "Prefix / to s"))), of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
-		"SharedWildcardIsItsOwn":  {[]*networkingv1.Ingress{of("a", shared("*", ing(t, 2, "*.example.org", "Prefix / to s"))), of("b", ing(t, 1, host, "Prefix /b to s")), of("c", ing(t, 0, host, "Prefix /c to s"))}, host, "/c", "", 1},
-		"Shared":                  {[]*networkingv1.Ingress{of("a", shared("b", ing(t, 2, host, "Prefix / to s"))), of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
-		"SharedWithAnother":       {[]*networkingv1.Ingress{of("a", shared("c", ing(t, 2, host, "Prefix / to s"))), of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "a/s", 1},
-		"SharedKeepsTheOwners":    {[]*networkingv1.Ingress{of("a", shared("b", ing(t, 2, host, "Prefix / to s"))), of("b", ing(t, 1, host, "Prefix /a to s")), of("a", ing(t, 0, host, "Prefix /a to s"))}, host, "/a", "a/s", 0},
-		"SharedByWhoDoesNotOwn":   {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")), of("b", shared("*", ing(t, 1, host, "Prefix /b to s"))), of("c", ing(t, 0, host, "Prefix /b to s"))}, host, "/b", "a/s", 2},
-		"CertificateClaims":       {[]*networkingv1.Ingress{of("a", withTLS(ing(t, 2, "", "Prefix / to s"), host)), of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "a/s", 1},
-		"WildcardCertificateNot":  {[]*networkingv1.Ingress{of("a", withTLS(ing(t, 2, "y.example.org", "Prefix / to s"), "*.example.org")), of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "b/s", 0},
-		"DottedNameIsTheSameHost": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")), of("b", ing(t, 1, host+".", "Prefix / to s"))}, host + ".", "/", "a/s", 1},
-		"TakenOnLater":            {[]*networkingv1.Ingress{of("b", later(90, ing(t, 20, host, "Prefix / to s"))), of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
-		"TakenOnNeverEarlier":     {[]*networkingv1.Ingress{of("b", later(1, ing(t, 10, host, "Prefix / to s"))), of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
+		"OldestOwns": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
+			of("b", ing(t, 1, host, "Prefix / to s", "Prefix /login to s"))}, host, "/login", "a/s", 1},
+		"NextOldestAfterIt": {[]*networkingv1.Ingress{of("b", ing(t, 1, host, "Prefix / to s")),
+			of("c", ing(t, 0, host, "Prefix /login to s"))}, host, "/login", "b/s", 1},
+		"OwnNamespaceAdds": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
+			of("a", ing(t, 1, host, "Exact /.well-known/acme-challenge/t to solver"))}, host,
+			"/.well-known/acme-challenge/t", "a/solver", 0},
+		"NoHostIsForOthers": {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")),
+			of("b", ing(t, 2, "", "Prefix / to s"))}, host, "/b", "", 0},
+		"NoHostOfTheOwner": {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")),
+			of("b", ing(t, 2, "", "Prefix / to s")), of("a", ing(t, 0, "", "Prefix /b to own"))}, host, "/b", "a/own", 1},
+		"NoHostOldest": {[]*networkingv1.Ingress{of("a", ing(t, 2, "", "Prefix /a to s")),
+			of("b", ing(t, 1, "", "Prefix / to s"))}, host, "/b", "", 1},
+		"DefaultOldest": {
+			[]*networkingv1.Ingress{of("a", withDefault(ing(t, 2, "other", "Prefix /a to s"), "d")),
+				of("b", ing(t, 1, "", "Prefix / to s"))}, host, "/b", "a/d", 1},
+		"DefaultOfAnother": {[]*networkingv1.Ingress{of("a", ing(t, 1, host, "Prefix /a to s")),
+			of("b", withDefault(ing(t, 2, "other", "Prefix / to s"), "d"))}, host, "/b", "", 0},
+		"OlderWildcardCovers": {
+			[]*networkingv1.Ingress{of("a", ing(t, 2, "*.example.org", "Prefix /a to s")),
+				of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/b", "", 1},
+		"OlderHostStays": {
+			[]*networkingv1.Ingress{of("a", ing(t, 1, "*.example.org", "Prefix / to s")),
+				of("b", ing(t, 2, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
+		"OlderHostIsAllItsOwn": {
+			[]*networkingv1.Ingress{of("a", ing(t, 1, "*.example.org", "Prefix / to s")),
+				of("b", ing(t, 2, host, "Prefix /b to s"))}, host, "/a", "", 0},
+		"WildcardIsOneLabel": {
+			[]*networkingv1.Ingress{of("a", ing(t, 2, "*.example.org", "Prefix / to s")),
+				of("b", ing(t, 1, "y."+host, "Prefix / to s"))}, "y." + host, "/", "b/s", 0},
+		"SharedWildcard": {
+			[]*networkingv1.Ingress{of("a", shared("c, b", ing(t, 2, "*.example.org", "Prefix / to s"))),
+				of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
+		"SharedWildcardIsItsOwn": {
+			[]*networkingv1.Ingress{of("a", shared("*", ing(t, 2, "*.example.org", "Prefix / to s"))),
+				of("b", ing(t, 1, host, "Prefix /b to s")), of("c", ing(t, 0, host, "Prefix /c to s"))}, host, "/c", "", 1},
+		"Shared": {
+			[]*networkingv1.Ingress{of("a", shared("b", ing(t, 2, host, "Prefix / to s"))),
+				of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "b/s", 0},
+		"SharedWithAnother": {
+			[]*networkingv1.Ingress{of("a", shared("c", ing(t, 2, host, "Prefix / to s"))),
+				of("b", ing(t, 1, host, "Prefix /b to s"))}, host, "/b", "a/s", 1},
+		"SharedKeepsTheOwners": {
+			[]*networkingv1.Ingress{of("a", shared("b", ing(t, 2, host, "Prefix / to s"))),
+				of("b", ing(t, 1, host, "Prefix /a to s")), of("a", ing(t, 0, host, "Prefix /a to s"))}, host, "/a", "a/s", 0},
+		"SharedByWhoDoesNotOwn": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
+			of("b", shared("*", ing(t, 1, host, "Prefix /b to s"))),
+			of("c", ing(t, 0, host, "Prefix /b to s"))}, host, "/b", "a/s", 2},
+		"CertificateClaims": {
+			[]*networkingv1.Ingress{of("a", withTLS(ing(t, 2, "", "Prefix / to s"), host)),
+				of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "a/s", 1},
+		"WildcardCertificateNot": {
+			[]*networkingv1.Ingress{
+				of("a", withTLS(ing(t, 2, "y.example.org", "Prefix / to s"), "*.example.org")),
+				of("b", ing(t, 1, host, "Prefix / to s"))}, host, "/", "b/s", 0},
+		"DottedNameIsTheSameHost": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
+			of("b", ing(t, 1, host+".", "Prefix / to s"))}, host + ".", "/", "a/s", 1},
+		"TakenOnLater": {
+			[]*networkingv1.Ingress{of("b", later(90, ing(t, 20, host, "Prefix / to s"))),
+				of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
+		"TakenOnNeverEarlier": {
+			[]*networkingv1.Ingress{of("b", later(1, ing(t, 10, host, "Prefix / to s"))),
+				of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // in both orders
@@ -102,8 +143,10 @@ func TestOwners(t *testing.T) {
 // TestCertificatesOfOwners checks that a certificate is used only for hosts of its Secret's namespace.
 func TestCertificatesOfOwners(t *testing.T) {
 	all := []*networkingv1.Ingress{
-		of("a", ing(t, 3, "x.example.org", "Prefix / to s")), of("b", withTLS(ing(t, 2, "x.example.org", "Prefix / to s"), "x.example.org")),
-		of("b", withTLS(ing(t, 1, "", "Prefix / to s"))), of("b", withTLS(ing(t, 0, "y.example.org", "Prefix / to s"), "*.example.org")),
+		of("a", ing(t, 3, "x.example.org", "Prefix / to s")),
+		of("b", withTLS(ing(t, 2, "x.example.org", "Prefix / to s"), "x.example.org")),
+		of("b", withTLS(ing(t, 1, "", "Prefix / to s"))),
+		of("b", withTLS(ing(t, 0, "y.example.org", "Prefix / to s"), "*.example.org")),
 	}
 	table := Build(all, noBackends(), func(string, string) *tls.Certificate { return &tls.Certificate{} })
 	for host, want := range map[string]bool{"x.example.org": false, "y.example.org": true, "other": true, "": true} {
@@ -162,20 +205,25 @@ func TestOwnersAgainstModel(t *testing.T) {
 		all := make([]*networkingv1.Ingress, 0, n)
 		for i := range n {
 			ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{
-				Namespace: rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "namespace"), Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(n - i)),
+				Namespace: rapid.SampledFrom([]string{"n1", "n2", "n3"}).Draw(t, "namespace"),
+				Name:      fmt.Sprint(i), UID: types.UID(fmt.Sprint(n - i)),
 				CreationTimestamp: metav1.Unix(int64(rapid.IntRange(0, 3).Draw(t, "created")), 0),
 			}}
 			for range rapid.IntRange(0, 2).Draw(t, "rules") {
 				http := &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
-					Path: rapid.SampledFrom(paths).Draw(t, "path"), PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("s"),
+					Path:     rapid.SampledFrom(paths).Draw(t, "path"),
+					PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("s"),
 				}}}
-				ing.Spec.Rules = append(ing.Spec.Rules, networkingv1.IngressRule{Host: rapid.SampledFrom(named).Draw(t, "host"), IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}})
+				ing.Spec.Rules = append(ing.Spec.Rules,
+					networkingv1.IngressRule{Host: rapid.SampledFrom(named).Draw(t, "host"),
+						IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}})
 			}
 			if rapid.Bool().Draw(t, "default") {
 				ing.Spec.DefaultBackend = ptr.To(backend("d"))
 			}
 			if rapid.Bool().Draw(t, "tls") {
-				ing.Spec.TLS = []networkingv1.IngressTLS{{Hosts: rapid.SliceOfN(rapid.SampledFrom(named[1:]), 0, 2).Draw(t, "certified"), SecretName: "tls"}}
+				ing.Spec.TLS = []networkingv1.IngressTLS{
+					{Hosts: rapid.SliceOfN(rapid.SampledFrom(named[1:]), 0, 2).Draw(t, "certified"), SecretName: "tls"}}
 			}
 			all = append(all, ing)
 		}

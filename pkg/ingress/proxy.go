@@ -172,7 +172,8 @@ func (p *Proxy) serve(e *exchange, r *http.Request) {
 // forward sends a request to a backend.
 func (p *Proxy) forward(e *exchange, r *http.Request, b *Backend) {
 	if ok, _ := p.namespaces.take(b.Namespace); !ok {
-		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable, "This namespace is at its limit of concurrent requests.")
+		p.refuse(e, "namespace_requests", http.StatusServiceUnavailable,
+			"This namespace is at its limit of concurrent requests.")
 		return
 	}
 	defer p.namespaces.give(b.Namespace)
@@ -223,7 +224,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 // endpointsTransport sends a request to an endpoint of its backend.
 type endpointsTransport struct{ plain, http2 *http.Transport }
 
-func newEndpoints(dial func(ctx context.Context, network, address string) (net.Conn, error), answer time.Duration) *endpointsTransport {
+func newEndpoints(dial func(ctx context.Context, network, address string) (net.Conn, error),
+	answer time.Duration) *endpointsTransport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}

@@ -26,8 +26,10 @@ import (
 // front starts a proxy that forwards all requests for "host" to endpoints.
 func front(t *testing.T, endpoints ...string) (*Proxy, *httptest.Server) {
 	t.Helper()
-	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
-	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {Name: "ns/s:80", Endpoints: endpoints}}}}})
+	p := NewProxy(Options{Limits: DefaultLimits(1 << 30), Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+	p.Use(&Table{hosts: map[string]*host{
+		"host": {prefixes: map[string]*Backend{"": {Name: "ns/s:80", Endpoints: endpoints}}}}})
 	s := httptest.NewServer(p)
 	t.Cleanup(s.Close)
 	return p, s
@@ -64,7 +66,8 @@ func echo(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		fmt.Fprintf(w, "%s %s %s host=%s for=%s proto=%s forwarded=%q", r.Method, r.URL.RequestURI(), body, r.Host, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), r.Header.Get("Forwarded"))
+		fmt.Fprintf(w, "%s %s %s host=%s for=%s proto=%s forwarded=%q", r.Method, r.URL.RequestURI(), body,
+			r.Host, r.Header.Get("X-Forwarded-For"), r.Header.Get("X-Forwarded-Proto"), r.Header.Get("Forwarded"))
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
@@ -88,7 +91,8 @@ func TestAnotherEndpoint(t *testing.T) {
 	const closed = "127.0.0.1:1" // a port that no other test can get
 	_, s := front(t, closed, closed, echo(t))
 	for range 3 {
-		if code, body, _ := ask(t, s, request(t, http.MethodPut, "/", "text")); code != http.StatusOK || !strings.Contains(body, " text ") {
+		if code, body, _ := ask(t, s, request(t, http.MethodPut, "/", "text")); code != http.StatusOK ||
+			!strings.Contains(body, " text ") {
 			t.Fatalf("%d %s", code, body)
 		}
 	}
@@ -115,7 +119,8 @@ func TestNotTwice(t *testing.T) {
 
 func TestRefused(t *testing.T) {
 	p, s := front(t, echo(t))
-	for path, want := range map[string]int{"/a/../b": 400, "/a/%2e%2e/b": 400, "/./b": 400, "/a/..": 400, "/a..b/...": 200} {
+	for path, want := range map[string]int{"/a/../b": 400, "/a/%2e%2e/b": 400, "/./b": 400, "/a/..": 400,
+		"/a..b/...": 200} {
 		if code, body, _ := ask(t, s, request(t, http.MethodGet, path, "")); code != want {
 			t.Errorf("%s: %d %s, want %d", path, code, body, want)
 		}
@@ -134,7 +139,9 @@ func TestRedirectsToHTTPS(t *testing.T) {
 	p, s := front(t, echo(t))
 	secure := ing(t, 0, "host", "Prefix / to s")
 	secure.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"host"}, SecretName: "tls"}}
-	p.Use(Build([]*networkingv1.Ingress{secure}, noBackends(), func(string, string) *tls.Certificate { return &tls.Certificate{} }))
+	p.Use(Build([]*networkingv1.Ingress{secure}, noBackends(), func(string, string) *tls.Certificate {
+		return &tls.Certificate{}
+	}))
 	code, _, header := ask(t, s, request(t, http.MethodGet, "/a?b=c", ""))
 	if want := "https://host/a?b=c"; code != http.StatusPermanentRedirect || header.Get("Location") != want {
 		t.Errorf("%d to %s, want %s", code, header.Get("Location"), want)
@@ -153,7 +160,8 @@ func TestUpgrade(t *testing.T) {
 			return
 		}
 		defer conn.Close()
-		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		fmt.Fprintf(rw, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			r.Header.Get("Upgrade"))
 		rw.Flush()
 		line, _ := rw.ReadString('\n')
 		fmt.Fprintf(rw, "heard %s", line)
@@ -179,13 +187,16 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestHTTP2Backend(t *testing.T) {
-	b := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) }))
+	b := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Proto)
+	}))
 	b.Config.Protocols = new(http.Protocols)
 	b.Config.Protocols.SetUnencryptedHTTP2(true)
 	b.Start()
 	defer b.Close()
 	p, s := front(t)
-	p.Use(&Table{hosts: map[string]*host{"host": {prefixes: map[string]*Backend{"": {HTTP2: true, Endpoints: []string{b.Listener.Addr().String()}}}}}})
+	p.Use(&Table{hosts: map[string]*host{
+		"host": {prefixes: map[string]*Backend{"": {HTTP2: true, Endpoints: []string{b.Listener.Addr().String()}}}}}})
 	if code, body, _ := ask(t, s, request(t, http.MethodGet, "/", "")); code != http.StatusOK || body != "HTTP/2.0" {
 		t.Errorf("%d %s", code, body)
 	}

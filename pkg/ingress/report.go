@@ -102,12 +102,15 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 	_, err := c.client.CoreV1().Events(ing.Namespace).Create(ctx, &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ing.Namespace, Name: ing.Name + "." + hex.EncodeToString(hash.Sum(nil))},
 		InvolvedObject: v1.ObjectReference{
-			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress", Namespace: ing.Namespace, Name: ing.Name, UID: ing.UID, ResourceVersion: ing.ResourceVersion,
+			APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "Ingress", Namespace: ing.Namespace,
+			Name: ing.Name, UID: ing.UID, ResourceVersion: ing.ResourceVersion,
 		},
-		Type: v1.EventTypeWarning, Reason: refusedReason, Message: message, Source: v1.EventSource{Component: component}, ReportingController: component,
+		Type: v1.EventTypeWarning, Reason: refusedReason, Message: message,
+		Source: v1.EventSource{Component: component}, ReportingController: component,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
+	if apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) ||
+		apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil
 	}
 	return err
@@ -133,7 +136,8 @@ func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress,
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}
-	_, err = c.client.NetworkingV1().Ingresses(ing.Namespace).Patch(ctx, ing.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = c.client.NetworkingV1().Ingresses(ing.Namespace).Patch(ctx, ing.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

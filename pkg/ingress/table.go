@@ -37,7 +37,8 @@ type Certificates func(namespace, secret string) *tls.Certificate
 // Build compiles Ingresses into a table. A host belongs to the namespace of the oldest Ingress that
 // names it. If two Ingresses of a namespace have the same path or certificate, the older one wins.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
-	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{}, refused: map[*networkingv1.Ingress][]string{}}
+	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{},
+		refused: map[*networkingv1.Ingress][]string{}}
 	ingresses = slices.Clone(ingresses)
 	slices.SortFunc(ingresses, older)
 	o := ownersOf(ingresses)
@@ -106,7 +107,9 @@ func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends
 	for i := range ing.Spec.Rules {
 		name := bare(ing.Spec.Rules[i].Host)
 		if h := t.hosts[name]; h != nil && h.owner != ing.Namespace && o.shared(name, ing.Namespace) {
-			h.addRule(&ing.Spec.Rules[i], func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) })
+			h.addRule(&ing.Spec.Rules[i], func(b *networkingv1.IngressBackend) *Backend {
+				return backends.find(ing.Namespace, b)
+			})
 		}
 	}
 }

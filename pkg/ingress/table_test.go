@@ -19,7 +19,8 @@ import (
 
 // backend returns a backend with port 80 of a Service.
 func backend(service string) networkingv1.IngressBackend {
-	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service, Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	return networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: service,
+		Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
 // path parses type, path and service, such as "Prefix /a to a".
@@ -35,7 +36,8 @@ func path(t *testing.T, text string) networkingv1.HTTPIngressPath {
 // ing returns an Ingress for one host. Its age is in seconds, at most 100.
 func ing(t *testing.T, age int, host string, paths ...string) *networkingv1.Ingress {
 	t.Helper()
-	out := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host, CreationTimestamp: metav1.Unix(int64(100-age), 0)}}
+	out := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host,
+		CreationTimestamp: metav1.Unix(int64(100-age), 0)}}
 	http := &networkingv1.HTTPIngressRuleValue{}
 	for _, p := range paths {
 		http.Paths = append(http.Paths, path(t, p))
@@ -106,8 +108,10 @@ func TestHosts(t *testing.T) {
 	withDefault := ing(t, 0, "default.example.org", "Exact /only to only")
 	withDefault.Spec.DefaultBackend = ptr.To(backend("its-default"))
 	all := []*networkingv1.Ingress{
-		ing(t, 0, "a.example.org", "Prefix / to a"), ing(t, 0, "*.example.org", "Prefix / to wild"), ing(t, 0, "", "Prefix /any to any"),
-		ing(t, 9, "old.example.org", "Prefix / to old"), ing(t, 1, "old.example.org", "Prefix / to young", "Prefix /more to more"),
+		ing(t, 0, "a.example.org", "Prefix / to a"), ing(t, 0, "*.example.org", "Prefix / to wild"),
+		ing(t, 0, "", "Prefix /any to any"),
+		ing(t, 9, "old.example.org", "Prefix / to old"),
+		ing(t, 1, "old.example.org", "Prefix / to young", "Prefix /more to more"),
 		ing(t, 0, "some.example.net", "Prefix /some to some"), withDefault,
 	}
 	table := Build(all, noBackends(), noCertificates)
@@ -157,7 +161,8 @@ func TestPathsAgainstDefinition(t *testing.T) {
 		}), 0, 5).Draw(t, "rules")
 		http := &networkingv1.HTTPIngressRuleValue{}
 		for _, r := range rules {
-			p := networkingv1.HTTPIngressPath{Path: r.path, PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("prefix" + strings.TrimRight(r.path, "/"))}
+			p := networkingv1.HTTPIngressPath{Path: r.path, PathType: ptr.To(networkingv1.PathTypePrefix),
+				Backend: backend("prefix" + strings.TrimRight(r.path, "/"))}
 			if r.exact {
 				p.PathType, p.Backend = ptr.To(networkingv1.PathTypeExact), backend("exact"+r.path)
 			}
@@ -187,14 +192,17 @@ func TestPathsAgainstDefinition(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	secrets := map[string]*tls.Certificate{"ns/one": {}, "ns/wild": {}, "ns/all": {}}
 	of := func(namespace, name string) *tls.Certificate { return secrets[namespace+"/"+name] }
-	one, wild, all, young := ing(t, 3, "one.example.org"), ing(t, 3, "*.example.org"), ing(t, 3, "all.example.net"), ing(t, 1, "one.example.org")
-	one.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"One.example.org", "missing.example.net"}, SecretName: "one"}, {Hosts: []string{"gone.example.net"}, SecretName: "gone"}}
+	one, wild, all, young := ing(t, 3, "one.example.org"), ing(t, 3, "*.example.org"),
+		ing(t, 3, "all.example.net"), ing(t, 1, "one.example.org")
+	one.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"One.example.org", "missing.example.net"},
+		SecretName: "one"}, {Hosts: []string{"gone.example.net"}, SecretName: "gone"}}
 	wild.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"*.example.org"}, SecretName: "wild"}}
 	all.Spec.TLS = []networkingv1.IngressTLS{{SecretName: "all"}}
 	young.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{"one.example.org"}, SecretName: "all"}}
 	table := Build([]*networkingv1.Ingress{young, one, wild, all}, noBackends(), of)
 	for host, want := range map[string]*tls.Certificate{
-		"one.example.org": secrets["ns/one"], "ONE.example.org:443": secrets["ns/one"], "two.example.org": secrets["ns/wild"], "all.example.net": secrets["ns/all"],
+		"one.example.org": secrets["ns/one"], "ONE.example.org:443": secrets["ns/one"],
+		"two.example.org": secrets["ns/wild"], "all.example.net": secrets["ns/all"],
 		"gone.example.net": nil, "example.org": nil, "": nil, "a.b.example.org": nil,
 	} {
 		if got := table.Certificate(host); got != want {
@@ -205,9 +213,12 @@ func TestCertificates(t *testing.T) {
 
 func TestBackends(t *testing.T) {
 	ready := func(address string) discoveryv1.Endpoint { return discoveryv1.Endpoint{Addresses: []string{address}} }
-	ending := discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true)}}
-	dead := discoveryv1.Endpoint{Addresses: []string{"10.0.0.8"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(false)}}
-	named := &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s", Port: networkingv1.ServiceBackendPort{Name: "web"}}}
+	ending := discoveryv1.Endpoint{Addresses: []string{"10.0.0.9"},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true)}}
+	dead := discoveryv1.Endpoint{Addresses: []string{"10.0.0.8"},
+		Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(false)}}
+	named := &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s",
+		Port: networkingv1.ServiceBackendPort{Name: "web"}}}
 	numbered := ptr.To(backend("s"))
 	for name, tc := range map[string]struct {
 		ref       *networkingv1.IngressBackend
@@ -215,21 +226,32 @@ func TestBackends(t *testing.T) {
 		endpoints []discoveryv1.Endpoint
 		want      string
 	}{
-		"ByName":          {named, "", []discoveryv1.Endpoint{ready("10.0.0.2"), ready("10.0.0.1"), ready("10.0.0.1")}, "10.0.0.1:8080 10.0.0.2:8080"},
-		"ByNumber":        {numbered, "", []discoveryv1.Endpoint{ready("10.0.0.1")}, "10.0.0.1:8080"},
-		"Six":             {numbered, "", []discoveryv1.Endpoint{ready("fd00::1")}, "[fd00::1]:8080"},
-		"ReadyOnly":       {numbered, "", []discoveryv1.Endpoint{ready("10.0.0.1"), ending, dead}, "10.0.0.1:8080"},
-		"EndingAtLeast":   {numbered, "", []discoveryv1.Endpoint{ending, dead}, "10.0.0.9:8080"},
-		"NeitherLoopback": {numbered, "", []discoveryv1.Endpoint{ready("127.0.0.1"), ready("::1"), ready("::ffff:127.0.0.1")}, ""},
-		"NorLinkLocal":    {numbered, "", []discoveryv1.Endpoint{ready("169.254.169.254"), ready("fe80::1"), ready("0.0.0.0"), ready("224.0.0.1")}, ""},
+		"ByName": {named, "", []discoveryv1.Endpoint{ready("10.0.0.2"), ready("10.0.0.1"),
+			ready("10.0.0.1")}, "10.0.0.1:8080 10.0.0.2:8080"},
+		"ByNumber":      {numbered, "", []discoveryv1.Endpoint{ready("10.0.0.1")}, "10.0.0.1:8080"},
+		"Six":           {numbered, "", []discoveryv1.Endpoint{ready("fd00::1")}, "[fd00::1]:8080"},
+		"ReadyOnly":     {numbered, "", []discoveryv1.Endpoint{ready("10.0.0.1"), ending, dead}, "10.0.0.1:8080"},
+		"EndingAtLeast": {numbered, "", []discoveryv1.Endpoint{ending, dead}, "10.0.0.9:8080"},
+		"NeitherLoopback": {numbered, "", []discoveryv1.Endpoint{ready("127.0.0.1"), ready("::1"),
+			ready("::ffff:127.0.0.1")}, ""},
+		"NorLinkLocal": {numbered, "", []discoveryv1.Endpoint{ready("169.254.169.254"), ready("fe80::1"),
+			ready("0.0.0.0"), ready("224.0.0.1")}, ""},
 		"NorExternalName": {numbered, v1.ServiceTypeExternalName, []discoveryv1.Endpoint{ready("10.0.0.1")}, ""},
-		"NorAnotherPort":  {&networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s", Port: networkingv1.ServiceBackendPort{Number: 81}}}, "", []discoveryv1.Endpoint{ready("10.0.0.1")}, ""},
-		"NorAResource":    {&networkingv1.IngressBackend{Resource: &v1.TypedLocalObjectReference{Kind: "Bucket", Name: "b"}}, "", nil, ""},
+		"NorAnotherPort": {
+			&networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s",
+				Port: networkingv1.ServiceBackendPort{Number: 81}}}, "", []discoveryv1.Endpoint{ready("10.0.0.1")}, ""},
+		"NorAResource": {
+			&networkingv1.IngressBackend{Resource: &v1.TypedLocalObjectReference{Kind: "Bucket", Name: "b"}}, "", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			svc := &v1.Service{Spec: v1.ServiceSpec{Type: tc.kind, Ports: []v1.ServicePort{{Name: "web", Port: 80, Protocol: v1.ProtocolTCP}, {Name: "udp", Port: 81, Protocol: v1.ProtocolUDP}}}}
-			slice := &discoveryv1.EndpointSlice{Endpoints: tc.endpoints, Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)}, {Name: ptr.To("udp"), Port: ptr.To[int32](53)}}}
-			bs := NewBackends(func(string, string) *v1.Service { return svc }, func(string, string) []*discoveryv1.EndpointSlice { return []*discoveryv1.EndpointSlice{slice} })
+			svc := &v1.Service{Spec: v1.ServiceSpec{Type: tc.kind,
+				Ports: []v1.ServicePort{{Name: "web", Port: 80, Protocol: v1.ProtocolTCP},
+					{Name: "udp", Port: 81, Protocol: v1.ProtocolUDP}}}}
+			slice := &discoveryv1.EndpointSlice{Endpoints: tc.endpoints,
+				Ports: []discoveryv1.EndpointPort{{Name: ptr.To("web"), Port: ptr.To[int32](8080)},
+					{Name: ptr.To("udp"), Port: ptr.To[int32](53)}}}
+			bs := NewBackends(func(string, string) *v1.Service { return svc },
+				func(string, string) []*discoveryv1.EndpointSlice { return []*discoveryv1.EndpointSlice{slice} })
 			if got := strings.Join(bs.find("ns", tc.ref).Endpoints, " "); got != tc.want {
 				t.Errorf("endpoints %q, want %q", got, tc.want)
 			}
@@ -243,10 +265,14 @@ func BenchmarkBuild(b *testing.B) {
 	for i := range 1000 {
 		host := "h" + strings.Repeat("x", i%50) + ".example.org"
 		all = append(all, &networkingv1.Ingress{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host, CreationTimestamp: metav1.NewTime(time.Unix(int64(i), 0))},
-			Spec: networkingv1.IngressSpec{Rules: []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
-				Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: ptr.To(networkingv1.PathTypePrefix), Backend: backend("s")}},
-			}}}}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: host,
+				CreationTimestamp: metav1.NewTime(time.Unix(int64(i), 0))},
+			Spec: networkingv1.IngressSpec{
+				Rules: []networkingv1.IngressRule{
+					{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{
+						Paths: []networkingv1.HTTPIngressPath{{Path: "/", PathType: ptr.To(networkingv1.PathTypePrefix),
+							Backend: backend("s")}},
+					}}}}},
 		})
 	}
 	for b.Loop() {

@@ -38,12 +38,14 @@ type nodeObject interface {
 	Refresh(ctx context.Context) (*v1.Node, error)
 }
 
-func newAdmission(s *shared, r *resources, h *hardware, e *eviction.Manager, d *shutdown.Manager, p *preemption) (*admission, error) {
+func newAdmission(s *shared, r *resources, h *hardware, e *eviction.Manager, d *shutdown.Manager,
+	p *preemption) (*admission, error) {
 	sysctls, err := allocation.NewSysctls(r.machine.Info.KernelVersion, s.cfg.Kubelet.AllowedUnsafeSysctls)
 	if err != nil {
 		return nil, fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	return &admission{shutdown: d, eviction: e, sysctls: sysctls, hardware: h, preemption: p, node: s.node, resources: r}, nil
+	return &admission{shutdown: d, eviction: e, sysctls: sysctls, hardware: h, preemption: p, node: s.node,
+		resources: r}, nil
 }
 
 // check runs the checks of a new pod in Kubernetes' order and returns the first refusal, or nil. If
@@ -90,7 +92,8 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if swapFixed(a.resources.qos.Swap, pod, has) {
 		return &allocation.Refusal{
-			Reason: v1.PodReasonInfeasible, Message: "In-place resize of containers with swap is not supported.", Detail: "swap_limitation",
+			Reason:  v1.PodReasonInfeasible,
+			Message: "In-place resize of containers with swap is not supported.", Detail: "swap_limitation",
 		}
 	}
 	return a.hardware.fixed(pod, has)
@@ -99,13 +102,15 @@ func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 // swapFixed reports whether a container would get another memory request without a restart although
 // it may use swap. Its swap limit depends on the request and cannot change while it runs.
 func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
-	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers}, {pod.Spec.Containers, has.Spec.Containers}} {
+	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers},
+		{pod.Spec.Containers, has.Spec.Containers}} {
 		for i := range lists[1] {
 			now, old := &lists[0][i], &lists[1][i]
 			restarts := slices.ContainsFunc(old.ResizePolicy, func(p v1.ContainerResizePolicy) bool {
 				return p.ResourceName == v1.ResourceMemory && p.RestartPolicy == v1.RestartContainer
 			})
-			if !restarts && now.Resources.Requests.Memory().Cmp(*old.Resources.Requests.Memory()) != 0 && (swap.Allows(pod, now) || swap.Allows(has, old)) {
+			if !restarts && now.Resources.Requests.Memory().Cmp(*old.Resources.Requests.Memory()) != 0 &&
+				(swap.Allows(pod, now) || swap.Allows(has, old)) {
 				return true
 			}
 		}

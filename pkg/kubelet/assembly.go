@@ -119,8 +119,10 @@ func (k *Kubelet) buildNode() error {
 		return err
 	}
 	k.node.hardware = h
-	k.node.pinning = &pinning{cfg: cfg, client: k.runtime.client, cpus: h.cpus, sources: k.pods.sources, changed: cpusChanged}
-	k.node.cgroups, err = newPodCgroups(s, r, k.pods.sources.live, func(pod types.UID) bool { return h.Exclusive(pod, "") })
+	k.node.pinning = &pinning{cfg: cfg, client: k.runtime.client, cpus: h.cpus, sources: k.pods.sources,
+		changed: cpusChanged}
+	k.node.cgroups, err = newPodCgroups(s, r, k.pods.sources.live,
+		func(pod types.UID) bool { return h.Exclusive(pod, "") })
 	if err != nil {
 		return err
 	}
@@ -176,7 +178,8 @@ func (k *Kubelet) nodeConfig() node.Config {
 		ProviderID: c.ProviderID, Registered: !*c.RegisterNode,
 		Capacity: r.capacity, Allocatable: r.allocatable, Info: info, Declared: declared(c.FeatureGates),
 		Devices: k.node.hardware.devices.Resources, VolumesInUse: k.pods.drivers.InUse,
-		RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features, Images: k.runtime.images,
+		RuntimeVersion: k.runtime.version, Handlers: k.runtime.handlers, Features: k.runtime.features,
+		Images:    k.runtime.images,
 		Ready:     func() error { return cmp.Or(k.runtime.ready(), k.upkeep.shutdown.Down()) },
 		Pressures: func() map[v1.NodeConditionType]string { return pressures(k.upkeep.eviction) },
 		Period:    c.NodeStatusUpdateFrequency.Duration, ReportPeriod: c.NodeStatusReportFrequency.Duration,

@@ -40,9 +40,10 @@ var _ logs.Runtime = (*containerLogs)(nil)
 
 // Logs implements logs.Runtime.
 func (l *containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
-	list, err := l.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	}})
+	list, err := l.client.Runtime.ListContainers(ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %s", cri.Message(err))
 	}
@@ -77,7 +78,8 @@ const reopenTimeout = 10 * time.Second
 func (l *containerLogs) ReopenLog(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()
-	if _, err := l.client.Runtime.ReopenContainerLog(ctx, &runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
+	if _, err := l.client.Runtime.ReopenContainerLog(ctx,
+		&runtimeapi.ReopenContainerLogRequest{ContainerId: id}); err != nil {
 		return fmt.Errorf("runtime: %s", cri.Message(err))
 	}
 	return nil

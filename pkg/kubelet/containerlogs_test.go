@@ -20,7 +20,8 @@ type logging struct {
 	asked   int
 }
 
-func (f *logging) ListContainers(context.Context, *runtimeapi.ListContainersRequest, ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+func (f *logging) ListContainers(context.Context, *runtimeapi.ListContainersRequest,
+	...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
 	resp := &runtimeapi.ListContainersResponse{}
 	for _, id := range f.running {
 		resp.Containers = append(resp.Containers, &runtimeapi.Container{Id: id})
@@ -28,7 +29,8 @@ func (f *logging) ListContainers(context.Context, *runtimeapi.ListContainersRequ
 	return resp, nil
 }
 
-func (f *logging) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+func (f *logging) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStatusRequest,
+	_ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	f.asked++
 	return &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
 		Id: r.GetContainerId(), State: runtimeapi.ContainerState_CONTAINER_RUNNING, LogPath: "/logs/" + r.GetContainerId(),
@@ -47,7 +49,8 @@ func TestLogsOfIdleContainers(t *testing.T) {
 		f.running = c.running
 		got, err := l.Logs(t.Context())
 		if err != nil || len(got) != len(c.running) || f.asked != c.asked || len(l.paths) != len(c.running) {
-			t.Fatalf("with %v running: logs %v, asked %d times and not %d, %d kept, %v", c.running, got, f.asked, c.asked, len(l.paths), err)
+			t.Fatalf("with %v running: logs %v, asked %d times and not %d, %d kept, %v", c.running, got,
+				f.asked, c.asked, len(l.paths), err)
 		}
 		for i, log := range got {
 			if log.ContainerID != c.running[i] || log.Path != "/logs/"+c.running[i] {

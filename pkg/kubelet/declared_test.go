@@ -16,8 +16,10 @@ import (
 // TestDeclared checks that the node declares the features that pods may require, unless the
 // configuration disables them.
 func TestDeclared(t *testing.T) {
-	pod := &v1.PodSpec{Containers: []v1.Container{{RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}}}}
-	needs, err := nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(&types.PodInfo{Spec: pod}, version.MustParse("1.36.0"))
+	pod := &v1.PodSpec{Containers: []v1.Container{
+		{RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}}}}
+	needs, err := nodedeclaredfeatures.DefaultFramework.InferForPodScheduling(&types.PodInfo{Spec: pod},
+		version.MustParse("1.36.0"))
 	if err != nil || needs.IsEmpty() {
 		t.Fatalf("the pod requires no feature: %v", err)
 	}
@@ -33,7 +35,8 @@ func TestDeclared(t *testing.T) {
 	if fits(map[string]bool{"RestartAllContainersOnContainerExits": false}) {
 		t.Error("the gate is off")
 	}
-	want := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling", "InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
+	want := []string{"ExtendWebSocketsToKubelet", "InPlacePodLevelResourcesVerticalScaling",
+		"InPlacePodVerticalScalingInitContainers", "RestartAllContainersOnContainerExits"}
 	if got := declared(nil); !slices.Equal(got, want) {
 		t.Errorf("declared %v, want %v", got, want)
 	}

@@ -30,9 +30,11 @@ func TestOnNode(t *testing.T) {
 }
 
 func TestFsOf(t *testing.T) {
-	o := eviction.Observation{eviction.NodeFsAvailable: {Available: 30, Capacity: 100}, eviction.NodeFsInodesFree: {Available: 9, Capacity: 10}}
+	o := eviction.Observation{eviction.NodeFsAvailable: {Available: 30, Capacity: 100},
+		eviction.NodeFsInodesFree: {Available: 9, Capacity: 10}}
 	s := fsOf(o, eviction.NodeFsAvailable, eviction.NodeFsInodesFree, metav1.Time{})
-	if *s.CapacityBytes != 100 || *s.AvailableBytes != 30 || *s.UsedBytes != 70 || *s.Inodes != 10 || *s.InodesFree != 9 || *s.InodesUsed != 1 {
+	if *s.CapacityBytes != 100 || *s.AvailableBytes != 30 || *s.UsedBytes != 70 || *s.Inodes != 10 ||
+		*s.InodesFree != 9 || *s.InodesUsed != 1 {
 		t.Errorf("file system %+v", s)
 	}
 	if s := fsOf(o, eviction.ImageFsAvailable, eviction.ImageFsInodesFree, metav1.Time{}); s != nil {

@@ -43,7 +43,8 @@ func newDriver(cfg Config) *driver {
 	return &driver{
 		configured: cfg.Kubelet.CgroupDriver, metrics: cfg.Metrics, log: cfg.Log, settled: make(chan struct{}),
 		losing: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "kubelet_cri_losing_support",
-			Help: "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose support on if not upgraded."}, []string{"version"}),
+			Help: "[ALPHA] the Kubernetes version that the currently running CRI implementation will lose " +
+				"support on if not upgraded."}, []string{"version"}),
 	}
 }
 
@@ -70,7 +71,8 @@ func (d *driver) resolve(ctx context.Context, client runtimeapi.RuntimeServiceCl
 func (d *driver) ask(ctx context.Context, client runtimeapi.RuntimeServiceClient) (string, error) {
 	r, err := client.RuntimeConfig(ctx, &runtimeapi.RuntimeConfigRequest{})
 	if status.Code(err) == codes.Unimplemented {
-		d.log.Info("The container runtime does not report its cgroup driver; the next version of Kubernetes will require that")
+		d.log.Info("The container runtime does not report its cgroup driver; the next version of Kubernetes " +
+			"will require that")
 		if err := d.metrics.Register(d.losing); err == nil {
 			d.losing.WithLabelValues(lostIn).Set(1)
 		}

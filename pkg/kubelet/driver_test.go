@@ -27,15 +27,18 @@ type fakeRuntime struct {
 	asked  int
 }
 
-func (f *fakeRuntime) Version(context.Context, *runtimeapi.VersionRequest, ...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
+func (f *fakeRuntime) Version(context.Context, *runtimeapi.VersionRequest,
+	...grpc.CallOption) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{RuntimeName: "r", RuntimeVersion: "1"}, nil
 }
 
-func (f *fakeRuntime) Status(context.Context, *runtimeapi.StatusRequest, ...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
+func (f *fakeRuntime) Status(context.Context, *runtimeapi.StatusRequest,
+	...grpc.CallOption) (*runtimeapi.StatusResponse, error) {
 	return &runtimeapi.StatusResponse{}, nil
 }
 
-func (f *fakeRuntime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest, ...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
+func (f *fakeRuntime) RuntimeConfig(context.Context, *runtimeapi.RuntimeConfigRequest,
+	...grpc.CallOption) (*runtimeapi.RuntimeConfigResponse, error) {
 	f.asked++
 	return f.answer, f.err
 }
@@ -57,14 +60,16 @@ func TestCgroupDriver(t *testing.T) {
 		"SystemdOfTheRuntime":  {"cgroupfs", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},
 		"CgroupfsOfTheRuntime": {"systemd", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_CGROUPFS)}, "cgroupfs", false},
 		"NothingTold":          {"systemd", fakeRuntime{answer: &runtimeapi.RuntimeConfigResponse{}}, "systemd", false},
-		"NotImplemented":       {"systemd", fakeRuntime{err: status.Error(codes.Unimplemented, "unknown method")}, "systemd", true},
-		"Unknown":              {"systemd", fakeRuntime{answer: linux(7)}, "", false},
-		"NoAnswer":             {"systemd", fakeRuntime{err: status.Error(codes.Unavailable, "starting")}, "", false},
+		"NotImplemented": {"systemd",
+			fakeRuntime{err: status.Error(codes.Unimplemented, "unknown method")}, "systemd", true},
+		"Unknown":  {"systemd", fakeRuntime{answer: linux(7)}, "", false},
+		"NoAnswer": {"systemd", fakeRuntime{err: status.Error(codes.Unavailable, "starting")}, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			metrics := prometheus.NewRegistry()
 			r := newRuntime(&cri.Client{Runtime: &c.runtime}, nil, Config{
-				Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics, Kubelet: &kubeletconfig.KubeletConfiguration{CgroupDriver: c.configured},
+				Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics,
+				Kubelet: &kubeletconfig.KubeletConfiguration{CgroupDriver: c.configured},
 			}, func() {})
 			_ = r.refresh(t.Context())
 			if (r.ready() == nil) != (c.driver != "") {

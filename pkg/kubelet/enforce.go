@@ -56,7 +56,8 @@ func enforce(c *kubeletconfig.KubeletConfiguration, m node.Machine, r reserved) 
 
 // checkEnforced validates enforceNodeAllocatable.
 func checkEnforced(c *kubeletconfig.KubeletConfiguration) error {
-	known := []string{enforceNone, enforcePods, enforceSystem, enforceSystemCompressible, enforceKube, enforceKubeCompressible}
+	known := []string{enforceNone, enforcePods, enforceSystem, enforceSystemCompressible, enforceKube,
+		enforceKubeCompressible}
 	for _, what := range c.EnforceNodeAllocatable {
 		switch {
 		case !slices.Contains(known, what):

@@ -18,14 +18,19 @@ func TestCheckEnforced(t *testing.T) {
 		config kubeletconfig.KubeletConfiguration
 		ok     bool
 	}{
-		"nothing":               {kubeletconfig.KubeletConfiguration{}, true},
-		"pods":                  {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"pods"}}, true},
-		"none":                  {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none"}}, true},
-		"none and pods":         {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none", "pods"}}, false},
-		"unknown value":         {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"other"}}, false},
-		"system":                {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}, SystemReservedCgroup: "/system"}, true},
-		"system without cgroup": {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}}, false},
-		"kube, CPUs alone":      {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"kube-reserved-compressible"}}, false},
+		"nothing": {kubeletconfig.KubeletConfiguration{}, true},
+		"pods":    {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"pods"}}, true},
+		"none":    {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none"}}, true},
+		"none and pods": {
+			kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"none", "pods"}}, false},
+		"unknown value": {kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"other"}}, false},
+		"system": {
+			kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"},
+				SystemReservedCgroup: "/system"}, true},
+		"system without cgroup": {
+			kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"system-reserved"}}, false},
+		"kube, CPUs alone": {
+			kubeletconfig.KubeletConfiguration{EnforceNodeAllocatable: []string{"kube-reserved-compressible"}}, false},
 	} {
 		if err := checkEnforced(&c.config); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -38,8 +43,9 @@ func TestCheckEnforced(t *testing.T) {
 func TestEnforced(t *testing.T) {
 	c := &kubeletconfig.KubeletConfiguration{
 		EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved-compressible"},
-		SystemReserved:         map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "1000"}, SystemReservedCgroup: "/system",
-		KubeReserved: map[string]string{"cpu": "250m", "memory": "1Gi"}, KubeReservedCgroup: "/kube",
+		SystemReserved:         map[string]string{"cpu": "500m", "memory": "1Gi", "pid": "1000"},
+		SystemReservedCgroup:   "/system",
+		KubeReserved:           map[string]string{"cpu": "250m", "memory": "1Gi"}, KubeReservedCgroup: "/kube",
 		EvictionHard: map[string]string{"memory.available": "100Mi"},
 	}
 	m := node.Machine{CPUs: 4, Memory: 8 << 30, MaxPIDs: 32768, HugePages: map[int64]int64{2 << 20: 1 << 30}}

@@ -35,7 +35,9 @@ type events struct {
 func newEvents(cfg Config) *events {
 	ctx, stop := context.WithCancel(context.Background())
 	b := record.NewBroadcaster(record.WithContext(ctx))
-	return &events{cfg.Client, b, b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName, eventRate(cfg.Kubelet), stop}
+	return &events{cfg.Client, b,
+		b.NewRecorder(scheme.Scheme, v1.EventSource{Component: "kubelet", Host: cfg.NodeName}), cfg.NodeName,
+		eventRate(cfg.Kubelet), stop}
 }
 
 // start begins to write events. stop ends it.

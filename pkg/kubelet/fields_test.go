@@ -24,7 +24,8 @@ import (
 )
 
 func TestMaxPods(t *testing.T) {
-	for _, tc := range []struct{ most, perCore, want int32 }{{110, 0, 110}, {110, 10, 40}, {30, 10, 30}, {110, 1 << 30, 110}} {
+	for _, tc := range []struct{ most, perCore, want int32 }{{110, 0, 110}, {110, 10, 40}, {30, 10, 30},
+		{110, 1 << 30, 110}} {
 		c := &kubeletconfig.KubeletConfiguration{MaxPods: tc.most, PodsPerCore: tc.perCore}
 		if got := maxPods(c, 4); got != tc.want {
 			t.Errorf("%d pods at most, %d for each of 4 cores: %d", tc.most, tc.perCore, got)
@@ -55,7 +56,8 @@ func TestEventRate(t *testing.T) {
 	var order []string
 	s := limitedSink{sink{&order}, turns{order: &order}}
 	for _, write := range []func() (*v1.Event, error){
-		func() (*v1.Event, error) { return s.Create(nil) }, func() (*v1.Event, error) { return s.Update(nil) }, func() (*v1.Event, error) { return s.Patch(nil, nil) },
+		func() (*v1.Event, error) { return s.Create(nil) }, func() (*v1.Event, error) { return s.Update(nil) },
+		func() (*v1.Event, error) { return s.Patch(nil, nil) },
 	} {
 		if _, err := write(); err != nil {
 			t.Fatal(err)

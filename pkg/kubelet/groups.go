@@ -23,7 +23,9 @@ import (
 func (u *usage) series() cadvisor.Collector {
 	return cadvisor.Collector{
 		Machine: cadvisor.Machine{CPUs: u.machine.CPUs, Memory: u.machine.Memory, Swap: u.machine.Swap, Info: u.machine.Info},
-		Groups:  u.groups, Read: cgroupReader().Read, Network: func(pid int) []stat.Interface { return stat.Network("/proc", pid) },
+		Groups:  u.groups, Read: cgroupReader().Read, Network: func(pid int) []stat.Interface {
+			return stat.Network("/proc", pid)
+		},
 		Clock: u.cfg.Clock, Log: u.cfg.Log,
 	}
 }
@@ -41,7 +43,8 @@ func (u *usage) groups(ctx context.Context) ([]cadvisor.Group, error) {
 		pods[pod.UID] = pod
 	}
 	boxes, err := u.runtime.client.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{
-		Filter: &runtimeapi.PodSandboxFilter{State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}},
+		Filter: &runtimeapi.PodSandboxFilter{
+			State: &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}},
 	})
 	if err != nil {
 		return out, fmt.Errorf("list sandboxes: %s", cri.Message(err))
@@ -67,9 +70,10 @@ func (u *usage) groups(ctx context.Context) ([]cadvisor.Group, error) {
 }
 
 func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod) ([]cadvisor.Group, error) {
-	list, err := u.runtime.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
-		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	}})
+	list, err := u.runtime.client.Runtime.ListContainers(ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
+			State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
+		}})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %s", cri.Message(err))
 	}
@@ -88,8 +92,10 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 			continue
 		}
 		g := cadvisor.Group{
-			ID: u.cgroups.GroupOf(pod, c.GetId()), Container: c.GetLabels()[cri.LabelContainerName], Image: c.GetImage().GetUserSpecifiedImage(),
-			Name: c.GetId(), Namespace: pod.Namespace, Pod: pod.Name, Started: time.Unix(0, c.GetCreatedAt()), Disk: layers[c.GetId()],
+			ID: u.cgroups.GroupOf(pod, c.GetId()), Container: c.GetLabels()[cri.LabelContainerName],
+			Image: c.GetImage().GetUserSpecifiedImage(),
+			Name:  c.GetId(), Namespace: pod.Namespace, Pod: pod.Name, Started: time.Unix(0, c.GetCreatedAt()),
+			Disk: layers[c.GetId()],
 		}
 		if g.Image == "" {
 			g.Image = c.GetImageRef()
@@ -100,7 +106,8 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 }
 
 // waits adds the pressure stall information of a cgroup to statistics, as far as the kernel has it.
-func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) *statsapi.IOStats {
+func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats,
+	memory *statsapi.MemoryStats) *statsapi.IOStats {
 	if v, ok := p["cpu"]; ok && cpu != nil {
 		cpu.PSI = psi(v)
 	}

@@ -77,7 +77,8 @@ func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, 
 			Changed: s.node.Poke, Affected: s.workers.Wake,
 		}),
 		claims: dra.NewManager(dra.Config{
-			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Wipe: wipe(cfg), Changed: s.workers.Wake,
+			File: filepath.Join(cfg.RootDir, "dra_manager_state"), Clock: cfg.Clock, Log: cfg.Log,
+			Metrics: cfg.Metrics, Wipe: wipe(cfg), Changed: s.workers.Wake,
 			Claim: func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
 				return cfg.Client.ResourceV1().ResourceClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 			},
@@ -88,7 +89,8 @@ func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, 
 	}
 	h.plugins = plugins.New(plugins.Config{
 		Dir: filepath.Join(cfg.RootDir, "plugins_registry"), Clock: cfg.Clock, Log: cfg.Log,
-		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims, registration.DevicePlugin: h.devices, registration.CSIPlugin: storage},
+		Handlers: map[string]plugins.Handler{registration.DRAPlugin: h.claims,
+			registration.DevicePlugin: h.devices, registration.CSIPlugin: storage},
 	})
 	return h, nil
 }
@@ -101,7 +103,8 @@ func wipe(cfg Config) func(context.Context, string) error {
 		if driver != "" {
 			of[resourceapi.ResourceSliceSelectorDriver] = driver
 		}
-		return cfg.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: of.String()})
+		return cfg.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{FieldSelector: of.String()})
 	}
 }
 
@@ -114,7 +117,8 @@ func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChang
 		return fmt.Errorf("cpuManagerPolicyOptions: %w", err)
 	}
 	h.cpus, err = cpus.New(cpus.Config{
-		Layout: layout, Policy: c.CPUManagerPolicy, Options: options, TopologyPolicy: c.TopologyManagerPolicy, Reserved: kept.cpus, Count: kept.count,
+		Layout: layout, Policy: c.CPUManagerPolicy, Options: options, TopologyPolicy: c.TopologyManagerPolicy,
+		Reserved: kept.cpus, Count: kept.count,
 		File: filepath.Join(cfg.RootDir, "cpu_manager_state"), Changed: cpusChanged, Log: cfg.Log, Metrics: cfg.Metrics,
 	})
 	if err != nil {
@@ -128,7 +132,8 @@ func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChang
 		return fmt.Errorf("memory manager: %w", err)
 	}
 	h.align, err = numa.New(numa.Config{
-		Layout: layout, Policy: c.TopologyManagerPolicy, Scope: c.TopologyManagerScope, Options: c.TopologyManagerPolicyOptions,
+		Layout: layout, Policy: c.TopologyManagerPolicy, Scope: c.TopologyManagerScope,
+		Options:   c.TopologyManagerPolicyOptions,
 		Providers: []numa.Provider{h.devices, h.cpus, h.memory}, Metrics: cfg.Metrics,
 	})
 	if err != nil {
@@ -150,7 +155,8 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 	case errors.As(err, &threads):
 		return &allocation.Refusal{Reason: cpus.ReasonAlignment, Message: threads.Error()}
 	}
-	return &allocation.Refusal{Reason: "UnexpectedAdmissionError", Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
+	return &allocation.Refusal{Reason: "UnexpectedAdmissionError",
+		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
 // fixed returns why the resources of a pod cannot change from those that it has, or nil.
@@ -159,7 +165,8 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 		return nil
 	}
 	differs := func(name v1.ResourceName) bool {
-		for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers}, {pod.Spec.Containers, has.Spec.Containers}} {
+		for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers},
+			{pod.Spec.Containers, has.Spec.Containers}} {
 			for i := range lists[0] {
 				if !lists[0][i].Resources.Requests[name].Equal(lists[1][i].Resources.Requests[name]) {
 					return true
@@ -171,16 +178,19 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	const text = "Resize is infeasible for Guaranteed Pods alongside %s Manager policy %q"
 	switch {
 	case h.cpus.Static() && differs(v1.ResourceCPU):
-		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "CPU", cpus.PolicyStatic), Detail: "guaranteed_pod_cpu_manager_static_policy"}
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible,
+			Message: fmt.Sprintf(text, "CPU", cpus.PolicyStatic), Detail: "guaranteed_pod_cpu_manager_static_policy"}
 	case h.memory.Static() && differs(v1.ResourceMemory):
-		return &allocation.Refusal{Reason: v1.PodReasonInfeasible, Message: fmt.Sprintf(text, "Memory", memory.PolicyStatic), Detail: "guaranteed_pod_memory_manager_static_policy"}
+		return &allocation.Refusal{Reason: v1.PodReasonInfeasible,
+			Message: fmt.Sprintf(text, "Memory", memory.PolicyStatic), Detail: "guaranteed_pod_memory_manager_static_policy"}
 	}
 	return nil
 }
 
 // Pinned implements worker.Placement.
 func (h *hardware) Pinned(pod types.UID, container string) (cpuList, nodes string) {
-	return h.cpus.AllowedCPUs(pod, container).String(), cpuset.New(h.memory.AllowedNodes(pod, container).Nodes()...).String()
+	return h.cpus.AllowedCPUs(pod, container).String(),
+		cpuset.New(h.memory.AllowedNodes(pod, container).Nodes()...).String()
 }
 
 // Exclusive implements worker.Placement.
@@ -192,7 +202,8 @@ func (h *hardware) Exclusive(pod types.UID, container string) bool {
 func (h *hardware) Prepare(ctx context.Context, pod *v1.Pod) error { return h.claims.Prepare(ctx, pod) }
 
 // Container implements worker.Devices.
-func (h *hardware) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
+func (h *hardware) Container(ctx context.Context, pod *v1.Pod,
+	c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
 	out, err := h.devices.Container(ctx, pod, c)
 	if err != nil {
 		return nil, err
@@ -236,7 +247,8 @@ func (h *hardware) UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserN
 	}
 	if !h.handlers.handler(handler).GetFeatures().GetUserNamespaces() {
 		if handler != "" {
-			return nil, fmt.Errorf("can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
+			return nil, fmt.Errorf(
+				"can't set `spec.hostUsers: false`, RuntimeClass handler %q does not support user namespaces", handler)
 		}
 		return nil, errors.New("can't set `spec.hostUsers: false`, runtime does not support user namespaces")
 	}

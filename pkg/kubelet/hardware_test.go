@@ -26,7 +26,8 @@ func TestWipe(t *testing.T) {
 		node, driver, _ := strings.Cut(name, "-")
 		_, err := s.Client.ResourceV1().ResourceSlices().Create(t.Context(), &resourceapi.ResourceSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			Spec:       resourceapi.ResourceSliceSpec{Driver: driver + ".example.com", NodeName: &node, Pool: resourceapi.ResourcePool{Name: name, ResourceSliceCount: 1}},
+			Spec: resourceapi.ResourceSliceSpec{Driver: driver + ".example.com", NodeName: &node,
+				Pool: resourceapi.ResourcePool{Name: name, ResourceSliceCount: 1}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

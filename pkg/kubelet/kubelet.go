@@ -146,7 +146,8 @@ func (k *Kubelet) localDisk(ctx context.Context) error {
 	if !cfg.DiskVolumes {
 		return nil
 	}
-	return localdisk.New(localdisk.Config{RootDir: cfg.RootDir, NodeName: cfg.NodeName, Version: cfg.Version, Log: cfg.Log}).Run(ctx)
+	return localdisk.New(localdisk.Config{RootDir: cfg.RootDir, NodeName: cfg.NodeName, Version: cfg.Version,
+		Log: cfg.Log}).Run(ctx)
 }
 
 // runAll runs all parts until they end. The first error ends the others.

@@ -31,7 +31,8 @@ func (a assigned) Pods() []*v1.Pod { return a.pods.live() }
 func (a assigned) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources {
 	h := a.hardware
 	out := &api.ContainerResources{
-		Devices: devicesOf(h.devices.Assigned(pod.UID, c.Name)), CpuIds: cpuIDs(h.cpus.ExclusiveCPUs(pod.UID, c.Name)), Memory: memoryOf(h.memory.Blocks(pod.UID, c.Name)),
+		Devices: devicesOf(h.devices.Assigned(pod.UID, c.Name)),
+		CpuIds:  cpuIDs(h.cpus.ExclusiveCPUs(pod.UID, c.Name)), Memory: memoryOf(h.memory.Blocks(pod.UID, c.Name)),
 	}
 	for _, claim := range h.claims.Devices(pod, c) {
 		named := &api.DynamicResource{ClaimName: claim.Name, ClaimNamespace: claim.Namespace}
@@ -51,7 +52,8 @@ func (a assigned) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResource
 func (a assigned) Allocatable() *api.AllocatableResourcesResponse {
 	h := a.hardware
 	return &api.AllocatableResourcesResponse{
-		Devices: devicesOf(h.devices.Allocatable()), CpuIds: cpuIDs(h.cpus.Allocatable()), Memory: memoryOf(h.memory.Allocatable()),
+		Devices: devicesOf(h.devices.Allocatable()), CpuIds: cpuIDs(h.cpus.Allocatable()),
+		Memory: memoryOf(h.memory.Allocatable()),
 	}
 }
 
@@ -69,7 +71,8 @@ func devicesOf(list map[string]map[string]numa.Mask) []*api.ContainerDevices {
 func memoryOf(blocks []memory.Block) []*api.ContainerMemory {
 	var out []*api.ContainerMemory
 	for _, b := range blocks {
-		out = append(out, &api.ContainerMemory{MemoryType: string(b.Type), Size: b.Size, Topology: near(numa.MaskOf(b.NUMAAffinity...))})
+		out = append(out, &api.ContainerMemory{MemoryType: string(b.Type), Size: b.Size,
+			Topology: near(numa.MaskOf(b.NUMAAffinity...))})
 	}
 	return out
 }

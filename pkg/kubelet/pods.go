@@ -78,7 +78,8 @@ func (p *podView) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 }
 
 // ContainerLog implements server.Pods.
-func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container string, previous bool) (server.LogSource, error) {
+func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container string,
+	previous bool) (server.LogSource, error) {
 	st := statusOf(pod, container)
 	if st == nil {
 		return server.LogSource{}, fmt.Errorf("container %q in pod %q is not available", container, pod.Name)
@@ -133,7 +134,8 @@ func notStarted(pod *v1.Pod, container string, st *v1.ContainerStatus) error {
 }
 
 func statusOf(pod *v1.Pod, container string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == container {
 				return &list[i]

@@ -59,7 +59,8 @@ type room struct {
 
 // newPreemptions reads preemptions from the file in dir. Waiting for their victims starts again.
 func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
-	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile), rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}
+	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile),
+		rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}
 	if _, err := checkpoint.Read(p.path, &p.victims); err != nil {
 		log.Warn("Failed to read preemptions", "err", err)
 	}

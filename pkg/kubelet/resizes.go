@@ -25,14 +25,16 @@ type resizes struct {
 func newResizes(r prometheus.Registerer) resizes {
 	s := resizes{
 		requested: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_container_requested_resizes_total",
-			Help: "[ALPHA] Number of requested resizes, counted at the container level."}, []string{"resource", "requirement", "operation"}),
+			Help: "[ALPHA] Number of requested resizes, counted at the container level."},
+			[]string{"resource", "requirement", "operation"}),
 		never: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_infeasible_resizes_total",
 			Help: "[ALPHA] Number of infeasible resizes for pods."}, []string{"reason_detail"}),
 		late: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_pod_deferred_accepted_resizes_total",
 			Help: "[ALPHA] Cumulative number of resizes that were accepted after being deferred."}, []string{"retry_trigger"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_pod_resize_duration_milliseconds",
-			Help:    "[ALPHA] Duration in milliseconds to actuate a pod resize",
-			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000, 600000}}, []string{"success"}),
+			Help: "[ALPHA] Duration in milliseconds to actuate a pod resize",
+			Buckets: []float64{10, 50, 100, 500, 1000, 2000, 5000, 10000, 20000, 30000, 60000, 120000, 300000,
+				600000}}, []string{"success"}),
 	}
 	r.MustRegister(s.requested, s.never, s.late, s.duration)
 	return s
@@ -86,8 +88,10 @@ func (s resizes) count(name v1.ResourceName, requirement string, old, now resour
 type waitingResizes struct{ pods func() []*v1.Pod }
 
 var (
-	pendingResizes    = prometheus.NewDesc("kubelet_pod_pending_resizes", "[ALPHA] Number of pending resizes for pods.", []string{"reason"}, nil)
-	inProgressResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes", "[ALPHA] Number of in-progress resizes for pods.", nil, nil)
+	pendingResizes = prometheus.NewDesc("kubelet_pod_pending_resizes",
+		"[ALPHA] Number of pending resizes for pods.", []string{"reason"}, nil)
+	inProgressResizes = prometheus.NewDesc("kubelet_pod_in_progress_resizes",
+		"[ALPHA] Number of in-progress resizes for pods.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

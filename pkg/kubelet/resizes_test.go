@@ -31,8 +31,9 @@ func TestRequestedResizes(t *testing.T) {
 	always := v1.ContainerRestartPolicyAlways
 	pod := func(generation int64, init, sidecar, main v1.ResourceRequirements) *v1.Pod {
 		p := &v1.Pod{Spec: v1.PodSpec{
-			InitContainers: []v1.Container{{Name: "init", Resources: init}, {Name: "sidecar", RestartPolicy: &always, Resources: sidecar}},
-			Containers:     []v1.Container{{Name: "main", Resources: main}},
+			InitContainers: []v1.Container{{Name: "init", Resources: init},
+				{Name: "sidecar", RestartPolicy: &always, Resources: sidecar}},
+			Containers: []v1.Container{{Name: "main", Resources: main}},
 		}}
 		p.Generation = generation
 		return p
@@ -53,7 +54,8 @@ kubelet_container_requested_resizes_total{operation="increase",requirement="requ
 kubelet_container_requested_resizes_total{operation="remove",requirement="limits",resource="memory"} 1
 kubelet_container_requested_resizes_total{operation="remove",requirement="requests",resource="memory"} 1
 `
-	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want), "kubelet_container_requested_resizes_total"); err != nil {
+	if err := testutil.GatherAndCompare(metrics, strings.NewReader(want),
+		"kubelet_container_requested_resizes_total"); err != nil {
 		t.Error(err)
 	}
 	s.took(70*time.Millisecond, nil)
@@ -70,7 +72,8 @@ func TestWaitingResizes(t *testing.T) {
 	}
 	pending := func(reason string) v1.PodCondition { return v1.PodCondition{Type: v1.PodResizePending, Reason: reason} }
 	list := []*v1.Pod{
-		with(pending(v1.PodReasonDeferred)), with(pending(v1.PodReasonDeferred), v1.PodCondition{Type: v1.PodResizeInProgress}),
+		with(pending(v1.PodReasonDeferred)),
+		with(pending(v1.PodReasonDeferred), v1.PodCondition{Type: v1.PodResizeInProgress}),
 		with(pending(v1.PodReasonInfeasible)), with(v1.PodCondition{Type: v1.PodReady}),
 	}
 	want := `
@@ -82,7 +85,8 @@ kubelet_pod_in_progress_resizes 1
 kubelet_pod_pending_resizes{reason="deferred"} 2
 kubelet_pod_pending_resizes{reason="infeasible"} 1
 `
-	if err := testutil.CollectAndCompare(&waitingResizes{func() []*v1.Pod { return list }}, strings.NewReader(want)); err != nil {
+	if err := testutil.CollectAndCompare(&waitingResizes{func() []*v1.Pod { return list }},
+		strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
 }

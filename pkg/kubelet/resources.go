@@ -92,7 +92,8 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 	if out.cpus, err = cpuset.Parse(c.ReservedSystemCPUs); err != nil {
 		return out, fmt.Errorf("reservedSystemCPUs: %w", err)
 	}
-	for field, list := range map[string]map[string]string{"kubeReserved": c.KubeReserved, "systemReserved": c.SystemReserved} {
+	for field, list := range map[string]map[string]string{"kubeReserved": c.KubeReserved,
+		"systemReserved": c.SystemReserved} {
 		for name, text := range list {
 			q, err := resource.ParseQuantity(text)
 			if err != nil {
@@ -108,7 +109,8 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 	}
 	cpu := out.nodes[v1.ResourceCPU]
 	out.count, out.list = int((cpu.MilliValue()+999)/1000), out.nodes.DeepCopy()
-	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory, "nodefs.available": v1.ResourceEphemeralStorage} {
+	for signal, name := range map[string]v1.ResourceName{"memory.available": v1.ResourceMemory,
+		"nodefs.available": v1.ResourceEphemeralStorage} {
 		text, ok := c.EvictionHard[signal]
 		if !ok {
 			continue
@@ -174,7 +176,8 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 	}
 	if c.FailSwapOn == nil || *c.FailSwapOn {
 		if m.Swap > 0 {
-			return n, errors.New("running with swap on is not supported, please disable swap or set failSwapOn to false in the configuration")
+			return n, errors.New("running with swap on is not supported, please disable swap or set " +
+				"failSwapOn to false in the configuration")
 		}
 	}
 	switch c.MemorySwap.SwapBehavior {
@@ -186,7 +189,8 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 	}
 	n.Swap.Capacity, n.Swap.Controller = m.Swap, n.Unified && swapController()
 	if n.Unified && c.FeatureGates["MemoryQoS"] {
-		n.Protection = qos.Protection{Throttling: 0.9, Allocatable: allocatable.Memory().Value(), Reserve: c.MemoryReservationPolicy == kubeletconfig.TieredReservationMemoryReservationPolicy}
+		n.Protection = qos.Protection{Throttling: 0.9, Allocatable: allocatable.Memory().Value(),
+			Reserve: c.MemoryReservationPolicy == kubeletconfig.TieredReservationMemoryReservationPolicy}
 		if c.MemoryThrottlingFactor != nil {
 			n.Protection.Throttling = *c.MemoryThrottlingFactor
 		}

@@ -188,7 +188,8 @@ func (r *runtime) handlers() []v1.NodeRuntimeHandler {
 	for _, h := range r.lastAnswer().handlers {
 		readOnly, userns := h.GetFeatures().GetRecursiveReadOnlyMounts(), h.GetFeatures().GetUserNamespaces()
 		out = append(out, v1.NodeRuntimeHandler{
-			Name: h.GetName(), Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly, UserNamespaces: &userns},
+			Name: h.GetName(), Features: &v1.NodeRuntimeHandlerFeatures{RecursiveReadOnlyMounts: &readOnly,
+				UserNamespaces: &userns},
 		})
 	}
 	return out

@@ -28,7 +28,8 @@ type mute struct {
 }
 
 // ListImages implements runtimeapi.ImageServiceServer.
-func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse, error) {
+func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse,
+	error) {
 	if m.hangs {
 		select {
 		case <-ctx.Done():
@@ -36,7 +37,8 @@ func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) 
 		}
 		return nil, ctx.Err()
 	}
-	return &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "i", RepoTags: []string{"img:1"}, Size: 5}}}, nil
+	return &runtimeapi.ListImagesResponse{
+		Images: []*runtimeapi.Image{{Id: "i", RepoTags: []string{"img:1"}, Size: 5}}}, nil
 }
 
 // TestImagesOfAHungRuntime checks that the node's status does not wait for a runtime that is down.
@@ -51,7 +53,8 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 	defer close(m.end)
-	client, err := cri.Dial(cri.Target{Endpoint: socket, Timeout: time.Minute}, cri.NewMetrics(clock.Real(), prometheus.NewRegistry()))
+	client, err := cri.Dial(cri.Target{Endpoint: socket, Timeout: time.Minute},
+		cri.NewMetrics(clock.Real(), prometheus.NewRegistry()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,23 +51,31 @@ type measured struct {
 	runtimeapi.UnimplementedImageServiceServer
 }
 
-func (measured) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (*runtimeapi.ListPodSandboxResponse, error) {
-	return &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "box", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}}}}, nil
+func (measured) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest) (
+	*runtimeapi.ListPodSandboxResponse, error) {
+	return &runtimeapi.ListPodSandboxResponse{
+		Items: []*runtimeapi.PodSandbox{
+			{Id: "box", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}}}}, nil
 }
 
-func (measured) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (*runtimeapi.ListContainersResponse, error) {
+func (measured) ListContainers(context.Context, *runtimeapi.ListContainersRequest) (
+	*runtimeapi.ListContainersResponse, error) {
 	return &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{
-		Id: "id", CreatedAt: 5e9, ImageRef: "img", Labels: map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"},
+		Id: "id", CreatedAt: 5e9, ImageRef: "img",
+		Labels: map[string]string{cri.LabelPodUID: "u", cri.LabelContainerName: "c"},
 	}}}, nil
 }
 
-func (measured) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxStatsRequest) (*runtimeapi.ListPodSandboxStatsResponse, error) {
+func (measured) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxStatsRequest) (
+	*runtimeapi.ListPodSandboxStatsResponse, error) {
 	cpu := &runtimeapi.CpuUsage{Timestamp: 1, UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: 3e9}}
 	memory := &runtimeapi.MemoryUsage{Timestamp: 1, WorkingSetBytes: &runtimeapi.UInt64Value{Value: 4096}}
 	return &runtimeapi.ListPodSandboxStatsResponse{Stats: []*runtimeapi.PodSandboxStats{{
-		Attributes: &runtimeapi.PodSandboxAttributes{Id: "box", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
+		Attributes: &runtimeapi.PodSandboxAttributes{Id: "box",
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "ns", Uid: "u"}},
 		Linux: &runtimeapi.LinuxPodSandboxStats{Cpu: cpu, Memory: memory, Containers: []*runtimeapi.ContainerStats{{
-			Attributes: &runtimeapi.ContainerAttributes{Id: "id", Metadata: &runtimeapi.ContainerMetadata{Name: "c"}}, Cpu: cpu, Memory: memory,
+			Attributes: &runtimeapi.ContainerAttributes{Id: "id",
+				Metadata: &runtimeapi.ContainerMetadata{Name: "c"}}, Cpu: cpu, Memory: memory,
 		}}},
 	}}}, nil
 }
@@ -109,16 +117,20 @@ func newScraped(t *testing.T) *scraped {
 	c.Authentication.Anonymous.Enabled, c.Authentication.Webhook.Enabled = ptr.To(false), ptr.To(true)
 	c.Authentication.Webhook.CacheTTL = metav1.Duration{Duration: time.Minute}
 	c.Authorization.Mode = kubeletconfig.KubeletAuthorizationModeWebhook
-	c.Authorization.Webhook = kubeletconfig.KubeletWebhookAuthorization{CacheAuthorizedTTL: metav1.Duration{Duration: time.Minute}, CacheUnauthorizedTTL: metav1.Duration{Duration: time.Minute}}
+	c.Authorization.Webhook = kubeletconfig.KubeletWebhookAuthorization{
+		CacheAuthorizedTTL:   metav1.Duration{Duration: time.Minute},
+		CacheUnauthorizedTTL: metav1.Duration{Duration: time.Minute}}
 	registry := prometheus.NewRegistry()
 	cfg := Config{
-		Client: s.api.Client, Kubelet: c, NodeName: "n1", Hostname: "n1", NodeIPs: []string{"127.0.0.1"}, RootDir: t.TempDir(), CertDir: t.TempDir(),
+		Client: s.api.Client, Kubelet: c, NodeName: "n1", Hostname: "n1", NodeIPs: []string{"127.0.0.1"},
+		RootDir: t.TempDir(), CertDir: t.TempDir(),
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: registry,
 	}
 	sh := newShared(cfg)
 	r := newRuntime(runtimeOf(t, registry), nil, cfg, nil)
 	src := &sources{api: newAPICache(cfg)}
-	statuses := status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log, Metrics: sh.metrics.pods})
+	statuses := status.NewManager(status.Config{Client: cfg.Client, Clock: cfg.Clock, Log: cfg.Log,
+		Metrics: sh.metrics.pods})
 	m, err := node.ReadMachine(cfg.RootDir)
 	if err != nil {
 		t.Fatal(err)
@@ -184,30 +196,35 @@ func (s *scraped) serve(t *testing.T, config server.Config) {
 func (s *scraped) account(t *testing.T, name, role, knownBy string) string {
 	t.Helper()
 	ctx, c := t.Context(), s.api.Client
-	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	sa, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if role != "" {
 		_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: sa.Namespace, Name: sa.Name}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: sa.Namespace, Name: sa.Name}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-			User: "system:serviceaccount:default:" + name, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Subresource: knownBy},
+			User:               "system:serviceaccount:default:" + name,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "nodes", Subresource: knownBy},
 		}}
-		err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-			got, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			return err == nil && got.Status.Allowed, err
-		})
+		err = wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, 3*time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				got, err := c.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+				return err == nil && got.Status.Allowed, err
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := c.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	got, err := c.CoreV1().ServiceAccounts("default").CreateToken(ctx, name, &authenticationv1.TokenRequest{},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +241,8 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	// The kubelet's certificate is self-signed.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true}} //nolint:gosec
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +271,8 @@ func (s *scraped) probe(t *testing.T) {
 	}
 	pod := s.pod()
 	pod.Spec.Containers[0].ReadinessProbe = &v1.Probe{
-		ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: host, Port: intstr.Parse(port)}}, PeriodSeconds: 3600, TimeoutSeconds: 60, SuccessThreshold: 1, FailureThreshold: 1,
+		ProbeHandler:  v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: host, Port: intstr.Parse(port)}},
+		PeriodSeconds: 3600, TimeoutSeconds: 60, SuccessThreshold: 1, FailureThreshold: 1,
 	}
 	m.Start(pod, &pod.Spec.Containers[0], "id", host, time.Now(), prober.Result{})
 	<-changed
@@ -265,26 +284,33 @@ func TestScrape(t *testing.T) {
 	s := newScraped(t)
 	s.probe(t)
 	_, err := s.api.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "stats"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"}, Verbs: []string{"get"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "stats"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"}, Verbs: []string{"get"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	monitor, stats, nobody := s.account(t, "monitor", "system:monitoring", "metrics"), s.account(t, "stats", "stats", "stats"), s.account(t, "nobody", "", "")
+	monitor, stats, nobody := s.account(t, "monitor", "system:monitoring", "metrics"),
+		s.account(t, "stats", "stats", "stats"), s.account(t, "nobody", "", "")
 	const pod = `container="c",namespace="ns",pod="p"`
 	for path, want := range map[string][]string{
 		"/metrics": {
-			"# TYPE kubelet_http_requests_total counter", `kubelet_http_requests_total{long_running="false",method="GET",path="metrics",server_type="readwrite"} `,
+			"# TYPE kubelet_http_requests_total counter",
+			`kubelet_http_requests_total{long_running="false",method="GET",path="metrics",server_type="readwrite"} `,
 		},
 		"/metrics/cadvisor": {
-			`container_cpu_usage_seconds_total{container="",cpu="total",id="/",`, "machine_cpu_cores{", `container_start_time_seconds{container="c",id="/kubepods/besteffort/podu/id",image="img",name="id",namespace="ns",pod="p"} 5 `,
+			`container_cpu_usage_seconds_total{container="",cpu="total",id="/",`, "machine_cpu_cores{",
+			`container_start_time_seconds{container="c",id="/kubepods/besteffort/podu/id",image="img",` +
+				`name="id",namespace="ns",pod="p"} 5 `,
 		},
 		"/metrics/resource": {
-			"container_cpu_usage_seconds_total{" + pod + "} 3 ", "container_memory_working_set_bytes{" + pod + "} 4096 ", `pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 3 `,
+			"container_cpu_usage_seconds_total{" + pod + "} 3 ", "container_memory_working_set_bytes{" + pod +
+				"} 4096 ", `pod_cpu_usage_seconds_total{namespace="ns",pod="p"} 3 `,
 			"# TYPE node_cpu_usage_seconds_total counter", "resource_scrape_error 0",
 		},
-		"/metrics/probes": {`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="Readiness",result="successful"} 1`},
-		"/stats/summary":  {`"nodeName":"n1"`, `"usageCoreNanoSeconds":3000000000`},
+		"/metrics/probes": {`prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",` +
+			`probe_type="Readiness",result="successful"} 1`},
+		"/stats/summary": {`"nodeName":"n1"`, `"usageCoreNanoSeconds":3000000000`},
 	} {
 		t.Run(path, func(t *testing.T) {
 			may, mayNot, right := monitor, stats, "metrics"
@@ -300,8 +326,10 @@ func TestScrape(t *testing.T) {
 					t.Errorf("%s has no %s:\n%s", path, text, body)
 				}
 			}
-			for user, token := range map[string]string{"nobody": nobody, map[string]string{monitor: "monitor", stats: "stats"}[mayNot]: mayNot} {
-				forbidden := fmt.Sprintf("Forbidden (user=system:serviceaccount:default:%s, verb=get, resource=nodes, subresource(s)=[%s])\n", user, right)
+			for user, token := range map[string]string{"nobody": nobody,
+				map[string]string{monitor: "monitor", stats: "stats"}[mayNot]: mayNot} {
+				forbidden := fmt.Sprintf(
+					"Forbidden (user=system:serviceaccount:default:%s, verb=get, resource=nodes, subresource(s)=[%s])\n", user, right)
 				if code, body := s.get(t, token, path); code != http.StatusForbidden || body != forbidden {
 					t.Errorf("%s: %d %s", user, code, body)
 				}
@@ -312,7 +340,8 @@ func TestScrape(t *testing.T) {
 		})
 	}
 	var summary statsapi.Summary
-	if _, body := s.get(t, stats, "/stats/summary"); json.Unmarshal([]byte(body), &summary) != nil || len(summary.Pods) != 1 || summary.Pods[0].PodRef.Name != "p" || len(summary.Pods[0].Containers) != 1 {
+	if _, body := s.get(t, stats, "/stats/summary"); json.Unmarshal([]byte(body), &summary) != nil ||
+		len(summary.Pods) != 1 || summary.Pods[0].PodRef.Name != "p" || len(summary.Pods[0].Containers) != 1 {
 		t.Errorf("summary %s", body)
 	}
 	if summary.Node.Fs == nil || summary.Node.Memory == nil || value(summary.Node.Memory.WorkingSetBytes) == 0 {

@@ -62,10 +62,12 @@ func serverConfig(s *shared, pods *podView, client *cri.Client, u *usage) server
 	containers := prometheus.NewRegistry()
 	containers.MustRegister(u.series())
 	return server.Config{
-		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: cfg.NodeName, CertDir: cfg.CertDir,
+		Address: net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port))), Kubelet: c, NodeName: cfg.NodeName,
+		CertDir:       cfg.CertDir,
 		NodeAddresses: append([]string{cfg.Hostname}, cfg.NodeIPs...), Client: cfg.Client, GetCertificate: cfg.GetCertificate,
 		Pods: pods, Runtime: &streams{cfg, client}, Stats: u,
-		Health:  []health.Check{health.Ping(), {Name: "syncloop", Run: func(context.Context) error { return s.heartbeat.check() }}},
+		Health: []health.Check{health.Ping(),
+			{Name: "syncloop", Run: func(context.Context) error { return s.heartbeat.check() }}},
 		Metrics: cfg.Metrics, ProbeMetrics: s.metrics.probes, Containers: containers, Register: cfg.Metrics,
 		Flags: cfg.Flags, LogDir: logDir, Clock: cfg.Clock, Log: cfg.Log, Tracing: cfg.Tracing,
 	}
@@ -81,7 +83,8 @@ func serveHealth(ctx context.Context, c *kubeletconfig.KubeletConfiguration, h h
 	if c.HealthzPort == nil || *c.HealthzPort == 0 {
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(c.HealthzBindAddress, strconv.Itoa(int(*c.HealthzPort))))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp",
+		net.JoinHostPort(c.HealthzBindAddress, strconv.Itoa(int(*c.HealthzPort))))
 	if err != nil {
 		return fmt.Errorf("listen for health checks: %w", err)
 	}

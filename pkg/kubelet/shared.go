@@ -26,7 +26,8 @@ type shared struct {
 func newShared(cfg Config) *shared {
 	return &shared{
 		cfg: cfg, events: newEvents(cfg), workers: worker.NewRegistry(),
-		node:      node.NewHandle(node.Identity{Client: cfg.Client, Name: cfg.NodeName, Hostname: cfg.Hostname, Labels: cfg.Labels}),
+		node: node.NewHandle(node.Identity{Client: cfg.Client, Name: cfg.NodeName, Hostname: cfg.Hostname,
+			Labels: cfg.Labels}),
 		heartbeat: &heartbeat{clock: cfg.Clock}, metrics: newNodeMetrics(cfg.Metrics),
 	}
 }

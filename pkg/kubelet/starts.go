@@ -27,7 +27,8 @@ func newStarts(r prometheus.Registerer) starts {
 			Help:    "[ALPHA] Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "keelson_kubelet_pod_start_phase_seconds",
-			Help:    "Duration of each phase of a pod's start. The phase kubelet is the total minus the time spent waiting for the runtime, images and handlers.",
+			Help: "Duration of each phase of a pod's start. The phase kubelet is the total minus the " +
+				"time spent waiting for the runtime, images and handlers.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
 	}
 	// All series exist from the start, so that a rate does not miss the first pod.

@@ -17,10 +17,12 @@ import (
 func TestPhases(t *testing.T) {
 	s := newStarts(prometheus.NewRegistry())
 	s.observe(200*time.Millisecond, map[worker.Phase]time.Duration{
-		worker.PhaseVolumes: 5 * time.Millisecond, worker.PhaseSandbox: 120 * time.Millisecond, worker.PhaseImages: 10 * time.Millisecond,
+		worker.PhaseVolumes: 5 * time.Millisecond, worker.PhaseSandbox: 120 * time.Millisecond,
+		worker.PhaseImages: 10 * time.Millisecond,
 		worker.PhaseCreate: 20 * time.Millisecond, worker.PhaseStart: 30 * time.Millisecond,
 	})
-	for phase, want := range map[string]float64{own: 0.02, "volumes": 0.005, "sandbox": 0.12, "images": 0.01, "create": 0.02, "start": 0.03, "hooks": 0} {
+	for phase, want := range map[string]float64{own: 0.02, "volumes": 0.005, "sandbox": 0.12, "images": 0.01,
+		"create": 0.02, "start": 0.03, "hooks": 0} {
 		m := &dto.Metric{}
 		if err := s.phases.WithLabelValues(phase).(prometheus.Metric).Write(m); err != nil {
 			t.Fatal(err)

@@ -19,7 +19,8 @@ func TestCountPods(t *testing.T) {
 		{Status: v1.PodStatus{Phase: v1.PodSucceeded}}, {Status: v1.PodStatus{Phase: v1.PodFailed}}, {},
 		{ObjectMeta: static, Status: v1.PodStatus{Phase: v1.PodPending}},
 	}, 3)
-	if got.Desired[false] != 4 || got.Desired[true] != 1 || got.Active[false] != 2 || got.Active[true] != 1 || got.Mirrors != 3 || got.Ephemeral != 2 {
+	if got.Desired[false] != 4 || got.Desired[true] != 1 || got.Active[false] != 2 || got.Active[true] != 1 ||
+		got.Mirrors != 3 || got.Ephemeral != 2 {
 		t.Errorf("%+v", got)
 	}
 }

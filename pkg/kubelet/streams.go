@@ -40,7 +40,8 @@ func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (s
 }
 
 // Exec implements server.Runtime.
-func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, command []string, o server.StreamOptions) (*url.URL, error) {
+func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, command []string,
+	o server.StreamOptions) (*url.URL, error) {
 	id, err := s.running(ctx, pod, container)
 	if err != nil {
 		return nil, err
@@ -107,7 +108,8 @@ func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string,
 		return "", err
 	}
 	file := filepath.Join(dir, checkpointName(pod, container, s.cfg.Clock.Now()))
-	_, err = s.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id, Location: file, Timeout: seconds})
+	_, err = s.client.Runtime.CheckpointContainer(ctx, &runtimeapi.CheckpointContainerRequest{ContainerId: id,
+		Location: file, Timeout: seconds})
 	return file, err
 }
 

@@ -25,7 +25,8 @@ func TestCheckpointName(t *testing.T) {
 	pod.Namespace, pod.Name = strings.Repeat("n", 63), strings.Repeat("p", 253)
 	container := strings.Repeat("c", 63)
 	got := checkpointName(pod, container, at)
-	if !strings.HasPrefix(got, "checkpoint-ppp") || !strings.HasSuffix(got, "_"+pod.Namespace+"-"+container+"-2030-01-02T03:04:05+02:00.tar") {
+	if !strings.HasPrefix(got, "checkpoint-ppp") ||
+		!strings.HasSuffix(got, "_"+pod.Namespace+"-"+container+"-2030-01-02T03:04:05+02:00.tar") {
 		t.Error(got)
 	}
 	if err := os.WriteFile(filepath.Join(t.TempDir(), got), nil, 0o600); err != nil {

@@ -149,8 +149,9 @@ func value(p *uint64) uint64 {
 func podStats(item *runtimeapi.PodSandboxStats) statsapi.PodStats {
 	a, l := item.GetAttributes(), item.GetLinux()
 	pod := statsapi.PodStats{
-		PodRef: statsapi.PodReference{Name: a.GetMetadata().GetName(), Namespace: a.GetMetadata().GetNamespace(), UID: a.GetMetadata().GetUid()},
-		CPU:    cpuStats(l.GetCpu()), Memory: memoryStats(l.GetMemory()), ProcessStats: processStats(l.GetProcess()),
+		PodRef: statsapi.PodReference{Name: a.GetMetadata().GetName(),
+			Namespace: a.GetMetadata().GetNamespace(), UID: a.GetMetadata().GetUid()},
+		CPU: cpuStats(l.GetCpu()), Memory: memoryStats(l.GetMemory()), ProcessStats: processStats(l.GetProcess()),
 	}
 	for _, c := range l.GetContainers() {
 		pod.Containers = append(pod.Containers, statsapi.ContainerStats{
@@ -173,7 +174,8 @@ func podStats(item *runtimeapi.PodSandboxStats) statsapi.PodStats {
 
 func interfaceStats(n *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats {
 	return statsapi.InterfaceStats{
-		Name: n.GetName(), RxBytes: number(n.GetRxBytes()), RxErrors: number(n.GetRxErrors()), TxBytes: number(n.GetTxBytes()), TxErrors: number(n.GetTxErrors()),
+		Name: n.GetName(), RxBytes: number(n.GetRxBytes()), RxErrors: number(n.GetRxErrors()),
+		TxBytes: number(n.GetTxBytes()), TxErrors: number(n.GetTxErrors()),
 	}
 }
 
@@ -202,7 +204,8 @@ func cpuStats(c *runtimeapi.CpuUsage) *statsapi.CPUStats {
 	if c == nil {
 		return nil
 	}
-	return &statsapi.CPUStats{Time: stamp(c.Timestamp), UsageCoreNanoSeconds: number(c.UsageCoreNanoSeconds), UsageNanoCores: number(c.UsageNanoCores)}
+	return &statsapi.CPUStats{Time: stamp(c.Timestamp), UsageCoreNanoSeconds: number(c.UsageCoreNanoSeconds),
+		UsageNanoCores: number(c.UsageNanoCores)}
 }
 
 func memoryStats(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
@@ -210,7 +213,8 @@ func memoryStats(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
 		return nil
 	}
 	return &statsapi.MemoryStats{
-		Time: stamp(m.Timestamp), WorkingSetBytes: number(m.WorkingSetBytes), AvailableBytes: number(m.AvailableBytes), UsageBytes: number(m.UsageBytes),
+		Time: stamp(m.Timestamp), WorkingSetBytes: number(m.WorkingSetBytes),
+		AvailableBytes: number(m.AvailableBytes), UsageBytes: number(m.UsageBytes),
 		RSSBytes: number(m.RssBytes), PageFaults: number(m.PageFaults), MajorPageFaults: number(m.MajorPageFaults),
 	}
 }
@@ -219,7 +223,8 @@ func swapStats(s *runtimeapi.SwapUsage) *statsapi.SwapStats {
 	if s == nil {
 		return nil
 	}
-	return &statsapi.SwapStats{Time: stamp(s.Timestamp), SwapAvailableBytes: number(s.SwapAvailableBytes), SwapUsageBytes: number(s.SwapUsageBytes)}
+	return &statsapi.SwapStats{Time: stamp(s.Timestamp), SwapAvailableBytes: number(s.SwapAvailableBytes),
+		SwapUsageBytes: number(s.SwapUsageBytes)}
 }
 
 func processStats(p *runtimeapi.ProcessUsage) *statsapi.ProcessStats {

@@ -50,6 +50,7 @@ func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.Me
 		return cpu, nil
 	}
 	return cpu, &statsapi.MemoryStats{
-		Time: now, UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS, PageFaults: &m.Faults, MajorPageFaults: &m.MajorFaults,
+		Time: now, UsageBytes: &m.Usage, WorkingSetBytes: &m.WorkingSet, RSSBytes: &m.RSS,
+		PageFaults: &m.Faults, MajorPageFaults: &m.MajorFaults,
 	}
 }

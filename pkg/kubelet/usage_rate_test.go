@@ -69,7 +69,8 @@ func TestCatchingUp(t *testing.T) {
 	for i, second := range []uint64{100, 100, 0, 0, 0, 0, 0, 600, 100, 100, 100, 100, 0, 0, 200} {
 		now, used = now.Add(time.Second), used+second*1e6
 		cpu := &runtimeapi.CpuUsage{
-			Timestamp: now.UnixNano(), UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: used}, UsageNanoCores: &runtimeapi.UInt64Value{Value: second * 1e6},
+			Timestamp: now.UnixNano(), UsageCoreNanoSeconds: &runtimeapi.UInt64Value{Value: used},
+			UsageNanoCores: &runtimeapi.UInt64Value{Value: second * 1e6},
 		}
 		item := &runtimeapi.PodSandboxStats{
 			Attributes: &runtimeapi.PodSandboxAttributes{Id: "p"},

@@ -37,7 +37,8 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.CreatedAt(path)})
 	}
 	path = u.cgroups.Groups()[0]
-	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.CreatedAt(path), most: u.podMemory})
+	return append(out, systemGroup{name: statsapi.SystemContainerPods, path: path, began: r.CreatedAt(path),
+		most: u.podMemory})
 }
 
 // systemStats returns the usage of the cgroups for which any values are known.
@@ -72,10 +73,12 @@ const defaultInterface = "eth0"
 func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: now, Interfaces: []statsapi.InterfaceStats{}}
 	for _, i := range list {
-		if slices.ContainsFunc([]string{"veth", "docker", "nerdctl"}, func(p string) bool { return strings.HasPrefix(i.Name, p) }) {
+		if slices.ContainsFunc([]string{"veth", "docker", "nerdctl"},
+			func(p string) bool { return strings.HasPrefix(i.Name, p) }) {
 			continue
 		}
-		s := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.RxBytes, RxErrors: &i.RxErrors, TxBytes: &i.TxBytes, TxErrors: &i.TxErrors}
+		s := statsapi.InterfaceStats{Name: i.Name, RxBytes: &i.RxBytes, RxErrors: &i.RxErrors,
+			TxBytes: &i.TxBytes, TxErrors: &i.TxErrors}
 		if i.Name == defaultInterface {
 			out.InterfaceStats = s
 		}
@@ -88,7 +91,8 @@ func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats 
 func rooms(pod *statsapi.PodStats, nodefs, imagefs *statsapi.FsStats) {
 	of := func(s, disk *statsapi.FsStats) {
 		if s != nil && disk != nil {
-			s.CapacityBytes, s.AvailableBytes, s.Inodes, s.InodesFree = disk.CapacityBytes, disk.AvailableBytes, disk.Inodes, disk.InodesFree
+			s.CapacityBytes, s.AvailableBytes, s.Inodes, s.InodesFree = disk.CapacityBytes, disk.AvailableBytes,
+				disk.Inodes, disk.InodesFree
 		}
 	}
 	of(pod.EphemeralStorage, nodefs)

@@ -77,7 +77,8 @@ func configure(control *os.File, config *unix.LoopConfig) (*Device, error) {
 	}
 	path := fmt.Sprintf("/dev/loop%d", n)
 	// Some systems do not create the device file.
-	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(major, uint32(n)))); err != nil &&
+		!errors.Is(err, unix.EEXIST) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	dev, err := os.OpenFile(path, os.O_RDWR, 0)

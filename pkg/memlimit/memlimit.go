@@ -45,7 +45,8 @@ const unset = -1
 
 // settings returns the values to set, given the environment and the limit of the cgroup. An error
 // of cgroupLimit means that there is no limit.
-func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit func() (uint64, error)) (gcPercent int, memoryLimit int64) {
+func (p Profile) settings(lookupEnv func(string) (string, bool), cgroupLimit func() (uint64, error)) (
+	gcPercent int, memoryLimit int64) {
 	gcPercent, memoryLimit = int(p), unset
 	if _, set := lookupEnv("GOGC"); set {
 		gcPercent = unset

@@ -37,7 +37,8 @@ func TestUnfilteredBridge(t *testing.T) {
 			}
 		}
 		a.checkBridges()
-		if got := testutil.ToFloat64(a.metrics.bridged); got != c.metric || strings.Count(log.String(), "are not enforced") != c.lines {
+		if got := testutil.ToFloat64(a.metrics.bridged); got != c.metric ||
+			strings.Count(log.String(), "are not enforced") != c.lines {
 			t.Errorf("%q: metric %v, log %q", c.value, got, log.String())
 		}
 	}

@@ -61,7 +61,8 @@ func (w world) clusterPort() *policyv1alpha2.Port {
 	case 2, 3, 4:
 		return &policyv1alpha2.Port{Number: int32(rapid.IntRange(80, 82).Draw(w.T, "number"))}
 	case 5, 6, 7:
-		return &policyv1alpha2.Port{Range: &policyv1alpha2.PortRange{Start: 80, End: int32(rapid.IntRange(80, 82).Draw(w.T, "end"))}}
+		return &policyv1alpha2.Port{Range: &policyv1alpha2.PortRange{Start: 80,
+			End: int32(rapid.IntRange(80, 82).Draw(w.T, "end"))}}
 	}
 	return &policyv1alpha2.Port{Range: &policyv1alpha2.PortRange{Start: 82, End: 80}}
 }
@@ -86,7 +87,8 @@ func (w world) clusterProtocols() (out []policyv1alpha2.ClusterNetworkPolicyProt
 
 func (w world) clusterPolicy(name string) *policyv1alpha2.ClusterNetworkPolicy {
 	p := &policyv1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	p.Spec.Tier = rapid.SampledFrom([]policyv1alpha2.Tier{policyv1alpha2.AdminTier, policyv1alpha2.BaselineTier}).Draw(w.T, "tier")
+	p.Spec.Tier = rapid.SampledFrom([]policyv1alpha2.Tier{policyv1alpha2.AdminTier,
+		policyv1alpha2.BaselineTier}).Draw(w.T, "tier")
 	p.Spec.Priority = int32(rapid.IntRange(0, 2).Draw(w.T, "priority"))
 	switch k := w.oneOf("subject", 12); {
 	case k < 5:
@@ -97,7 +99,8 @@ func (w world) clusterPolicy(name string) *policyv1alpha2.ClusterNetworkPolicy {
 		p.Spec.Subject.Namespaces = &broken
 	}
 	action := func() policyv1alpha2.ClusterNetworkPolicyRuleAction {
-		return rapid.SampledFrom([]policyv1alpha2.ClusterNetworkPolicyRuleAction{"Accept", "Deny", "Pass", "Accept", "Deny", "Pass", "Log"}).Draw(w.T, "action")
+		return rapid.SampledFrom([]policyv1alpha2.ClusterNetworkPolicyRuleAction{"Accept", "Deny", "Pass",
+			"Accept", "Deny", "Pass", "Log"}).Draw(w.T, "action")
 	}
 	for range w.oneOf("ingress", 3) {
 		r := policyv1alpha2.ClusterNetworkPolicyIngressRule{Action: action(), Protocols: w.clusterProtocols()}

@@ -138,7 +138,8 @@ func subjectsOf(s *policyv1alpha2.ClusterNetworkPolicySubject) (selector, error)
 	case s.Namespaces != nil && s.Pods == nil:
 		return selectorOf("", s.Namespaces, nil), valid(s.Namespaces)
 	case s.Pods != nil && s.Namespaces == nil:
-		return selectorOf("", &s.Pods.NamespaceSelector, &s.Pods.PodSelector), valid(&s.Pods.NamespaceSelector, &s.Pods.PodSelector)
+		return selectorOf("", &s.Pods.NamespaceSelector, &s.Pods.PodSelector),
+			valid(&s.Pods.NamespaceSelector, &s.Pods.PodSelector)
 	}
 	nobody := selectorOf("", &metav1.LabelSelector{}, nil)
 	nobody.pods, nobody.key = labels.Nothing(), "nobody"
@@ -209,7 +210,8 @@ var (
 // validate selectors.
 func (r clusterRule) understood() error {
 	switch r.action {
-	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny, policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
+	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny,
+		policyv1alpha2.ClusterNetworkPolicyRuleActionPass:
 	default:
 		return fmt.Errorf("action %q: %w", r.action, errAction)
 	}

@@ -25,9 +25,10 @@ import (
 // definition too, and the policies as long as the definition is served. It follows no other
 // definition: in a cluster without ClusterNetworkPolicies this costs one idle watch.
 type clusterPolicies struct {
-	client     dynamic.Interface
-	log        *slog.Logger
-	definition *follow.Cache[unstructured.Unstructured, struct{}]      // nil if it may not be followed; empty if not served
+	client dynamic.Interface
+	log    *slog.Logger
+	// nil if it may not be followed; empty if not served
+	definition *follow.Cache[unstructured.Unstructured, struct{}]
 	policies   *follow.Cache[unstructured.Unstructured, clusterPolicy] // nil while they are not defined
 	end        func()                                                  // stops following policies
 	logged     bool                                                    // a refusal was logged
@@ -55,7 +56,8 @@ func (c *clusterPolicies) adjust(ctx context.Context, s *sources) {
 }
 
 func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) {
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 	byName := follow.Named(clusterPolicyResource().GroupResource().String())
 	if !c.may(ctx, definitions, byName, apierrors.IsForbidden, apierrors.IsNotFound) {
 		return
@@ -152,7 +154,8 @@ func typed(u *unstructured.Unstructured) (*policyv1alpha2.ClusterNetworkPolicy, 
 
 // ListClusterPolicies returns the cluster's ClusterNetworkPolicies. It returns none if the kind is
 // not defined.
-func ListClusterPolicies(ctx context.Context, client dynamic.Interface) ([]*policyv1alpha2.ClusterNetworkPolicy, error) {
+func ListClusterPolicies(ctx context.Context, client dynamic.Interface) ([]*policyv1alpha2.ClusterNetworkPolicy,
+	error) {
 	list, err := client.Resource(clusterPolicyResource()).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -120,9 +120,11 @@ func (judge) side(s *Side, np *networkingv1.NetworkPolicy, allowed bool) {
 	}
 }
 
-func (j judge) rule(np *networkingv1.NetworkPolicy, other Party, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) bool {
+func (j judge) rule(np *networkingv1.NetworkPolicy, other Party, peers []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort) bool {
 	port := len(ports) == 0 || slices.ContainsFunc(ports, j.port)
-	return port && (len(peers) == 0 || slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool { return j.peer(np, other, p) }))
+	return port && (len(peers) == 0 ||
+		slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool { return j.peer(np, other, p) }))
 }
 
 func (j judge) port(p networkingv1.NetworkPolicyPort) bool {
@@ -148,7 +150,8 @@ func (j judge) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv1.
 		return false
 	}
 	where := other.Pod.Name.Namespace
-	if p.NamespaceSelector == nil && where != np.Namespace || p.NamespaceSelector != nil && !matches(p.NamespaceSelector, j.Namespaces[where]) {
+	if p.NamespaceSelector == nil && where != np.Namespace || p.NamespaceSelector != nil &&
+		!matches(p.NamespaceSelector, j.Namespaces[where]) {
 		return false
 	}
 	return p.PodSelector == nil || matches(p.PodSelector, other.Pod.Labels)

@@ -89,7 +89,9 @@ func (j judge) namespacedPod(s *policyv1alpha2.NamespacedPod, p *Pod) bool {
 }
 
 func (j judge) clusterRule(r clusterRule, other Party) bool {
-	return slices.ContainsFunc(r.peers, func(p policyv1alpha2.ClusterNetworkPolicyEgressPeer) bool { return j.clusterPeer(p, other) }) &&
+	return slices.ContainsFunc(r.peers, func(p policyv1alpha2.ClusterNetworkPolicyEgressPeer) bool {
+		return j.clusterPeer(p, other)
+	}) &&
 		(len(r.protocols) == 0 || slices.ContainsFunc(r.protocols, j.clusterProtocol))
 }
 
@@ -100,7 +102,10 @@ func (j judge) clusterPeer(p policyv1alpha2.ClusterNetworkPolicyEgressPeer, othe
 	case p.Pods != nil:
 		return j.namespacedPod(p.Pods, other.Pod)
 	case p.Nodes != nil:
-		return slices.ContainsFunc(j.Nodes, func(n *Node) bool { return matches(p.Nodes, n.Labels) && slices.Contains(n.IPs, other.Addr) })
+		return slices.ContainsFunc(j.Nodes, func(n *Node) bool {
+			return matches(p.Nodes, n.Labels) &&
+				slices.Contains(n.IPs, other.Addr)
+		})
 	}
 	return slices.ContainsFunc(p.Networks, func(c policyv1alpha2.CIDR) bool {
 		block, err := netip.ParsePrefix(string(c))

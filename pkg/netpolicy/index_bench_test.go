@@ -25,7 +25,8 @@ func BenchmarkPod(b *testing.B) {
 		}
 	}
 	for i := range 1000 {
-		np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("n", i%100), Name: fmt.Sprint("np", i)}}
+		np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("n", i%100),
+			Name: fmt.Sprint("np", i)}}
 		np.Spec.PodSelector.MatchLabels = map[string]string{"app": fmt.Sprint("a", i)}
 		np.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{
 			PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("a", (i+100)%1000)}},

@@ -30,7 +30,8 @@ type fake struct {
 }
 
 func newFake() *fake {
-	return &fake{map[string]setDef{}, map[string]*chain{}, map[string]map[element]bool{}, gates[map[netip.Addr]string]{{}, {}, {}, {}}}
+	return &fake{map[string]setDef{}, map[string]*chain{}, map[string]map[element]bool{},
+		gates[map[netip.Addr]string]{{}, {}, {}, {}}}
 }
 
 func (f *fake) apply(t *rapid.T, ch Changes) {
@@ -132,7 +133,10 @@ func (f *fake) has(d setDef, a netip.Addr, p packet) bool {
 		}
 		return false
 	case numbered:
-		return slices.ContainsFunc(d.numbers, func(r portRange) bool { return r.protocol == p.protocol && r.from <= p.port && p.port <= r.to })
+		return slices.ContainsFunc(d.numbers, func(r portRange) bool {
+			return r.protocol == p.protocol &&
+				r.from <= p.port && p.port <= r.to
+		})
 	}
 	return true
 }
@@ -141,14 +145,17 @@ func (f *fake) has(d setDef, a netip.Addr, p packet) bool {
 type world struct{ *rapid.T }
 
 func (w world) labels() map[string]string {
-	return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]string{"x", "y"}), 0, 2).Draw(w.T, "labels")
+	return rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]string{"x", "y"}), 0,
+		2).Draw(w.T, "labels")
 }
 
 func (w world) selector() *metav1.LabelSelector {
-	s := &metav1.LabelSelector{MatchLabels: rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}), rapid.SampledFrom([]string{"x", "y"}), 0, 1).Draw(w.T, "match")}
+	s := &metav1.LabelSelector{MatchLabels: rapid.MapOfN(rapid.SampledFrom([]string{"a", "b"}),
+		rapid.SampledFrom([]string{"x", "y"}), 0, 1).Draw(w.T, "match")}
 	if rapid.IntRange(0, 3).Draw(w.T, "expressions") == 0 {
 		s.MatchExpressions = []metav1.LabelSelectorRequirement{{
-			Key: "a", Operator: rapid.SampledFrom([]metav1.LabelSelectorOperator{"Exists", "DoesNotExist"}).Draw(w.T, "operator"),
+			Key: "a", Operator: rapid.SampledFrom([]metav1.LabelSelectorOperator{"Exists",
+				"DoesNotExist"}).Draw(w.T, "operator"),
 		}}
 	}
 	return s
@@ -167,7 +174,8 @@ func (w world) pod(name types.NamespacedName) *Pod {
 		p.IPs = append(p.IPs, netip.MustParseAddr(fmt.Sprintf(format, rapid.IntRange(1, 9).Draw(w.T, "ip"))))
 	}
 	for range rapid.IntRange(0, 2).Draw(w.T, "ports") {
-		p.Ports = append(p.Ports, Port{"web", protocolNumber(w.protocol()), uint16(rapid.IntRange(80, 82).Draw(w.T, "number"))})
+		p.Ports = append(p.Ports,
+			Port{"web", protocolNumber(w.protocol()), uint16(rapid.IntRange(80, 82).Draw(w.T, "number"))})
 	}
 	return p
 }
@@ -202,7 +210,8 @@ func (w world) peers() (out []networkingv1.NetworkPolicyPeer) {
 		case 2:
 			p.PodSelector, p.NamespaceSelector = w.selector(), w.selector()
 		case 3:
-			p.IPBlock = &networkingv1.IPBlock{CIDR: rapid.SampledFrom([]string{"10.0.0.0/29", "0.0.0.0/0", "fd00::/125"}).Draw(w.T, "block")}
+			p.IPBlock = &networkingv1.IPBlock{
+				CIDR: rapid.SampledFrom([]string{"10.0.0.0/29", "0.0.0.0/0", "fd00::/125"}).Draw(w.T, "block")}
 			if w.maybe("except") {
 				p.IPBlock.Except = []string{rapid.SampledFrom([]string{"10.0.0.2/31", "fd00::4/127"}).Draw(w.T, "but")}
 			}
@@ -215,7 +224,8 @@ func (w world) peers() (out []networkingv1.NetworkPolicyPeer) {
 func (w world) policy(name types.NamespacedName) *networkingv1.NetworkPolicy {
 	np := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	np.Spec.PodSelector = *w.selector()
-	np.Spec.PolicyTypes = rapid.SampledFrom([][]networkingv1.PolicyType{nil, {"Ingress"}, {"Egress"}, {"Ingress", "Egress"}}).Draw(w.T, "types")
+	np.Spec.PolicyTypes = rapid.SampledFrom([][]networkingv1.PolicyType{nil, {"Ingress"}, {"Egress"},
+		{"Ingress", "Egress"}}).Draw(w.T, "types")
 	for range rapid.IntRange(0, 2).Draw(w.T, "ingress") {
 		np.Spec.Ingress = append(np.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: w.peers(), Ports: w.ports()})
 	}
@@ -315,7 +325,8 @@ func TestIndex(t *testing.T) {
 func (o *objects) compare(t *rapid.T, tables ...*fake) {
 	o.Policies, o.Cluster = slices.Collect(maps.Values(o.policies)), slices.Collect(maps.Values(o.cluster))
 	ends := [2][]Party{
-		{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("192.0.2.1")}, {Addr: netip.MustParseAddr("192.0.2.2")}},
+		{{Addr: netip.MustParseAddr("10.0.0.3")}, {Addr: netip.MustParseAddr("192.0.2.1")},
+			{Addr: netip.MustParseAddr("192.0.2.2")}},
 		{{Addr: netip.MustParseAddr("fd00::3")}, {Addr: netip.MustParseAddr("2001:db8::1")}},
 	}
 	for family := range ends {

@@ -15,7 +15,8 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		sync: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_networkpolicy_sync_duration_seconds", Help: "Time from a change being seen to it being in the kernel.",
+			Name:    "keelson_networkpolicy_sync_duration_seconds",
+			Help:    "Time from a change being seen to it being in the kernel.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}, []string{"ip_family"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -26,7 +27,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"ip_family", "direction"}),
 		bridged: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keelson_networkpolicy_bridge_filtered",
-			Help: "1 if network policies apply to packets between ports of a bridge (br_netfilter). 0 if they are not enforced between pods of one bridge.",
+			Help: "1 if network policies apply to packets between ports of a bridge (br_netfilter). 0 if " +
+				"they are not enforced between pods of one bridge.",
 		}),
 	}
 	if r != nil {

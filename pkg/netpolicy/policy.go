@@ -78,12 +78,14 @@ func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 	if len(np.Spec.PolicyTypes) == 0 {
 		return true, len(np.Spec.Egress) > 0
 	}
-	return slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	return slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeIngress),
+		slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
 // terms returns the terms of a rule: for each peer one with all numbered ports, and one for each
 // named port.
-func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) []term {
+func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
+	ports []networkingv1.NetworkPolicyPort) []term {
 	peers := []setDef{{}}
 	if len(from) > 0 {
 		peers = nil
@@ -302,7 +304,8 @@ func PodOf(p *corev1.Pod, node string) *Pod {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return nil
 	}
-	out := &Pod{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, Labels: p.Labels, Node: p.Spec.NodeName, Local: node != "" && p.Spec.NodeName == node}
+	out := &Pod{Name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}, Labels: p.Labels,
+		Node: p.Spec.NodeName, Local: node != "" && p.Spec.NodeName == node}
 	for _, ip := range p.Status.PodIPs {
 		if a, err := netip.ParseAddr(ip.IP); err == nil {
 			out.IPs = append(out.IPs, a)

@@ -52,8 +52,10 @@ func newDirty() dirty {
 	}
 }
 
-func newSources(node string, client kubernetes.Interface, custom dynamic.Interface, c clock.Clock, log *slog.Logger) *sources {
-	s := &sources{clock: c, log: log, changes: follow.NewChanges(newDirty), cluster: clusterPolicies{client: custom, log: log}}
+func newSources(node string, client kubernetes.Interface, custom dynamic.Interface, c clock.Clock,
+	log *slog.Logger) *sources {
+	s := &sources{clock: c, log: log, changes: follow.NewChanges(newDirty),
+		cluster: clusterPolicies{client: custom, log: log}}
 	s.policies = newCache(s, follow.Config[networkingv1.NetworkPolicy, policy]{
 		Source: follow.Source(client.NetworkingV1().NetworkPolicies("")), Keep: compile,
 	}, func(d *dirty, name types.NamespacedName, p *policy) { d.policies[name] = p })
@@ -75,7 +77,8 @@ func newSources(node string, client kubernetes.Interface, custom dynamic.Interfa
 }
 
 // newCache returns a cache that notes each change.
-func newCache[A, K any](s *sources, cfg follow.Config[A, K], note func(*dirty, types.NamespacedName, *K)) *follow.Cache[A, K] {
+func newCache[A, K any](s *sources, cfg follow.Config[A, K],
+	note func(*dirty, types.NamespacedName, *K)) *follow.Cache[A, K] {
 	cfg.Clock, cfg.Log = s.clock, s.log
 	cfg.Changed = func(name types.NamespacedName, _, current *K) {
 		s.changes.Note(func(d *dirty) { note(d, name, current) })

@@ -53,7 +53,8 @@ func openTable(p nft.Packet, netNS int) (*table, error) {
 	}
 	t := &table{Packet: p, conn: conn, table: &nftables.Table{Name: tableName, Family: p.TableFamily()}}
 	for g := range t.guards {
-		t.guards[g] = &nftables.Set{Table: t.table, Name: gate(g).String(), KeyType: t.addr(), IsMap: true, DataType: nftables.TypeVerdict}
+		t.guards[g] = &nftables.Set{Table: t.table, Name: gate(g).String(), KeyType: t.addr(), IsMap: true,
+			DataType: nftables.TypeVerdict}
 	}
 	t.self = &nftables.Set{Table: t.table, Name: setSelf, KeyType: nft.Concat(t.addr(), t.addr()), Concatenation: true}
 	t.forget()
@@ -112,10 +113,12 @@ func (t *table) end(d Direction) expr.Any {
 // base makes a base chain. It accepts packets to which policies do not apply: those of existing
 // connections, and those of neighbour discovery, without which there are no connections.
 func (t *table) base(name string, hook *nftables.ChainHook) {
-	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+	t.conn.AddChain(&nftables.Chain{Table: t.table, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hook,
+		Priority: nftables.ChainPriorityFilter})
 	const establishedOrRelated = 2 | 4
 	accept := &expr.Verdict{Kind: expr.VerdictAccept}
-	t.rule(name, append(append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)}}, nft.AnyBit(establishedOrRelated)...), accept))
+	t.rule(name, append(append([]expr.Any{&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)}},
+		nft.AnyBit(establishedOrRelated)...), accept))
 	if t.IPv6 {
 		t.rule(name, append(nft.NeighborDiscovery(), accept))
 	}

@@ -31,7 +31,8 @@ func realPlugins(t testing.TB, own string) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	for name, program := range map[string]string{pluginName: own, "portmap": filepath.Join(built, "portmap"), "bandwidth": filepath.Join(built, "bandwidth")} {
+	for name, program := range map[string]string{pluginName: own, "portmap": filepath.Join(built, "portmap"),
+		"bandwidth": filepath.Join(built, "bandwidth")} {
 		if _, err := os.Stat(program); err != nil {
 			t.Skip("the CNI plugins are not built")
 		}
@@ -54,7 +55,11 @@ func mustLimit(t *testing.T, pod *space, rate uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(disciplines, func(q netlink.Qdisc) bool { tbf, ok := q.(*netlink.Tbf); return ok && tbf.Rate == rate }) {
+	if !slices.ContainsFunc(disciplines, func(q netlink.Qdisc) bool {
+		tbf, ok := q.(*netlink.Tbf)
+		return ok &&
+			tbf.Rate == rate
+	}) {
 		t.Errorf("no limit of %d: %v", rate, disciplines)
 	}
 	if port, err := netlink.LinkGetProtinfo(end); err != nil || !port.Hairpin {
@@ -71,7 +76,8 @@ func TestAttach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t, self), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t, self), CacheDir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler)})
 	if err := n.configure(t.Context(), wanted{podCIDRs: prefixes("10.244.9.0/29", "fd00:9::/64"), mtu: 1400}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +124,8 @@ func TestAttach(t *testing.T) {
 	for _, id := range []string{"d", "e"} {
 		attach(id)
 	}
-	if _, err := add("f", newSpace(t)); err == nil || !strings.Contains(err.Error(), "no IP addresses available in range set: 10.244.9.1-10.244.9.6") {
+	if _, err := add("f", newSpace(t)); err == nil ||
+		!strings.Contains(err.Error(), "no IP addresses available in range set: 10.244.9.1-10.244.9.6") {
 		t.Errorf("a sixth pod in a range for five: %v", err)
 	}
 	if err := n.cni().DelNetworkList(t.Context(), list, sandbox("c", c.pod)); err != nil {
@@ -158,7 +165,8 @@ func BenchmarkAttach(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	n := New(Config{ConfDir: b.TempDir(), BinDir: realPlugins(b, built), CacheDir: b.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	n := New(Config{ConfDir: b.TempDir(), BinDir: realPlugins(b, built), CacheDir: b.TempDir(),
+		Log: slog.New(slog.DiscardHandler)})
 	content, err := renderConf(prefixes("10.244.9.0/24"), 1400, filepath.Join(n.cfg.CacheDir, addressesDir))
 	if err != nil {
 		b.Fatal(err)
@@ -177,7 +185,8 @@ func BenchmarkAttach(b *testing.B) {
 	var adding, deleting, waited time.Duration
 	for i := 0; b.Loop(); i++ {
 		pod := newSpace(b)
-		sandbox := &libcni.RuntimeConf{ContainerID: fmt.Sprint(i), IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns))}
+		sandbox := &libcni.RuntimeConf{ContainerID: fmt.Sprint(i), IfName: "eth0",
+			NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns))}
 		begun, start := spent(), time.Now()
 		if _, err := n.cni().AddNetworkList(b.Context(), list, sandbox); err != nil {
 			b.Fatal(err)

@@ -94,7 +94,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	pods := &nftables.Set{Table: t, Name: "pods", KeyType: key, Interval: true}
 	nodes := &nftables.Set{Table: t, Name: "nodes", KeyType: key, Interval: true}
 	if err := errors.Join(conn.AddSet(pods, nil), conn.AddSet(nodes, nil),
-		conn.Put(pods, nft.Elements(nft.Ranges(want.pods), p.IPv6)), conn.Put(nodes, nft.Elements(nft.Ranges(want.nodes), p.IPv6))); err != nil {
+		conn.Put(pods, nft.Elements(nft.Ranges(want.pods), p.IPv6)),
+		conn.Put(nodes, nft.Elements(nft.Ranges(want.nodes), p.IPv6))); err != nil {
 		return fmt.Errorf("add sets: %w", err)
 	}
 	prerouting := conn.AddChain(&nftables.Chain{
@@ -102,7 +103,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 		Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw,
 	})
 	input := conn.AddChain(&nftables.Chain{
-		Name: "input", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter,
+		Name: "input", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput,
+		Priority: nftables.ChainPriorityFilter,
 	})
 	add := func(c *nftables.Chain, parts ...[]expr.Any) {
 		exprs := append(slices.Concat(parts...), &expr.Counter{}, nft.Drop())
@@ -138,7 +140,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 func notFrom(link string) []expr.Any {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, link)
-	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)}, &expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg(0), Data: name}}
+	return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: nft.Reg(0), Data: name}}
 }
 
 // untracked matches packets that connection tracking has not seen yet, in a chain that runs before
@@ -157,7 +160,8 @@ func untracked() []expr.Any {
 func loopbackDest(p nft.Packet) []expr.Any {
 	return []expr.Any{
 		p.Dest(0),
-		&expr.Bitwise{SourceRegister: nft.Reg(0), DestRegister: nft.Reg(0), Len: 4, Mask: []byte{0xff, 0, 0, 0}, Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: nft.Reg(0), DestRegister: nft.Reg(0), Len: 4, Mask: []byte{0xff, 0, 0, 0},
+			Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{127, 0, 0, 0}},
 	}
 }
@@ -167,7 +171,8 @@ func notEstablished() []expr.Any {
 	const establishedOrRelated = 2 | 4
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)},
-		&expr.Bitwise{SourceRegister: nft.Reg(0), DestRegister: nft.Reg(0), Len: 4, Mask: nft.Native(establishedOrRelated), Xor: nft.Native(0)},
+		&expr.Bitwise{SourceRegister: nft.Reg(0), DestRegister: nft.Reg(0), Len: 4,
+			Mask: nft.Native(establishedOrRelated), Xor: nft.Native(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: nft.Native(0)},
 	}
 }

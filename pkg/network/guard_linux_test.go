@@ -144,9 +144,11 @@ func TestGuard(t *testing.T) {
 	// Another network has a device with the same port, which sends from an address of no node.
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "other"
-	far.host.must(far.host.h.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID + 1, Port: vxlanPort, Learning: true}))
+	far.host.must(far.host.h.LinkAdd(&netlink.Vxlan{LinkAttrs: attrs, VxlanId: vxlanID + 1, Port: vxlanPort,
+		Learning: true}))
 	far.host.address("other", "10.70.0.1/24")
-	other := ethernet(t, far.host.link("other").Attrs().HardwareAddr.String(), datagram(netip.MustParseAddr("10.70.0.2"), netip.MustParseAddr("10.70.0.1"), "end"))
+	other := ethernet(t, far.host.link("other").Attrs().HardwareAddr.String(),
+		datagram(netip.MustParseAddr("10.70.0.2"), netip.MustParseAddr("10.70.0.1"), "end"))
 	before(t, listen(t, far.host), func() {
 		say(t, l.router, far.addresses[0], vxlanPort, append([]byte{8, 0, 0, 0, 0, 0, vxlanID + 1, 0}, other...))
 	})
@@ -206,7 +208,8 @@ func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.A
 					unix.SetsockoptIPMreqn(int(fd), unix.IPPROTO_IP, unix.IP_MULTICAST_IF, &unix.IPMreqn{Ifindex: int32(index)}))
 			}), err)
 		}
-		c, err := (&net.ListenConfig{Control: control}).ListenPacket(t.Context(), "udp", netip.AddrPortFrom(source, 0).String())
+		c, err := (&net.ListenConfig{Control: control}).ListenPacket(t.Context(), "udp",
+			netip.AddrPortFrom(source, 0).String())
 		if err != nil {
 			return err
 		}
@@ -269,7 +272,8 @@ func TestBridgeFiltered(t *testing.T) {
 	mustSay("br_netfilter is not loaded")
 	set := func(name, value string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(n.bridgeSysctls, 0o700), os.WriteFile(filepath.Join(n.bridgeSysctls, name), []byte(value), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(n.bridgeSysctls, 0o700),
+			os.WriteFile(filepath.Join(n.bridgeSysctls, name), []byte(value), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}

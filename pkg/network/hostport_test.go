@@ -26,8 +26,10 @@ func TestHostPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t, self), CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
-	w := wanted{podCIDRs: prefixes("10.244.9.0/24"), mtu: 1400, guard: guard{pods: prefixes("10.244.9.0/24"), tunnel: true}}
+	n := New(Config{ConfDir: t.TempDir(), BinDir: realPlugins(t, self), CacheDir: t.TempDir(),
+		Log: slog.New(slog.DiscardHandler)})
+	w := wanted{podCIDRs: prefixes("10.244.9.0/24"), mtu: 1400,
+		guard: guard{pods: prefixes("10.244.9.0/24"), tunnel: true}}
 	k, err := newKernel()
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,8 @@ func sameVXLAN(have netlink.Link, want *vxlan) bool {
 		return false
 	}
 	local, _ := netip.AddrFromSlice(v.SrcAddr)
-	return v.VxlanId == vxlanID && v.Port == vxlanPort && !v.Learning && local.Unmap() == want.local && v.HardwareAddr.String() == want.mac
+	return v.VxlanId == vxlanID && v.Port == vxlanPort && !v.Learning && local.Unmap() == want.local &&
+		v.HardwareAddr.String() == want.mac
 }
 
 func (k *kernel) addVXLAN(want *vxlan) (netlink.Link, error) {
@@ -263,7 +264,8 @@ func named(what string, err error) error {
 
 // applyRoutes makes our routes match the wanted ones. It ignores routes of other protocols.
 func (k *kernel) applyRoutes(want []route) error {
-	have, err := k.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	have, err := k.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol},
+		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list routes: %w", err)
 	}

@@ -251,7 +251,8 @@ func (l *lab) mustLeave(from *labNode) {
 
 func (n *labNode) ownRoutes(t *testing.T) []netlink.Route {
 	t.Helper()
-	rs, err := n.host.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	rs, err := n.host.h.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol},
+		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,9 +272,12 @@ func TestKernel(t *testing.T) {
 		near1, near2, far, pods1, pods2, pods3 string
 		always                                 bool // nodes on one link need VXLAN too
 	}{
-		"IPv4":                    {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "10.244.0.0/24", "10.244.1.0/24", "10.244.2.0/24", false},
-		"IPv6":                    {"fd50::11/64", "fd50::12/64", "fd60::11/64", "fd00::/64", "fd00:0:0:1::/64", "fd00:0:0:2::/64", false},
-		"IPv6 pods on IPv4 nodes": {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "fd00::/64", "fd00:0:0:1::/64", "fd00:0:0:2::/64", true},
+		"IPv4": {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "10.244.0.0/24",
+			"10.244.1.0/24", "10.244.2.0/24", false},
+		"IPv6": {"fd50::11/64", "fd50::12/64", "fd60::11/64", "fd00::/64", "fd00:0:0:1::/64",
+			"fd00:0:0:2::/64", false},
+		"IPv6 pods on IPv4 nodes": {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "fd00::/64",
+			"fd00:0:0:1::/64", "fd00:0:0:2::/64", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t)
@@ -294,9 +298,11 @@ func TestKernel(t *testing.T) {
 
 			// Applying the same plan again changes nothing, keeps a foreign route, and replaces a
 			// wrong route of ours.
-			foreign := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("192.0.2.0/24")), LinkIndex: n1.host.link("eth0").Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
+			foreign := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("192.0.2.0/24")),
+				LinkIndex: n1.host.link("eth0").Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC}
 			n1.host.must(n1.host.h.RouteAdd(foreign))
-			stale := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), LinkIndex: foreign.LinkIndex, Scope: netlink.SCOPE_LINK, Protocol: routeProtocol}
+			stale := &netlink.Route{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")),
+				LinkIndex: foreign.LinkIndex, Scope: netlink.SCOPE_LINK, Protocol: routeProtocol}
 			n1.host.must(n1.host.h.RouteAdd(stale))
 			index := n1.host.link(vxlanName).Attrs().Index
 			l.apply(n1, n2, n3)

@@ -97,7 +97,8 @@ func addTable(conn *nft.Conn, want masquerade, p nft.Packet) error {
 	table := conn.AddTable(&nftables.Table{Name: tableName, Family: p.TableFamily()})
 	pods := &nftables.Set{Table: table, Name: "pods", KeyType: key, Interval: true}
 	inside := &nftables.Set{Table: table, Name: "inside", KeyType: key, Interval: true}
-	if err := errors.Join(conn.AddSet(pods, nil), conn.AddSet(inside, nil), conn.Put(pods, from), conn.Put(inside, except)); err != nil {
+	if err := errors.Join(conn.AddSet(pods, nil), conn.AddSet(inside, nil), conn.Put(pods, from),
+		conn.Put(inside, except)); err != nil {
 		return fmt.Errorf("add sets: %w", err)
 	}
 	chain := conn.AddChain(&nftables.Chain{

@@ -152,7 +152,8 @@ func inodeOf(file string) (uint64, error) {
 
 // Remove removes a namespace's file, and thereby the namespace.
 func (n *Namespaces) Remove(file string) error {
-	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
+		!errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("unmount %s: %w", file, err) // EINVAL: the runtime was killed before it mounted the namespace
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {

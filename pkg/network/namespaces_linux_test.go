@@ -90,7 +90,8 @@ func TestDwellers(t *testing.T) {
 	live := func(pid, file string) {
 		t.Helper()
 		link := filepath.Join(proc, pid, "ns", "net")
-		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.RemoveAll(link), os.Symlink(file, link)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.RemoveAll(link),
+			os.Symlink(file, link)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -53,11 +53,13 @@ fi
 
 func createNode(t *testing.T, c kubernetes.Interface, name, podCIDR, address string) {
 	t.Helper()
-	n, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	n, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: name}, {Type: v1.NodeInternalIP, Address: address}}
+	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeHostName, Address: name},
+		{Type: v1.NodeInternalIP, Address: address}}
 	if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 
 func routesTo(t *testing.T) []string {
 	t.Helper()
-	rs, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol}, netlink.RT_FILTER_PROTOCOL)
+	rs, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Protocol: routeProtocol},
+		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +125,8 @@ func TestRun(t *testing.T) {
 	createNode(t, api, "n1", "", "10.50.0.11")
 	createNode(t, api, "n2", "10.244.1.0/24", "10.50.0.12")
 	bin, _ := plugins(t)
-	cfg := Config{NodeName: "n1", Client: api, ConfDir: filepath.Join(t.TempDir(), "net.d"), BinDir: bin, CacheDir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
+	cfg := Config{NodeName: "n1", Client: api, ConfDir: filepath.Join(t.TempDir(), "net.d"), BinDir: bin,
+		CacheDir: t.TempDir(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}
 	n := New(cfg)
 	run := func(n *Network) (stop func()) {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -146,7 +150,8 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(content, &conf); err != nil || !slices.Equal(conf.Plugins[0].Subnets, prefixes("10.244.0.0/24")) || conf.Plugins[0].MTU != 1500 {
+	if err := json.Unmarshal(content, &conf); err != nil ||
+		!slices.Equal(conf.Plugins[0].Subnets, prefixes("10.244.0.0/24")) || conf.Plugins[0].MTU != 1500 {
 		t.Errorf("%v %s", err, content)
 	}
 	eventually(t, "routes to itself and n2", func() bool {
@@ -206,7 +211,8 @@ func TestIllPlugin(t *testing.T) {
 	}
 	n := New(Config{ConfDir: t.TempDir(), BinDir: bin, CacheDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
 	w := wanted{podCIDRs: prefixes("10.244.0.0/24"), mtu: 1500}
-	if err := n.configure(t.Context(), w); err == nil || !strings.Contains(err.Error(), "out of order") || n.Ready() == nil {
+	if err := n.configure(t.Context(), w); err == nil || !strings.Contains(err.Error(), "out of order") ||
+		n.Ready() == nil {
 		t.Errorf("%v, ready %v", err, n.Ready())
 	}
 	if err := os.Remove(ill); err != nil {
@@ -226,7 +232,8 @@ func TestCollect(t *testing.T) {
 	if err := n.Collect(t.Context(), nil); err != nil {
 		t.Fatalf("on a new node: %v", err)
 	}
-	if err := n.configure(t.Context(), wanted{podCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")}, mtu: 1500}); err != nil {
+	if err := n.configure(t.Context(), wanted{podCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")},
+		mtu: 1500}); err != nil {
 		t.Fatal(err)
 	}
 	results := filepath.Join(n.cfg.CacheDir, "results")

@@ -108,7 +108,8 @@ func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted
 	nodes[i].addresses = addresses
 	p := planner{own: nodes[i], links: links, out: wanted{podCIDRs: nodes[i].podCIDRs, refused: refused}}
 	p.macs = map[string]string{}
-	for _, n := range slices.SortedFunc(slices.Values(nodes), func(a, b node) int { return nodeclaims.Older(a.claim(), b.claim()) }) {
+	for _, n := range slices.SortedFunc(slices.Values(nodes),
+		func(a, b node) int { return nodeclaims.Older(a.claim(), b.claim()) }) {
 		if mac := hardwareAddress(n.name); p.macs[mac] == "" {
 			p.macs[mac] = n.name
 		}

@@ -44,7 +44,8 @@ func TestPlan(t *testing.T) {
 	far := newNode("far", prefixes("10.244.2.0/24"), addrs("10.60.0.5"))
 	nowhere := route{dst: netip.MustParsePrefix("10.244.0.0/24")}
 	toN2 := route{dst: netip.MustParsePrefix("10.244.1.0/24"), via: netip.MustParseAddr("10.50.0.12"), link: "eth0"}
-	toFar := route{dst: netip.MustParsePrefix("10.244.2.0/24"), via: netip.MustParseAddr("10.244.2.0"), link: vxlanName, onLink: true}
+	toFar := route{dst: netip.MustParsePrefix("10.244.2.0/24"), via: netip.MustParseAddr("10.244.2.0"),
+		link: vxlanName, onLink: true}
 
 	for name, c := range map[string]struct {
 		nodes []node
@@ -57,24 +58,32 @@ func TestPlan(t *testing.T) {
 		"same link": {[]node{n2, n1}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{toN2, nowhere}}},
 		"other link": {[]node{n1, n2, far}, []link{eth0}, wanted{
 			podCIDRs: n1.podCIDRs, mtu: 1450,
-			vxlan:      &vxlan{local: netip.MustParseAddr("10.50.0.11"), addresses: prefixes("10.244.0.0/32"), mac: hardwareAddress("n1"), mtu: 1450},
+			vxlan: &vxlan{local: netip.MustParseAddr("10.50.0.11"), addresses: prefixes("10.244.0.0/32"),
+				mac: hardwareAddress("n1"), mtu: 1450},
 			routes:     []route{toFar, toN2, nowhere},
 			neighbours: []neighbour{{netip.MustParseAddr("10.244.2.0"), hardwareAddress("far")}},
 			forwards:   []forward{{hardwareAddress("far"), netip.MustParseAddr("10.60.0.5")}},
 		}},
-		"no links":   {[]node{n1, n2}, nil, wanted{podCIDRs: n1.podCIDRs, mtu: defaultMTU, routes: []route{nowhere}, unreachable: []string{"n2"}}},
-		"not ready":  {[]node{n1, {name: "n2", addresses: n2.addresses}}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
-		"same range": {[]node{n1, n2, newNode("n3", n2.podCIDRs, addrs("10.50.0.13"))}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{toN2, nowhere}}},
-		"my range":   {[]node{n1, newNode("n2", n1.podCIDRs, n2.addresses)}, []link{eth0}, wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
+		"no links": {[]node{n1, n2}, nil,
+			wanted{podCIDRs: n1.podCIDRs, mtu: defaultMTU, routes: []route{nowhere}, unreachable: []string{"n2"}}},
+		"not ready": {[]node{n1, {name: "n2", addresses: n2.addresses}}, []link{eth0},
+			wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
+		"same range": {[]node{n1, n2, newNode("n3", n2.podCIDRs, addrs("10.50.0.13"))}, []link{eth0},
+			wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{toN2, nowhere}}},
+		"my range": {[]node{n1, newNode("n2", n1.podCIDRs, n2.addresses)}, []link{eth0},
+			wanted{podCIDRs: n1.podCIDRs, mtu: 1500, routes: []route{nowhere}}},
 		"dual stack, IPv6 not on link": {
-			[]node{newNode("n1", prefixes("10.244.0.0/24", "fd00:0:0:0::/64"), n1.addresses), newNode("n2", prefixes("10.244.1.0/24", "fd00:0:0:1::/64"), n2.addresses)},
+			[]node{newNode("n1", prefixes("10.244.0.0/24", "fd00:0:0:0::/64"), n1.addresses),
+				newNode("n2", prefixes("10.244.1.0/24", "fd00:0:0:1::/64"), n2.addresses)},
 			[]link{eth0},
 			wanted{
 				podCIDRs: prefixes("10.244.0.0/24", "fd00::/64"), mtu: 1450,
-				vxlan: &vxlan{local: netip.MustParseAddr("10.50.0.11"), addresses: prefixes("10.244.0.0/32", "fd00::/128"), mac: hardwareAddress("n1"), mtu: 1450},
+				vxlan: &vxlan{local: netip.MustParseAddr("10.50.0.11"),
+					addresses: prefixes("10.244.0.0/32", "fd00::/128"), mac: hardwareAddress("n1"), mtu: 1450},
 				routes: []route{
 					toN2,
-					{dst: netip.MustParsePrefix("fd00:0:0:1::/64"), via: netip.MustParseAddr("fd00:0:0:1::"), link: vxlanName, onLink: true},
+					{dst: netip.MustParsePrefix("fd00:0:0:1::/64"), via: netip.MustParseAddr("fd00:0:0:1::"),
+						link: vxlanName, onLink: true},
 					nowhere, {dst: netip.MustParsePrefix("fd00::/64")},
 				},
 				neighbours: []neighbour{{netip.MustParseAddr("fd00:0:0:1::"), hardwareAddress("n2")}},
@@ -82,7 +91,8 @@ func TestPlan(t *testing.T) {
 			},
 		},
 		"dual stack": {
-			[]node{newNode("n1", prefixes("fd00::/64"), addrs("10.50.0.11", "fd50::11")), newNode("n2", prefixes("fd00:0:0:1::/64"), addrs("10.50.0.12", "fd50::12"))},
+			[]node{newNode("n1", prefixes("fd00::/64"), addrs("10.50.0.11", "fd50::11")),
+				newNode("n2", prefixes("fd00:0:0:1::/64"), addrs("10.50.0.12", "fd50::12"))},
 			[]link{eth6},
 			wanted{podCIDRs: prefixes("fd00::/64"), mtu: 1500, routes: []route{
 				{dst: netip.MustParsePrefix("fd00:0:0:1::/64"), via: netip.MustParseAddr("fd50::12"), link: "eth0"},
@@ -151,7 +161,8 @@ func TestPlanProperties(t *testing.T) {
 func TestPlanRefuses(t *testing.T) {
 	created := time.Unix(1000, 0)
 	eth0 := link{name: "eth0", mtu: 1500, prefixes: prefixes("10.50.0.11/24")}
-	n1, n2 := newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")), newNode("n2", prefixes("10.244.1.0/24"), addrs("10.50.0.12"))
+	n1, n2 := newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")),
+		newNode("n2", prefixes("10.244.1.0/24"), addrs("10.50.0.12"))
 	n1.created, n2.created = created, created
 	for name, liar := range map[string]node{
 		"another node's range":     newNode("a", prefixes("10.244.1.0/24"), addrs("10.50.0.13")),
@@ -185,11 +196,14 @@ func TestPlanRefuses(t *testing.T) {
 func drawNode(t *rapid.T) node {
 	n := node{name: fmt.Sprintf("n%d", rapid.IntRange(0, 9).Draw(t, "name"))}
 	for range rapid.IntRange(0, 2).Draw(t, "ranges") {
-		n.podCIDRs = append(n.podCIDRs, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rapid.IntRange(0, 9).Draw(t, "range")), 0}), 24))
+		n.podCIDRs = append(n.podCIDRs,
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(rapid.IntRange(0, 9).Draw(t, "range")), 0}), 24))
 	}
 	n.podCIDRs = slices.CompactFunc(n.podCIDRs, netip.Prefix.Overlaps)
 	for range rapid.IntRange(0, 2).Draw(t, "addresses") {
-		n.addresses = append(n.addresses, netip.AddrFrom4([4]byte{10, byte(rapid.IntRange(50, 52).Draw(t, "net")), 0, byte(rapid.IntRange(1, 9).Draw(t, "host"))}))
+		n.addresses = append(n.addresses,
+			netip.AddrFrom4([4]byte{10, byte(rapid.IntRange(50, 52).Draw(t, "net")), 0,
+				byte(rapid.IntRange(1, 9).Draw(t, "host"))}))
 	}
 	return n
 }
@@ -212,11 +226,13 @@ func TestHardwareAddress(t *testing.T) {
 func TestPlanMasquerade(t *testing.T) {
 	got := planMasquerade(prefixes("10.244.0.0/24"), []node{
 		newNode("n1", prefixes("10.244.0.0/24"), addrs("10.50.0.11")),
-		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")), // the address is inside a pod range
+		// the address is inside a pod range
+		newNode("n2", prefixes("10.244.1.0/24", "fd00::/64"), addrs("10.244.0.9", "fd50::12")),
 	})
 	want := masquerade{
-		from:   prefixes("10.244.0.0/24"),
-		except: prefixes("10.50.0.11/32", "10.244.0.0/24", "10.244.1.0/24", "224.0.0.0/4", "fd00::/64", "fd50::12/128", "ff00::/8"),
+		from: prefixes("10.244.0.0/24"),
+		except: prefixes("10.50.0.11/32", "10.244.0.0/24", "10.244.1.0/24", "224.0.0.0/4", "fd00::/64",
+			"fd50::12/128", "ff00::/8"),
 	}
 	if !got.equal(want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -23,7 +23,8 @@ func BridgeFiltered(dir string) error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
 		have, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return errors.New("the kernel module br_netfilter is not loaded: network policies between pods of this node cannot be enforced")
+			return errors.New("the kernel module br_netfilter is not loaded: network policies between pods " +
+				"of this node cannot be enforced")
 		}
 		if err != nil {
 			return fmt.Errorf("sysctl: %w", err)

@@ -35,9 +35,10 @@ func Open(netNS int) (*Conn, error) {
 }
 
 func (c *Conn) dial() error {
-	conn, err := nftables.New(nftables.WithNetNSFd(c.netNS), nftables.AsLasting(), nftables.WithSockOptions(func(s *netlink.Conn) error {
-		return errors.Join(s.SetWriteBuffer(sendBuffer), s.SetReadBuffer(receiveBuffer))
-	}))
+	conn, err := nftables.New(nftables.WithNetNSFd(c.netNS), nftables.AsLasting(),
+		nftables.WithSockOptions(func(s *netlink.Conn) error {
+			return errors.Join(s.SetWriteBuffer(sendBuffer), s.SetReadBuffer(receiveBuffer))
+		}))
 	if err != nil {
 		return fmt.Errorf("open nftables: %w", err)
 	}

@@ -167,7 +167,8 @@ func (p Packet) NotLoopback() []expr.Any {
 	}
 	return []expr.Any{
 		p.Dest(0),
-		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: []byte{0xff, 0, 0, 0}, Xor: make([]byte, 4)},
+		&expr.Bitwise{SourceRegister: Reg(0), DestRegister: Reg(0), Len: 4, Mask: []byte{0xff, 0, 0, 0},
+			Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpNeq, Register: Reg(0), Data: []byte{127, 0, 0, 0}},
 	}
 }

@@ -95,9 +95,10 @@ func (p Policy) Check(a netip.Addr) error {
 
 // With returns a policy that also forbids the ranges deny, even if Allow contains them.
 func (p Policy) With(deny []netip.Prefix) Policy {
-	return Policy{Deny: slices.Concat(p.Deny, deny), Allow: slices.DeleteFunc(slices.Clone(p.Allow), func(a netip.Prefix) bool {
-		return slices.ContainsFunc(deny, a.Overlaps)
-	})}
+	return Policy{Deny: slices.Concat(p.Deny, deny),
+		Allow: slices.DeleteFunc(slices.Clone(p.Allow), func(a netip.Prefix) bool {
+			return slices.ContainsFunc(deny, a.Overlaps)
+		})}
 }
 
 // translated are the prefixes of NAT64 (RFC 6052, RFC 8215) whose last four bytes are an IPv4

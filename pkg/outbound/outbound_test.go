@@ -107,7 +107,8 @@ func TestDialer(t *testing.T) {
 		}
 	}
 	for name, d := range map[string]*Dialer{
-		"no policy": NewDialer(Policy{}), "opened": NewDialer(Policy{Deny: SpecialRanges(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}),
+		"no policy": NewDialer(Policy{}),
+		"opened":    NewDialer(Policy{Deny: SpecialRanges(), Allow: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}),
 	} {
 		conn, err := d.DialContext(t.Context(), "tcp", l.Addr().String())
 		if err != nil {

@@ -16,7 +16,8 @@ import (
 // remembered returns the clients that session affinity remembers, and for how long.
 func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	c.t.Helper()
-	affinity, err := conn.GetSetByName(&nftables.Table{Name: "keelson-proxy", Family: nftables.TableFamilyIPv4}, "affinity")
+	affinity, err := conn.GetSetByName(&nftables.Table{Name: "keelson-proxy", Family: nftables.TableFamilyIPv4},
+		"affinity")
 	c.must(err)
 	elements, err := conn.GetSetElements(affinity)
 	c.must(err)

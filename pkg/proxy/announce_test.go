@@ -43,7 +43,8 @@ func TestAnnounce(t *testing.T) {
 		s.Annotations = map[string]string{apiservice.AnnouncedBy: by}
 		s.Status.LoadBalancer.Ingress = nil
 		for _, a := range addresses {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a, IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+				corev1.LoadBalancerIngress{IP: a, IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
 		}
 		_, err = services.UpdateStatus(context.Background(), s, metav1.UpdateOptions{})
 		c.must(err)

@@ -83,7 +83,8 @@ func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	var list []endpoint
 	for e := range endpoints {
 		n := i*10 + e
-		list = append(list, on(fmt.Sprintf("n%d", n%1000), &pod{v4: netip.AddrFrom4([4]byte{10, 244 + byte(n>>16), byte(n >> 8), byte(n)})}))
+		list = append(list, on(fmt.Sprintf("n%d", n%1000),
+			&pod{v4: netip.AddrFrom4([4]byte{10, 244 + byte(n>>16), byte(n >> 8), byte(n)})}))
 	}
 	return slice(fmt.Sprintf("s%05d", i), corev1.ProtocolTCP, discoveryv1.AddressTypeIPv4, list...)
 }
@@ -100,7 +101,8 @@ func (c *cluster) fill(services, endpoints int) {
 				ObjectMeta: metav1.ObjectMeta{Name: s.Labels[discoveryv1.LabelServiceName]},
 				Spec:       corev1.ServiceSpec{Selector: map[string]string{"app": s.Name}, Ports: []corev1.ServicePort{{Port: 80}}},
 			}
-			if _, err := c.client.CoreV1().Services("default").Create(context.Background(), svc, metav1.CreateOptions{}); err != nil {
+			if _, err := c.client.CoreV1().Services("default").Create(context.Background(), svc,
+				metav1.CreateOptions{}); err != nil {
 				return err
 			}
 			_, err := c.client.DiscoveryV1().EndpointSlices("default").Create(context.Background(), s, metav1.CreateOptions{})
@@ -114,7 +116,8 @@ func (c *cluster) fill(services, endpoints int) {
 func (c *cluster) follow(b *testing.B) <-chan time.Time {
 	conn, err := nftables.New()
 	c.must(err)
-	m := nftables.NewMonitor(nftables.WithMonitorAction(nftables.MonitorActionNew), nftables.WithMonitorObject(nftables.MonitorObjectElements))
+	m := nftables.NewMonitor(nftables.WithMonitorAction(nftables.MonitorActionNew),
+		nftables.WithMonitorObject(nftables.MonitorObjectElements))
 	events, err := conn.AddGenerationalMonitor(m)
 	c.must(err)
 	b.Cleanup(func() { _ = m.Close() })

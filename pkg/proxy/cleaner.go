@@ -53,8 +53,10 @@ func (h heldFrontends) add(f ruleset.Family, at ruleset.Frontend) {
 
 type work map[ruleset.Family]conntrack.Claims
 
-func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger, cleaned func(ruleset.Family, []ruleset.Frontend)) *cleaner {
-	return &cleaner{table: t, clock: c, metrics: m, log: log, cleaned: cleaned, todo: work{}, held: heldFrontends{}, wake: make(chan struct{}, 1)}
+func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger,
+	cleaned func(ruleset.Family, []ruleset.Frontend)) *cleaner {
+	return &cleaner{table: t, clock: c, metrics: m, log: log, cleaned: cleaned, todo: work{},
+		held: heldFrontends{}, wake: make(chan struct{}, 1)}
 }
 
 // merge adds claims. For a frontend that already has a claim, they replace it only if newer is
@@ -213,7 +215,8 @@ func (p *Proxy) cleanFlows() {
 // claims returns the valid endpoints of the frontends. If a frontend is a node port, the frontends
 // that take precedence over it at the node's addresses are included.
 func (f *family) claims(list []ruleset.Frontend, nodePorts []netip.Addr) conntrack.Claims {
-	out := conntrack.Claims{Frontends: make(map[ruleset.Frontend]conntrack.Claim, len(list)), NodePorts: map[netip.Addr]bool{}}
+	out := conntrack.Claims{Frontends: make(map[ruleset.Frontend]conntrack.Claim, len(list)),
+		NodePorts: map[netip.Addr]bool{}}
 	for _, a := range nodePorts {
 		out.NodePorts[a] = true
 	}

@@ -29,7 +29,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"ClusterRole":              {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	"ClusterRoleBinding":       {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
 	"NetworkPolicy":            {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
-	"ClusterNetworkPolicy":     {Group: "policy.networking.k8s.io", Version: "v1alpha2", Resource: "clusternetworkpolicies"},
+	"ClusterNetworkPolicy": {Group: "policy.networking.k8s.io", Version: "v1alpha2",
+		Resource: "clusternetworkpolicies"},
 }
 
 // custom returns an administrator's client of any resource.
@@ -62,7 +63,8 @@ func (c *cluster) manifest(text, prefix string) {
 }
 
 func (c *cluster) apply(o *unstructured.Unstructured) error {
-	_, err := c.custom(o.GetKind()).Apply(context.Background(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	_, err := c.custom(o.GetKind()).Apply(context.Background(), o.GetName(), o,
+		metav1.ApplyOptions{FieldManager: "test", Force: true})
 	return err
 }
 
@@ -153,7 +155,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.register(friend, map[string]string{"app": "friend"})
 	c.register(stranger, map[string]string{"app": "stranger"})
 	web := vip(c.svc("web", "TCP", nil, on("n1", server)))
-	v4, v6, outside, gateway := server.v4.String()+":8080", "["+server.v6.String()+"]:8080", "192.0.2.2:8080", "10.244.1.1:8080"
+	v4, v6, outside, gateway := server.v4.String()+":8080", "["+server.v6.String()+"]:8080", "192.0.2.2:8080",
+		"10.244.1.1:8080"
 
 	// If the kind is not defined, and the agent may not even list definitions, NetworkPolicies are
 	// enforced.
@@ -214,7 +217,8 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.reachable(late.space, v6)
 
 	// Without the definition only NetworkPolicies are left.
-	c.must(c.custom("CustomResourceDefinition").Delete(t.Context(), "clusternetworkpolicies.policy.networking.k8s.io", metav1.DeleteOptions{}))
+	c.must(c.custom("CustomResourceDefinition").Delete(t.Context(),
+		"clusternetworkpolicies.policy.networking.k8s.io", metav1.DeleteOptions{}))
 	c.reachable(late.space, outside)
 	c.refused(friend.space, v4)
 	c.reachable(stranger.space, gateway)
@@ -236,7 +240,8 @@ func TestClusterNetworkPolicyRefused(t *testing.T) {
 		rule := map[string]any{}
 		c.must(yaml.Unmarshal([]byte(to), &rule))
 		c.must(unstructured.SetNestedSlice(o.Object, []any{rule}, "spec", "egress"))
-		_, err := c.custom(o.GetKind()).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationIgnore})
+		_, err := c.custom(o.GetKind()).Create(t.Context(), o,
+			metav1.CreateOptions{FieldValidation: metav1.FieldValidationIgnore})
 		return err
 	}
 	c.eventually("the definition", func() bool { return !apierrors.IsNotFound(policy("{action: Accept}")) })

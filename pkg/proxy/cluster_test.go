@@ -131,11 +131,13 @@ func (c *cluster) create(objects ...metav1.Object) {
 }
 
 // svc creates a Service with port 80 of a protocol, and its IPv4 slice.
-func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1.ServiceSpec), pods ...endpoint) *corev1.Service {
+func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1.ServiceSpec),
+	pods ...endpoint) *corev1.Service {
 	c.t.Helper()
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80, Protocol: protocol, TargetPort: intstr.FromInt32(targetPort)}}},
+		Spec: corev1.ServiceSpec{
+			Ports: []corev1.ServicePort{{Port: 80, Protocol: protocol, TargetPort: intstr.FromInt32(targetPort)}}},
 	}
 	if change != nil {
 		change(&s.Spec)
@@ -155,10 +157,12 @@ type endpoint struct {
 
 func on(n string, p *pod) endpoint { return endpoint{pod: p, node: n} }
 
-func slice(svc string, protocol corev1.Protocol, family discoveryv1.AddressType, pods ...endpoint) *discoveryv1.EndpointSlice {
+func slice(svc string, protocol corev1.Protocol, family discoveryv1.AddressType,
+	pods ...endpoint) *discoveryv1.EndpointSlice {
 	port, empty := int32(targetPort), ""
 	s := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Name: svc + "-" + strings.ToLower(string(family)), Labels: map[string]string{discoveryv1.LabelServiceName: svc}},
+		ObjectMeta: metav1.ObjectMeta{Name: svc + "-" + strings.ToLower(string(family)),
+			Labels: map[string]string{discoveryv1.LabelServiceName: svc}},
 		AddressType: family, Endpoints: []discoveryv1.Endpoint{},
 		Ports: []discoveryv1.EndpointPort{{Name: &empty, Port: &port, Protocol: &protocol}},
 	}

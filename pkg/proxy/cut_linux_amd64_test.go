@@ -94,7 +94,8 @@ func TestCut(t *testing.T) {
 				t.Fatalf("got %s, want %s", got, before)
 			}
 			c.endpoints("cut", corev1.ProtocolTCP, a, d)
-			reached := c.cutAt(proxyCommand(kubeconfig, &logs), cut{n, taken}, func() bool { return c.contents(a, b, d) == after })
+			reached := c.cutAt(proxyCommand(kubeconfig, &logs), cut{n, taken},
+				func() bool { return c.contents(a, b, d) == after })
 			got := c.contents(a, b, d)
 			switch {
 			case !reached:

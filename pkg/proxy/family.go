@@ -82,7 +82,8 @@ func (p *Proxy) open(f *family) error {
 		settings.Pods = kernel.Unknown
 	}
 	var err error
-	f.kernel, err = kernel.Open(kernel.Config{Family: f.Family, Settings: settings, Interface: p.cfg.Interface, NetNS: p.cfg.NetNS})
+	f.kernel, err = kernel.Open(kernel.Config{Family: f.Family, Settings: settings, Interface: p.cfg.Interface,
+		NetNS: p.cfg.NetNS})
 	if err != nil {
 		return fmt.Errorf("open %s table: %w", f.Family, err)
 	}
@@ -171,7 +172,8 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 }
 
 func (p *Proxy) rangesOf(f *family) *kernel.Ranges {
-	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family), Announced: p.ranges.Announced}
+	return &kernel.Ranges{Pods: p.ranges.Pods, Services: p.ranges.Services, NodePorts: p.nodePorts(f.Family),
+		Announced: p.ranges.Announced}
 }
 
 // audit checks that the tables exist, and deletes unused chains.

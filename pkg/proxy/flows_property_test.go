@@ -103,8 +103,10 @@ func (w *flowWorld) open(t *rapid.T, f flowModel) {
 	w.flows[from] = f
 	err := w.handle.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, &netlink.ConntrackFlow{
 		FamilyType: unix.AF_INET, TimeOut: 3600,
-		Forward: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: from.Addr().AsSlice(), SrcPort: from.Port(), DstIP: f.to.Addr().AsSlice(), DstPort: f.to.Port()},
-		Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: f.from.Addr().AsSlice(), SrcPort: f.from.Port(), DstIP: from.Addr().AsSlice(), DstPort: from.Port()},
+		Forward: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: from.Addr().AsSlice(), SrcPort: from.Port(),
+			DstIP: f.to.Addr().AsSlice(), DstPort: f.to.Port()},
+		Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: f.from.Addr().AsSlice(),
+			SrcPort: f.from.Port(), DstIP: from.Addr().AsSlice(), DstPort: from.Port()},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -182,8 +184,9 @@ func drawPort(t *rapid.T) *ruleset.Port {
 			Addr: rapid.SampledFrom(flowVIPs).Draw(t, "vip"), Port: rapid.SampledFrom(flowPorts[:2]).Draw(t, "port"),
 			Protocol: rapid.SampledFrom([]ruleset.Protocol{ruleset.UDP, ruleset.UDP, ruleset.TCP}).Draw(t, "protocol"),
 		},
-		Created: int64(rapid.IntRange(0, 2).Draw(t, "created")), NodePort: rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "nodePort"),
-		Cluster: ruleset.Pack(serving), Serving: ruleset.Pack(serving), Anywhere: len(serving) > 0,
+		Created:  int64(rapid.IntRange(0, 2).Draw(t, "created")),
+		NodePort: rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "nodePort"),
+		Cluster:  ruleset.Pack(serving), Serving: ruleset.Pack(serving), Anywhere: len(serving) > 0,
 	}
 	for _, a := range flowExternals {
 		if rapid.Bool().Draw(t, a.String()) {
@@ -222,11 +225,13 @@ func TestFlowsFollowServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &flowWorld{
-			family: &family{Family: ruleset.IPv4, table: ruleset.NewTable(ruleset.IPv4)}, handle: handle, kernel: ruleset.NewContents(),
-			ports: map[ruleset.Name]*ruleset.Port{}, flows: map[netip.AddrPort]flowModel{},
+			family: &family{Family: ruleset.IPv4, table: ruleset.NewTable(ruleset.IPv4)}, handle: handle,
+			kernel: ruleset.NewContents(),
+			ports:  map[ruleset.Name]*ruleset.Port{}, flows: map[netip.AddrPort]flowModel{},
 		}
 		log, m, d := slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry()), newDirty(time.Time{})
-		w.Proxy = &Proxy{log: log, metrics: m, dirty: d, families: []*family{w.family}, cleaner: newCleaner(flows, clock.Real(), m, log, d.noteCleaned)}
+		w.Proxy = &Proxy{log: log, metrics: m, dirty: d, families: []*family{w.family},
+			cleaner: newCleaner(flows, clock.Real(), m, log, d.noteCleaned)}
 		w.repeat(t)
 	})
 }
@@ -235,7 +240,8 @@ func (w *flowWorld) repeat(t *rapid.T) {
 	name := func(t *rapid.T) ruleset.Name {
 		return ruleset.Name(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name"))
 	}
-	addr := rapid.SampledFrom(slices.Concat(flowVIPs, flowExternals, flowPods, []netip.Addr{flowElsewhere, netip.MustParseAddr("127.0.0.1")}))
+	addr := rapid.SampledFrom(slices.Concat(flowVIPs, flowExternals, flowPods,
+		[]netip.Addr{flowElsewhere, netip.MustParseAddr("127.0.0.1")}))
 	t.Repeat(map[string]func(*rapid.T){
 		"set": func(t *rapid.T) {
 			n, p := name(t), drawPort(t)

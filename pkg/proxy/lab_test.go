@@ -151,7 +151,8 @@ func newNode(t testing.TB, s *space) *node {
 	n.outside.routes("192.0.2.1", "2001:db8::1")
 	n.routes("192.0.2.2", "2001:db8::2")
 	n.must(n.in(func() error {
-		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding", "bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
+		for _, f := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding",
+			"bridge/bridge-nf-call-iptables", "bridge/bridge-nf-call-ip6tables"} {
 			// /proc/sys/net shows the settings of the thread's namespace.
 			if err := os.WriteFile("/proc/sys/net/"+f, []byte("1"), 0o644); err != nil && !os.IsNotExist(err) {
 				return err
@@ -181,7 +182,8 @@ func (n *node) pod() *pod {
 	n.t.Helper()
 	n.pods++
 	p := &pod{space: newSpace(n.t), name: fmt.Sprintf("pod-%d", n.pods)}
-	p.v4, p.v6 = netip.MustParseAddr(fmt.Sprintf("10.244.1.%d", 10+n.pods)), netip.MustParseAddr(fmt.Sprintf("fd44:1::%d", 10+n.pods))
+	p.v4, p.v6 = netip.MustParseAddr(fmt.Sprintf("10.244.1.%d", 10+n.pods)),
+		netip.MustParseAddr(fmt.Sprintf("fd44:1::%d", 10+n.pods))
 	link := fmt.Sprintf("veth%d", n.pods)
 	n.cable(p.space, link, "eth0")
 	l, err := n.h.LinkByName(link)

@@ -30,7 +30,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	family := []string{"ip_family"}
 	var all []prometheus.Collector
 	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
-		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Name: name, Help: help, Buckets: buckets}, family)
+		v := prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: ns, Name: name, Help: help,
+			Buckets: buckets}, family)
 		all = append(all, v)
 		return v
 	}
@@ -48,24 +49,35 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	waiting := func(name, help string) prometheus.Gauge { return gauges(name, help).WithLabelValues() }
 	ms := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m := &metrics{
-		sync:             histogram("sync_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds", ms),
-		full:             histogram("sync_full_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for full resyncs", ms),
-		partial:          histogram("sync_partial_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds for partial resyncs", ms),
-		lastSync:         gauges("sync_proxy_rules_last_timestamp_seconds", "The last time proxy rules were successfully synced", family...),
-		lastQueued:       gauges("sync_proxy_rules_last_queued_timestamp_seconds", "The last time a sync of proxy rules was queued", family...),
-		programming:      histogram("network_programming_duration_seconds", "In Cluster Network Programming Latency in seconds", programmingBuckets()),
-		endpointChanges:  single("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
-		svcChanges:       single("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
-		endpointWaiting:  waiting("sync_proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
-		svcWaiting:       waiting("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
-		failures:         counters("sync_proxy_rules_nftables_sync_failures_total", "Cumulative proxy nftables sync failures", family...),
-		pruneFailures:    counters("sync_proxy_rules_nftables_cleanup_failures_total", "Cumulative proxy nftables cleanup failures", family...),
-		noLocal:          gauges("sync_proxy_rules_no_local_endpoints_total", "Number of services with a Local traffic policy and no endpoints", "traffic_policy", "ip_family"),
-		healthz:          counters("proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code"),
-		livez:            counters("proxy_livez_total", "Cumulative proxy livez HTTP status", "code"),
-		conntrack:        histogram("conntrack_reconciler_sync_duration_seconds", "ReconcileConntrackFlowsLatency latency in seconds", ms),
-		conntrackDeleted: counters("conntrack_reconciler_deleted_entries_total", "Cumulative conntrack flows deleted by conntrack reconciler", family...),
-		elements:         counters("sync_proxy_rules_nftables_elements_total", "Cumulative elements of nftables sets and maps added and deleted", family...),
+		sync: histogram("sync_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds", ms),
+		full: histogram("sync_full_proxy_rules_duration_seconds",
+			"SyncProxyRules latency in seconds for full resyncs", ms),
+		partial: histogram("sync_partial_proxy_rules_duration_seconds",
+			"SyncProxyRules latency in seconds for partial resyncs", ms),
+		lastSync: gauges("sync_proxy_rules_last_timestamp_seconds",
+			"The last time proxy rules were successfully synced", family...),
+		lastQueued: gauges("sync_proxy_rules_last_queued_timestamp_seconds",
+			"The last time a sync of proxy rules was queued", family...),
+		programming: histogram("network_programming_duration_seconds",
+			"In Cluster Network Programming Latency in seconds", programmingBuckets()),
+		endpointChanges: single("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
+		svcChanges:      single("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
+		endpointWaiting: waiting("sync_proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
+		svcWaiting:      waiting("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
+		failures: counters("sync_proxy_rules_nftables_sync_failures_total",
+			"Cumulative proxy nftables sync failures", family...),
+		pruneFailures: counters("sync_proxy_rules_nftables_cleanup_failures_total",
+			"Cumulative proxy nftables cleanup failures", family...),
+		noLocal: gauges("sync_proxy_rules_no_local_endpoints_total",
+			"Number of services with a Local traffic policy and no endpoints", "traffic_policy", "ip_family"),
+		healthz: counters("proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code"),
+		livez:   counters("proxy_livez_total", "Cumulative proxy livez HTTP status", "code"),
+		conntrack: histogram("conntrack_reconciler_sync_duration_seconds",
+			"ReconcileConntrackFlowsLatency latency in seconds", ms),
+		conntrackDeleted: counters("conntrack_reconciler_deleted_entries_total",
+			"Cumulative conntrack flows deleted by conntrack reconciler", family...),
+		elements: counters("sync_proxy_rules_nftables_elements_total",
+			"Cumulative elements of nftables sets and maps added and deleted", family...),
 	}
 	r.MustRegister(all...)
 	return m

@@ -33,8 +33,9 @@ type objects struct {
 func newObjects(node string, client kubernetes.Interface, d *dirty, c clock.Clock, log *slog.Logger) *objects {
 	o := &objects{dirty: d, ofService: map[types.NamespacedName][]*service.Slice{}}
 	o.services = follow.NewCache(follow.Config[corev1.Service, service.Service]{
-		Source: follow.Source(client.CoreV1().Services(""), selectors("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None")),
-		Keep:   service.New, Changed: o.serviceChanged, Clock: c, Log: log,
+		Source: follow.Source(client.CoreV1().Services(""),
+			selectors("!service.kubernetes.io/service-proxy-name", "spec.clusterIP!=None")),
+		Keep: service.New, Changed: o.serviceChanged, Clock: c, Log: log,
 	})
 	o.slices = follow.NewCache(follow.Config[discoveryv1.EndpointSlice, service.Slice]{
 		Source: follow.Source(client.DiscoveryV1().EndpointSlices(""), selectors("!"+corev1.IsHeadlessService, "")),

@@ -39,12 +39,14 @@ func (w world) list() (services, endpointSlices []any) {
 }
 
 func aService(name string) *corev1.Service {
-	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
+	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}}
 }
 
 func aSlice(name, of string) *discoveryv1.EndpointSlice {
 	return &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: of}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+			Labels: map[string]string{discoveryv1.LabelServiceName: of}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 }

@@ -64,7 +64,8 @@ func (p *pod) sink() {
 // endpoint.
 func (n *node) program(services int, to netip.AddrPort) {
 	n.t.Helper()
-	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4, Settings: kernel.Settings{MasqueradeBit: 14, Pods: kernel.ByRange}, NetNS: int(n.ns)})
+	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4,
+		Settings: kernel.Settings{MasqueradeBit: 14, Pods: kernel.ByRange}, NetNS: int(n.ns)})
 	n.must(err)
 	n.t.Cleanup(func() { _ = k.Close() })
 	table := ruleset.NewTable(ruleset.IPv4)
@@ -75,7 +76,8 @@ func (n *node) program(services int, to netip.AddrPort) {
 	}
 	for i := range services {
 		pod := netip.AddrFrom4([4]byte{10, 245, byte(i >> 8), byte(i)})
-		add(fmt.Sprint(i), netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), netip.AddrPortFrom(pod, 80), netip.AddrPortFrom(pod, 81))
+		add(fmt.Sprint(i), netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), netip.AddrPortFrom(pod, 80),
+			netip.AddrPortFrom(pod, 81))
 	}
 	add("real", netip.MustParseAddr("10.96.255.1"), to)
 	pods, cidrs := netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.96.0.0/16")

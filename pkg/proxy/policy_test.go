@@ -51,7 +51,8 @@ func (c *cluster) enforce(as *rest.Config, audit time.Duration) (stop func()) {
 // account creates the service account of the pods.
 func (c *cluster) account() {
 	c.t.Helper()
-	_, err := c.client.CoreV1().ServiceAccounts("default").Create(c.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err := c.client.CoreV1().ServiceAccounts("default").Create(c.t.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	c.must(err)
 }
 
@@ -99,7 +100,8 @@ func TestNetworkPolicy(t *testing.T) {
 	policies := c.client.NetworkingV1().NetworkPolicies("default")
 	policy, err := policies.Create(t.Context(), &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "p"},
-		Spec:       networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}},
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}},
 	}, metav1.CreateOptions{})
 	c.must(err)
 	for _, to := range []string{web, v4, v6} {
@@ -115,7 +117,8 @@ func TestNetworkPolicy(t *testing.T) {
 			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "friend"}}},
 			{IPBlock: &networkingv1.IPBlock{CIDR: "192.0.2.0/24", Except: []string{"192.0.2.64/26"}}},
 		},
-		Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromString("web"))}, {Port: ptr.To(intstr.FromInt32(1)), EndPort: ptr.To(int32(80))}},
+		Ports: []networkingv1.NetworkPolicyPort{{Port: ptr.To(intstr.FromString("web"))},
+			{Port: ptr.To(intstr.FromInt32(1)), EndPort: ptr.To(int32(80))}},
 	}}
 	policy, err = policies.Update(t.Context(), policy, metav1.UpdateOptions{})
 	c.must(err)
@@ -131,7 +134,9 @@ func TestNetworkPolicy(t *testing.T) {
 	c.refused(stranger.space, v4)
 	policy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
 	policy.Spec.PodSelector = metav1.LabelSelector{}
-	policy.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}}}}}
+	policy.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{
+		{To: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "server"}}}}}}
 	policy.Spec.Ingress = nil
 	_, err = policies.Update(t.Context(), policy, metav1.UpdateOptions{})
 	c.must(err)

@@ -297,5 +297,6 @@ func (p *Proxy) answer(ctx context.Context) bool {
 
 func (p *Proxy) checkFailed(name types.NamespacedName, err error) {
 	p.log.Error("Service health check port not available", "service", name, "err", err)
-	p.deps.Event(name, "FailedToStartServiceHealthcheck", fmt.Sprintf("node %s failed to start healthcheck: %v", p.cfg.Node, err))
+	p.deps.Event(name, "FailedToStartServiceHealthcheck", fmt.Sprintf("node %s failed to start healthcheck: %v",
+		p.cfg.Node, err))
 }

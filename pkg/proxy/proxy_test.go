@@ -53,7 +53,8 @@ func TestClusterIP(t *testing.T) {
 		}
 	})
 	t.Run("UnallocatedIsDropped", func(t *testing.T) {
-		if _, err := client.dial("tcp", "10.96.200.200:80", 300*time.Millisecond); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := client.dial("tcp", "10.96.200.200:80", 300*time.Millisecond); err == nil ||
+			errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("got %v, want a time-out", err)
 		}
 	})
@@ -280,7 +281,8 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 	c := newCluster(t, nil)
 	client, a, b := c.pod(), c.pod(), c.pod()
 	local := corev1.ServiceInternalTrafficPolicyLocal
-	s := c.svc("int", corev1.ProtocolTCP, func(s *corev1.ServiceSpec) { s.InternalTrafficPolicy = &local }, on("n1", a), on("n2", b))
+	s := c.svc("int", corev1.ProtocolTCP, func(s *corev1.ServiceSpec) { s.InternalTrafficPolicy = &local },
+		on("n1", a), on("n2", b))
 	c.reachable(client.space, vip(s))
 	if got := client.spread(vip(s), 20); got[a.name] != 20 {
 		t.Errorf("reached %v, want only the local pod", got)
@@ -349,7 +351,8 @@ func TestTopology(t *testing.T) {
 		t.Errorf("in zone z1: %v", got)
 	}
 	patch := []byte(`{"metadata":{"labels":{"topology.kubernetes.io/zone":"z2"}}}`)
-	_, err = c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.MergePatchType, patch,
+		metav1.PatchOptions{})
 	c.must(err)
 	c.eventually("the other zone's endpoint", func() bool { return client.spread(vip(s), 20)[b.name] == 20 })
 }
@@ -365,7 +368,8 @@ func TestNodePortsPrimary(t *testing.T) {
 		t.Errorf("before the address is known: got %v, want refused", err)
 	}
 	patch := []byte(`{"status":{"addresses":[{"type":"InternalIP","address":"192.0.2.1"}]}}`)
-	_, err := c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := c.client.CoreV1().Nodes().Patch(context.Background(), "n1", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	c.must(err)
 	c.reachable(c.outside, "192.0.2.1:"+number.String())
 	if _, err := a.get("10.244.1.1:" + number.String()); !errors.Is(err, syscall.ECONNREFUSED) {

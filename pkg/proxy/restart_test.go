@@ -133,7 +133,8 @@ func (c *cluster) kubeconfig() string {
 		c.must(err)
 	}
 	out.Clusters["c"] = &clientcmdapi.Cluster{Server: user.Host, CertificateAuthorityData: ca}
-	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData, ClientKeyData: user.KeyData, ClientCertificate: user.CertFile, ClientKey: user.KeyFile}
+	out.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.CertData,
+		ClientKeyData: user.KeyData, ClientCertificate: user.CertFile, ClientKey: user.KeyFile}
 	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	out.CurrentContext = "x"
 	path := filepath.Join(c.t.TempDir(), "kubeconfig")
@@ -152,7 +153,8 @@ func ownNode(t *testing.T) *node {
 			if l.Attrs().Name == "lo" {
 				continue
 			}
-			if err := n.h.LinkDel(l); !errors.Is(err, unix.ENODEV) { // it may have been removed with the namespace of its other end
+			// it may have been removed with the namespace of its other end
+			if err := n.h.LinkDel(l); !errors.Is(err, unix.ENODEV) {
 				n.must(err)
 			}
 		}
@@ -167,7 +169,8 @@ func ownNode(t *testing.T) *node {
 
 // proxyCommand returns the command that runs the proxy as a process.
 func proxyCommand(kubeconfig string, logs io.Writer) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1", "--cluster-cidr=10.244.0.0/16",
+	cmd := exec.Command("/proc/self/exe", "--kubeconfig="+kubeconfig, "--hostname-override=n1",
+		"--cluster-cidr=10.244.0.0/16",
 		"--healthz-bind-address=127.0.0.1:18080", "--metrics-bind-address=127.0.0.1:18081")
 	cmd.Env = append(os.Environ(), asProxy+"=1")
 	cmd.Stdout, cmd.Stderr = logs, logs

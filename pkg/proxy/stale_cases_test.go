@@ -77,7 +77,8 @@ func staleCases() map[string]staleCase {
 			reason: "no slice is no endpoint",
 			change: func(s *staleService) {
 				for _, f := range []string{"ipv4", "ipv6"} {
-					s.must(s.client.DiscoveryV1().EndpointSlices("default").Delete(context.Background(), s.svc.Name+"-"+f, metav1.DeleteOptions{}))
+					s.must(s.client.DiscoveryV1().EndpointSlices("default").Delete(context.Background(),
+						s.svc.Name+"-"+f, metav1.DeleteOptions{}))
 				}
 			},
 		},
@@ -119,7 +120,8 @@ func staleCases() map[string]staleCase {
 			change: port(func(p *corev1.ServicePort) { p.Name = "second-name" }),
 		},
 		"ClusterIPChanged": {
-			reason: "a service of the same name has another address", end: []string{toVIP}, mayEnd: []string{toExternal, toBalancer, toNodePort},
+			reason: "a service of the same name has another address", end: []string{toVIP},
+			mayEnd: []string{toExternal, toBalancer, toNodePort},
 			change: func(s *staleService) {
 				s.remake(func(spec *corev1.ServiceSpec) { spec.ClusterIP, spec.ClusterIPs = "", nil })
 			},
@@ -154,7 +156,8 @@ func staleCases() map[string]staleCase {
 			reason: "a headless service has no address",
 			change: func(s *staleService) {
 				s.remake(func(spec *corev1.ServiceSpec) {
-					*spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolUDP}}}
+					*spec = corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone,
+						Ports: []corev1.ServicePort{{Port: 80, Protocol: corev1.ProtocolUDP}}}
 				})
 			},
 		},
@@ -186,7 +189,8 @@ func (s *staleService) target(port int32, pods ...endpoint) {
 		e := slice(s.svc.Name, corev1.ProtocolUDP, f, pods...)
 		first, second, third := "first", "second", "second-name"
 		e.Ports = []discoveryv1.EndpointPort{
-			{Name: &first, Port: &port, Protocol: e.Ports[0].Protocol}, {Name: &second, Port: &port, Protocol: e.Ports[0].Protocol},
+			{Name: &first, Port: &port, Protocol: e.Ports[0].Protocol},
+			{Name: &second, Port: &port, Protocol: e.Ports[0].Protocol},
 			{Name: &third, Port: &port, Protocol: e.Ports[0].Protocol},
 		}
 		client := s.client.DiscoveryV1().EndpointSlices("default")

@@ -127,7 +127,8 @@ func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 		if one.family == "IPv6" {
 			old = netip.AddrPortFrom(s.a.v6, targetPort)
 		}
-		ends := (tt.end == nil || slices.Contains(tt.end, one.at)) && (tt.families == nil || slices.Contains(tt.families, one.family))
+		ends := (tt.end == nil || slices.Contains(tt.end, one.at)) &&
+			(tt.families == nil || slices.Contains(tt.families, one.family))
 		what := one.family + " flow to the " + one.at
 		switch {
 		case slices.Contains(tt.mayEnd, one.at):
@@ -205,30 +206,35 @@ func TestStaleFlows(t *testing.T) {
 func (c *cluster) others() []*netlink.ConntrackFlow {
 	c.t.Helper()
 	flow := func(from, to, answer, answerTo string) *netlink.ConntrackFlow {
-		f, d, a, b := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to), netip.MustParseAddrPort(answer), netip.MustParseAddrPort(answerTo)
+		f, d, a, b := netip.MustParseAddrPort(from), netip.MustParseAddrPort(to),
+			netip.MustParseAddrPort(answer), netip.MustParseAddrPort(answerTo)
 		family := uint8(unix.AF_INET)
 		if f.Addr().Is6() {
 			family = unix.AF_INET6
 		}
 		return &netlink.ConntrackFlow{
 			FamilyType: family, TimeOut: 3600,
-			Forward: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: f.Addr().AsSlice(), SrcPort: f.Port(), DstIP: d.Addr().AsSlice(), DstPort: d.Port()},
-			Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: a.Addr().AsSlice(), SrcPort: a.Port(), DstIP: b.Addr().AsSlice(), DstPort: b.Port()},
+			Forward: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: f.Addr().AsSlice(), SrcPort: f.Port(),
+				DstIP: d.Addr().AsSlice(), DstPort: d.Port()},
+			Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_UDP, SrcIP: a.Addr().AsSlice(), SrcPort: a.Port(),
+				DstIP: b.Addr().AsSlice(), DstPort: b.Port()},
 		}
 	}
 	var out []*netlink.ConntrackFlow
 	add := func(from, to, answer, answerTo string) { out = append(out, flow(from, to, answer, answerTo)) }
 	for port := 30000; port < 32768; port += 1 { // every possible node port
 		n := fmt.Sprint(port)
-		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7")     // between pods
-		add("10.244.1.200:7", "192.0.2.99:"+n, "192.0.2.99:"+n, "192.0.2.1:7")            // masqueraded, to an address outside
+		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7") // between pods
+		// masqueraded, to an address outside
+		add("10.244.1.200:7", "192.0.2.99:"+n, "192.0.2.99:"+n, "192.0.2.1:7")
 		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // within the node
 		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // between pods
 	}
 	add("192.0.2.2:7", "192.0.2.1:53", "10.244.1.200:5353", "192.0.2.2:7")              // to a host port
 	add("[2001:db8::2]:7", "[2001:db8::1]:53", "[fd44:1::200]:5353", "[2001:db8::2]:7") // to a host port
-	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")       // between pods, on the services' port
-	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8")              // masqueraded
+	// between pods, on the services' port
+	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")
+	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8") // masqueraded
 	h, err := netlink.NewHandleAt(c.ns, unix.NETLINK_NETFILTER)
 	c.must(err)
 	defer h.Close()
@@ -265,7 +271,8 @@ func TestFlowsToNowhere(t *testing.T) {
 	a := c.pod()
 	external, balancer := []string{"198.51.100.1", "2001:db8:1::1"}, []string{"203.0.113.1", "2001:db8:2::1"}
 	var all []*sender
-	for _, to := range []string{"198.51.100.1:80", "[2001:db8:1::1]:80", "203.0.113.1:80", "[2001:db8:2::1]:80", "192.0.2.1:30123", "[2001:db8::1]:30123"} {
+	for _, to := range []string{"198.51.100.1:80", "[2001:db8:1::1]:80", "203.0.113.1:80", "[2001:db8:2::1]:80",
+		"192.0.2.1:30123", "[2001:db8::1]:30123"} {
 		conn, err := c.outside.dial("udp", to, patience)
 		c.must(err)
 		t.Cleanup(func() { _ = conn.Close() })

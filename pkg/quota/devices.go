@@ -27,7 +27,8 @@ type DeviceSources struct {
 // that a claim can get. A device also counts for the extended resource that its class provides.
 // What a pod was already charged for its extended resources is not charged again for the claim that
 // was created for that pod.
-func newDeviceClaimEvaluator(facts DeviceSources, charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
+func newDeviceClaimEvaluator(facts DeviceSources,
+	charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
 	countName := generic.ObjectCountQuotaResourceNameFor(gvr.GroupResource())
 	return &evaluator[*resourcev1.ResourceClaim]{
@@ -117,7 +118,8 @@ func (d DeviceSources) chargedPod(c *resourcev1.ResourceClaim) *corev1.Pod {
 // created, according to the claim, or nil.
 func extendedResourceOwner(c *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(c)
-	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" || ref.APIVersion != "v1" {
+	if c.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || ref == nil || ref.Kind != "Pod" ||
+		ref.APIVersion != "v1" {
 		return nil
 	}
 	return ref

@@ -36,7 +36,8 @@ func TestUsageModel(t *testing.T) {
 				add("pods", drawPod(t, m, &want))
 			case 1:
 				n := rapid.Int64Range(1, 3).Draw(t, "ports")
-				s := &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, Ports: make([]corev1.ServicePort, n)}}
+				s := &corev1.Service{ObjectMeta: m, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort,
+					Ports: make([]corev1.ServicePort, n)}}
 				want.nodePorts += n
 				add("services", s)
 			case 2:
@@ -55,14 +56,17 @@ func TestUsageModel(t *testing.T) {
 			}
 			return addUsage(t, quota, evaluators, objects)
 		}
-		hard := list("pods", "1", "requests.cpu", "1", "services.nodeports", "1", "persistentvolumeclaims", "1", "requests.storage", "1")
+		hard := list("pods", "1", "requests.cpu", "1", "services.nodeports", "1", "persistentvolumeclaims", "1",
+			"requests.storage", "1")
 		expect(t, usage(hard), corev1.ResourceList{
 			"pods": quantity(int(want.pods)), "requests.cpu": *resource.NewMilliQuantity(want.mCPU, resource.DecimalSI),
 			"services.nodeports": quantity(int(want.nodePorts)), "persistentvolumeclaims": quantity(int(want.claims)),
 			"requests.storage": *resource.NewQuantity(want.gib<<30, resource.BinarySI),
 		})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating), corev1.ResourceList{"pods": quantity(int(want.withDeadline))})
-		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating), corev1.ResourceList{"pods": quantity(int(want.pods - want.withDeadline))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeTerminating),
+			corev1.ResourceList{"pods": quantity(int(want.withDeadline))})
+		expect(t, usage(list("pods", "1"), corev1.ResourceQuotaScopeNotTerminating),
+			corev1.ResourceList{"pods": quantity(int(want.pods - want.withDeadline))})
 	})
 }
 
@@ -100,13 +104,16 @@ func drawPod(t *rapid.T, m metav1.ObjectMeta, want *model) *corev1.Pod {
 	for range rapid.IntRange(1, 3).Draw(t, "containers") {
 		n := rapid.Int64Range(0, 2000).Draw(t, "cpu")
 		milli += n
-		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", n))}})
+		pod.Spec.Containers = append(pod.Spec.Containers,
+			corev1.Container{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", n))}})
 	}
 	if n := rapid.Int64Range(0, 5000).Draw(t, "init"); n > 0 {
 		milli = max(milli, n)
-		pod.Spec.InitContainers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", n))}}}
+		pod.Spec.InitContainers = []corev1.Container{
+			{Resources: corev1.ResourceRequirements{Requests: list("cpu", fmt.Sprintf("%dm", n))}}}
 	}
-	pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "phase")
+	pod.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodPending, corev1.PodRunning,
+		corev1.PodSucceeded, corev1.PodFailed}).Draw(t, "phase")
 	hasDeadline := rapid.Bool().Draw(t, "has deadline")
 	if hasDeadline {
 		deadline := int64(5)

@@ -20,7 +20,8 @@ func newServiceEvaluator() quota.Evaluator {
 	return &evaluator[*corev1.Service]{
 		resource: coreResource("services"),
 		counts: func(n corev1.ResourceName) bool {
-			return slices.Contains([]corev1.ResourceName{countName, corev1.ResourceServices, corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}, n)
+			return slices.Contains([]corev1.ResourceName{countName, corev1.ResourceServices,
+				corev1.ResourceServicesNodePorts, corev1.ResourceServicesLoadBalancers}, n)
 		},
 		usage: func(s *corev1.Service) corev1.ResourceList {
 			out := corev1.ResourceList{
@@ -103,7 +104,8 @@ func newClaimEvaluator() quota.Evaluator {
 // attributesClassNames returns the names of the VolumeAttributesClasses that a claim has or
 // requests.
 func attributesClassNames(c *corev1.PersistentVolumeClaim) []string {
-	names := []string{ptr.Deref(c.Spec.VolumeAttributesClassName, ""), ptr.Deref(c.Status.CurrentVolumeAttributesClassName, "")}
+	names := []string{ptr.Deref(c.Spec.VolumeAttributesClassName, ""),
+		ptr.Deref(c.Status.CurrentVolumeAttributesClassName, "")}
 	if m := c.Status.ModifyVolumeStatus; m != nil {
 		names = append(names, m.TargetVolumeAttributesClassName)
 	}

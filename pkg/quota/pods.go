@@ -107,7 +107,8 @@ func isExtended(n corev1.ResourceName) bool {
 		return true
 	}
 	domain, _, ok := strings.Cut(s, "/")
-	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(s, requestsPrefix)
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+		!strings.HasPrefix(s, requestsPrefix)
 }
 
 func isExtendedQuota(n corev1.ResourceName) bool {

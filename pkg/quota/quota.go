@@ -29,7 +29,8 @@ import (
 // Configuration returns the evaluators of the built-in kinds.
 func Configuration(clk clock.Clock, facts DeviceSources) quota.Configuration {
 	pods := newPodEvaluator(clk)
-	evaluators := []quota.Evaluator{pods, newServiceEvaluator(), newClaimEvaluator(), newDeviceClaimEvaluator(facts, pods.usage)}
+	evaluators := []quota.Evaluator{pods, newServiceEvaluator(), newClaimEvaluator(),
+		newDeviceClaimEvaluator(facts, pods.usage)}
 	for name, alias := range map[string]corev1.ResourceName{
 		"configmaps":             corev1.ResourceConfigMaps,
 		"resourcequotas":         corev1.ResourceQuotas,
@@ -49,7 +50,8 @@ func IgnoredResources() map[schema.GroupResource]struct{} {
 		"":                      {"bindings", "componentstatuses", "events"},
 		"events.k8s.io":         {"events"},
 		"authentication.k8s.io": {"tokenreviews", "selfsubjectreviews"},
-		"authorization.k8s.io":  {"subjectaccessreviews", "selfsubjectaccessreviews", "localsubjectaccessreviews", "selfsubjectrulesreviews"},
+		"authorization.k8s.io": {"subjectaccessreviews", "selfsubjectaccessreviews",
+			"localsubjectaccessreviews", "selfsubjectrulesreviews"},
 	} {
 		for _, n := range names {
 			out[schema.GroupResource{Group: group, Resource: n}] = struct{}{}
@@ -113,7 +115,8 @@ func (e *evaluator[T]) Matches(q *corev1.ResourceQuota, item runtime.Object) (bo
 }
 
 // MatchingScopes returns the given scopes that an object is in.
-func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) (
+	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
 	for _, s := range scopes {
 		ok, err := e.scope(s, item)
@@ -128,13 +131,16 @@ func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.Scope
 }
 
 // UncoveredQuotaScopes returns the limited scopes that no matched scope covers.
-func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) ([]corev1.ScopedResourceSelectorRequirement, error) {
+func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) (
+	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
 	if e.inScope == nil {
 		return out, nil
 	}
 	for _, s := range limited {
-		if !slices.ContainsFunc(matched, func(m corev1.ScopedResourceSelectorRequirement) bool { return m.ScopeName == s.ScopeName }) {
+		if !slices.ContainsFunc(matched, func(m corev1.ScopedResourceSelectorRequirement) bool {
+			return m.ScopeName == s.ScopeName
+		}) {
 			out = append(out, s)
 		}
 	}

@@ -43,14 +43,16 @@ func TestPodUsage(t *testing.T) {
 		},
 		"sidecars add up": {
 			corev1.Pod{Spec: corev1.PodSpec{
-				InitContainers: []corev1.Container{{RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}},
-				Containers:     []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}},
+				InitContainers: []corev1.Container{
+					{RestartPolicy: &always, Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}},
+				Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}},
 			}},
 			list("count/pods", "1", "pods", "1", "cpu", "3", "requests.cpu", "3"),
 		},
 		"ended": {
 			corev1.Pod{
-				Spec:   corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}}},
+				Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: list("cpu", "2")}}}},
 				Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
 			},
 			list("count/pods", "1"),
@@ -69,7 +71,8 @@ func TestPodConstraints(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{
 		{Name: "a", Resources: corev1.ResourceRequirements{Requests: list("cpu", "1")}}, {Name: "b"},
 	}}}
-	err := newPodEvaluator(clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods", "ephemeral-storage"}, pod)
+	err := newPodEvaluator(clock.Real()).Constraints([]corev1.ResourceName{"cpu", "limits.memory", "pods",
+		"ephemeral-storage"}, pod)
 	want := "must specify cpu for: b; limits.memory for: a,b"
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -86,7 +89,8 @@ func TestClaimUsage(t *testing.T) {
 		Status: corev1.PersistentVolumeClaimStatus{AllocatedResources: list("storage", "2Gi")},
 	})
 	want := list("count/persistentvolumeclaims", "1", "persistentvolumeclaims", "1", "requests.storage", "2Gi",
-		"fast.storageclass.storage.k8s.io/persistentvolumeclaims", "1", "fast.storageclass.storage.k8s.io/requests.storage", "2Gi")
+		"fast.storageclass.storage.k8s.io/persistentvolumeclaims", "1",
+		"fast.storageclass.storage.k8s.io/requests.storage", "2Gi")
 	if err != nil || !quotav1.Equals(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
 	}
@@ -95,25 +99,29 @@ func TestClaimUsage(t *testing.T) {
 // TestDeviceUsage checks that a claim counts for the maximum number of devices of each request.
 func TestDeviceUsage(t *testing.T) {
 	exactly := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceRequest {
-		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class, AllocationMode: mode, Count: n}}
+		return resourcev1.DeviceRequest{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: class,
+			AllocationMode: mode, Count: n}}
 	}
 	sub := func(class string, mode resourcev1.DeviceAllocationMode, n int64) resourcev1.DeviceSubRequest {
 		return resourcev1.DeviceSubRequest{DeviceClassName: class, AllocationMode: mode, Count: n}
 	}
 	const n, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
-	claim := &resourcev1.ResourceClaim{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-		exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
-		{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
-	}}}}
+	claim := &resourcev1.ResourceClaim{
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+			exactly("gold", n, 2), exactly("gold", n, 1), exactly("tin", all, 0), exactly("new", "Unheard", 7), {},
+			{FirstAvailable: []resourcev1.DeviceSubRequest{sub("gold", n, 1), sub("gold", n, 4), sub("wood", n, 3)}},
+		}}}}
 	e := newDeviceClaimEvaluator(newDeviceSources(nil, nil), nil)
 	got, err := e.Usage(claim)
 	const per = ".deviceclass.resource.k8s.io/devices"
-	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32", "new"+per, "0",
+	want := list("count/resourceclaims.resource.k8s.io", "1", "gold"+per, "7", "wood"+per, "3", "tin"+per, "32",
+		"new"+per, "0",
 		classRequestPrefix+"gold", "7", classRequestPrefix+"wood", "3", classRequestPrefix+"tin", "32")
 	if err != nil || !quotav1.Equals(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
 	}
-	names := e.MatchingResources([]corev1.ResourceName{"pods", "gold" + per, "count/resourceclaims.resource.k8s.io", "count/pods"})
+	names := e.MatchingResources([]corev1.ResourceName{"pods", "gold" + per,
+		"count/resourceclaims.resource.k8s.io", "count/pods"})
 	if !slices.Equal(names, []corev1.ResourceName{"gold" + per, "count/resourceclaims.resource.k8s.io"}) {
 		t.Errorf("counts for %v", names)
 	}
@@ -125,7 +133,8 @@ const classRequestPrefix = "requests." + resourcev1.ResourceDeviceClassPrefix
 func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) DeviceSources {
 	classes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	name := "example.com/gpu"
-	_ = classes.Add(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}})
+	_ = classes.Add(&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gpu"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}})
 	return DeviceSources{
 		Classes: resourcelisters.NewDeviceClassLister(classes),
 		Pod: func(_, name string) (*corev1.Pod, error) {
@@ -141,25 +150,30 @@ func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devic
 // TestExtendedUsage checks that devices also count for the extended resource, each once.
 func TestExtendedUsage(t *testing.T) {
 	const gpu, per = "example.com/gpu", ".deviceclass.resource.k8s.io/devices"
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: corev1.PodSpec{Containers: []corev1.Container{
-		{Resources: corev1.ResourceRequirements{Requests: list(gpu, "2", resourcev1.ResourceDeviceClassPrefix+"gpu", "1")}},
-	}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{
+			{Resources: corev1.ResourceRequirements{Requests: list(gpu, "2", resourcev1.ResourceDeviceClassPrefix+"gpu", "1")}},
+		}}}
 	claim := func(name string) *resourcev1.ResourceClaim {
 		return &resourcev1.ResourceClaim{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: name, UID: types.UID(name), Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+				Name: name, UID: types.UID(name),
+				Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
 				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))},
 			},
 			Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
-				{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 3}},
+				{Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "gpu",
+					AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 3}},
 			}}},
 		}
 	}
 	named, other := pod.DeepCopy(), pod.DeepCopy()
 	named.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "b"}
 	other.UID = "later"
-	whole := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "3", classRequestPrefix+"gpu", "3")
-	rest := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "1", classRequestPrefix+"gpu", "2")
+	whole := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "3",
+		classRequestPrefix+"gpu", "3")
+	rest := list("count/resourceclaims.resource.k8s.io", "1", "gpu"+per, "3", "requests."+gpu, "1",
+		classRequestPrefix+"gpu", "2")
 	plain := claim("b")
 	plain.Annotations = nil
 	early, made := claim("c"), claim("b")
@@ -190,7 +204,8 @@ func TestExtendedUsage(t *testing.T) {
 	}
 	e := newDeviceClaimEvaluator(newDeviceSources(nil, nil), nil)
 	names := []corev1.ResourceName{"requests." + gpu, corev1.ResourceName(classRequestPrefix + "gpu")}
-	if got := e.MatchingResources(append(names, "requests.cpu", gpu, corev1.ResourceName(classRequestPrefix+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
+	if got := e.MatchingResources(append(names, "requests.cpu", gpu,
+		corev1.ResourceName(classRequestPrefix+"none"), "requests.example.com/none")); !slices.Equal(got, names) {
 		t.Errorf("counts for %v", got)
 	}
 	if got := newPodEvaluator(clock.Real()).MatchingResources(names); !slices.Equal(got, names) {

@@ -24,8 +24,9 @@ func TestOddPods(t *testing.T) {
 	for name, change := range map[string]func(*v1.Pod){
 		"affinity and anti-affinity to the same pods": func(p *v1.Pod) {
 			p.Spec.Affinity = &v1.Affinity{
-				PodAffinity:     &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
-				PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
+				PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
+				PodAntiAffinity: &v1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: term(v1.LabelTopologyZone, self)},
 			}
 		},
 		"unknown topology keys": func(p *v1.Pod) {
@@ -36,17 +37,20 @@ func TestOddPods(t *testing.T) {
 			}
 		},
 		"selector that does not parse": func(p *v1.Pod) {
-			p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term("zone",
-				&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Nonsense"}}})}}
+			p.Spec.Affinity = &v1.Affinity{
+				PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term("zone",
+					&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "k", Operator: "Nonsense"}}})}}
 		},
 		"negative skew and domains": func(p *v1.Pod) {
 			minus := int32(-5)
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
-				MaxSkew: -1, MinDomains: &minus, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: self,
+				MaxSkew: -1, MinDomains: &minus, TopologyKey: v1.LabelTopologyZone,
+				WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: self,
 			}}
 		},
 		"more than any node has": func(p *v1.Pod) {
-			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("9E"), v1.ResourceMemory: resource.MustParse("8E")}
+			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("9E"),
+				v1.ResourceMemory: resource.MustParse("8E")}
 		},
 		"CPU request above 64 bits": func(p *v1.Pod) {
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("10P")}
@@ -60,9 +64,12 @@ func TestOddPods(t *testing.T) {
 		},
 		"contradictory node selector and affinity": func(p *v1.Pod) {
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: "a"}
-			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpNotIn, Values: []string{"a"}}}}},
-			}}}
+			p.Spec.Affinity = &v1.Affinity{
+				NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+					NodeSelectorTerms: []v1.NodeSelectorTerm{
+						{MatchExpressions: []v1.NodeSelectorRequirement{
+							{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpNotIn, Values: []string{"a"}}}}},
+				}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +110,8 @@ func TestSumOfHugeRequests(t *testing.T) {
 		p := asks(0, func(p *v1.Pod) {
 			p.Spec.NodeName = "n"
 			p.Spec.Containers[0].Resources.Requests = v1.ResourceList{
-				v1.ResourceCPU: resource.MustParse("9223372036854775807"), v1.ResourceMemory: resource.MustParse("9223372036854775807"),
+				v1.ResourceCPU:    resource.MustParse("9223372036854775807"),
+				v1.ResourceMemory: resource.MustParse("9223372036854775807"),
 			}
 		})
 		p.Name, p.UID = fmt.Sprint(i), types.UID(fmt.Sprint(i))
@@ -129,7 +137,8 @@ func TestTenThousandKinds(t *testing.T) {
 			p.Spec.NodeSelector = nil
 			p.Spec.Tolerations = []v1.Toleration{{Key: fmt.Sprint(i), Operator: v1.TolerationOpExists}}
 			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{
-				MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels},
+				MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule,
+				LabelSelector: &metav1.LabelSelector{MatchLabels: p.Labels},
 			}}
 		})
 		if _, err := m.Place(p); err != nil && !errors.Is(err, ErrNoNode) {

@@ -116,5 +116,6 @@ func (s *Scheduler) fail(ctx context.Context, p *profile.Profile, item *queue.It
 	s.metrics.attempt(resultError, p.Name, s.cfg.Clock.Since(start))
 	s.cfg.Log.Warn("Failed to schedule pod", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 	s.queue.Retry(item)
-	s.report(&verdict{profile: p, pod: pod, condition: conditionOf(reasonSchedulerError, err.Error()), nominated: pod.Status.NominatedNodeName})
+	s.report(&verdict{profile: p, pod: pod, condition: conditionOf(reasonSchedulerError, err.Error()),
+		nominated: pod.Status.NominatedNodeName})
 }

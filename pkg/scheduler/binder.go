@@ -126,7 +126,8 @@ func (b *binder) send(ctx context.Context, profile string, some []*binding, whol
 		ReportingController: profile, ReportingInstance: b.batches.instance,
 	}
 	for _, x := range some {
-		body.Bindings = append(body.Bindings, v1alpha1.Binding{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID, Node: x.node})
+		body.Bindings = append(body.Bindings, v1alpha1.Binding{Namespace: x.pod.Namespace, Name: x.pod.Name,
+			UID: x.pod.UID, Node: x.node})
 	}
 	var answer v1alpha1.BindingBatch
 	served, err := b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)

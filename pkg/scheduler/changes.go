@@ -131,7 +131,9 @@ func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 	}
 	add("NodeResourcesFit", requestEdits(pod))
 	add("TaintToleration", a.tolerationEdits(pod))
-	add("NodeUnschedulable", []edit{{what: "uncordon a node", apply: tolerate(v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})}})
+	add("NodeUnschedulable",
+		[]edit{{what: "uncordon a node",
+			apply: tolerate(v1.Taint{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule})}})
 	add("NodeAffinity", affinityEdits(pod))
 	add("NodePorts", portEdits(pod))
 	add("PodTopologySpread", spreadEdits(pod))
@@ -168,7 +170,8 @@ func requestEdits(pod *v1.Pod) []edit {
 
 func tolerate(t v1.Taint) func(*v1.Pod) {
 	return func(p *v1.Pod) {
-		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{Key: t.Key, Operator: v1.TolerationOpExists, Effect: t.Effect})
+		p.Spec.Tolerations = append(p.Spec.Tolerations,
+			v1.Toleration{Key: t.Key, Operator: v1.TolerationOpExists, Effect: t.Effect})
 	}
 }
 
@@ -193,7 +196,8 @@ func (a *asker) tolerationEdits(pod *v1.Pod) []edit {
 
 func tolerates(pod *v1.Pod, t *v1.Taint) bool {
 	return slices.ContainsFunc(pod.Spec.Tolerations, func(x v1.Toleration) bool {
-		return (x.Key == t.Key || x.Key == "" && x.Operator == v1.TolerationOpExists) && (x.Effect == "" || x.Effect == t.Effect) &&
+		return (x.Key == t.Key || x.Key == "" && x.Operator == v1.TolerationOpExists) &&
+			(x.Effect == "" || x.Effect == t.Effect) &&
 			(x.Operator == v1.TolerationOpExists || x.Value == t.Value)
 	})
 }
@@ -204,7 +208,8 @@ func affinityEdits(pod *v1.Pod) []edit {
 		out = append(out, edit{what: "drop nodeSelector " + key, apply: func(p *v1.Pod) { delete(p.Spec.NodeSelector, key) }})
 	}
 	slices.SortFunc(out, func(x, y edit) int { return cmp.Compare(x.what, y.what) })
-	if f := pod.Spec.Affinity; f != nil && f.NodeAffinity != nil && f.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if f := pod.Spec.Affinity; f != nil && f.NodeAffinity != nil &&
+		f.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		out = append(out, edit{what: "drop the required node affinity", apply: func(p *v1.Pod) {
 			p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = nil
 		}})
@@ -230,7 +235,8 @@ func spreadEdits(pod *v1.Pod) []edit {
 	var out []edit
 	for i, c := range pod.Spec.TopologySpreadConstraints {
 		if c.WhenUnsatisfiable == v1.DoNotSchedule {
-			out = append(out, edit{what: fmt.Sprintf("drop topology spread constraint %d (%s)", i+1, c.TopologyKey), apply: func(p *v1.Pod) {
+			out = append(out, edit{what: fmt.Sprintf("drop topology spread constraint %d (%s)", i+1,
+				c.TopologyKey), apply: func(p *v1.Pod) {
 				p.Spec.TopologySpreadConstraints[i].WhenUnsatisfiable = v1.ScheduleAnyway
 			}})
 		}
@@ -254,10 +260,11 @@ func neighbourEdits(pod *v1.Pod) []edit {
 	}
 	if f.PodAntiAffinity != nil {
 		for i, t := range f.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
-			out = append(out, edit{what: fmt.Sprintf("drop anti-affinity term %d (%s)", i+1, t.TopologyKey), apply: func(p *v1.Pod) {
-				terms := &p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-				(*terms)[i].LabelSelector = nil // selects nothing; the others keep their places
-			}})
+			out = append(out, edit{what: fmt.Sprintf("drop anti-affinity term %d (%s)", i+1, t.TopologyKey),
+				apply: func(p *v1.Pod) {
+					terms := &p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+					(*terms)[i].LabelSelector = nil // selects nothing; the others keep their places
+				}})
 		}
 	}
 	return out

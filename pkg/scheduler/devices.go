@@ -242,7 +242,8 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 			now := metav1.NewTime(s.cfg.Clock.Now())
 			next.Status.Allocation.AllocationTimestamp = &now
 		}
-		next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		next.Status.ReservedFor = append(next.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
 		written, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err == nil {
 			s.mu.Lock()
@@ -337,8 +338,10 @@ func (s *Scheduler) unreserve(ctx context.Context, pod *v1.Pod, d decision, beca
 			s.freeDevices(ctx, c)
 			continue
 		}
-		patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`, c.UID, pod.UID)
-		_, err := s.cfg.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		patch := fmt.Sprintf(`{"metadata":{"uid":%q},"status":{"reservedFor":[{"$patch":"delete","uid":%q}]}}`,
+			c.UID, pod.UID)
+		_, err := s.cfg.Client.ResourceV1().ResourceClaims(c.Namespace).Patch(ctx, c.Name,
+			types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 		s.claimWritten(ctx, c, err)
 	}
 }

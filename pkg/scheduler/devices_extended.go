@@ -110,7 +110,8 @@ func (s *Scheduler) writeExtendedStatus(ctx context.Context, pod *v1.Pod, u dyna
 	if err != nil {
 		return fmt.Errorf("patch of extendedResourceClaimStatus: %w", err)
 	}
-	_, err = s.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = s.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("update pod %s/%s ExtendedResourceClaimStatus: %w", pod.Namespace, pod.Name, err)
 	}

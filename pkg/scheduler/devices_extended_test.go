@@ -72,13 +72,15 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 		t.Errorf("pod is on %s, want b", p.Spec.NodeName)
 	}
 	status := p.Status.ExtendedResourceClaimStatus
-	want := []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu", RequestName: "container-0-request-1"}}
+	want := []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "example.com/gpu",
+		RequestName: "container-0-request-1"}}
 	if status == nil || !slices.Equal(status.RequestMappings, want) {
 		t.Fatalf("status %+v, want mappings %v", status, want)
 	}
 	claim := getClaim(t, c, status.ResourceClaimName)
 	if !strings.HasPrefix(claim.Name, "early-extended-resources-") || !metav1.IsControlledBy(claim, p) ||
-		claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" || !slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
+		claim.Annotations[resourcev1.ExtendedResourceClaimAnnotation] != "true" ||
+		!slices.Contains(claim.Finalizers, resourcev1.Finalizer) {
 		t.Errorf("claim %+v", claim.ObjectMeta)
 	}
 	if a := claim.Status.Allocation; a == nil || len(a.Devices.Results) != 2 {
@@ -94,7 +96,8 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 		t.Errorf("%d claims, want 1", n)
 	}
 	claim.Status = resourcev1.ResourceClaimStatus{}
-	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), claim,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, c, "late", "bound", bound)
@@ -162,7 +165,8 @@ func TestExtendedResourcesShareRequests(t *testing.T) {
 		got[m.ContainerName] = m.RequestName
 	}
 	for name, want := range map[string]string{
-		"sidecar": "container-1-request-0", "first": "container-1-request-0", "second": "container-2-request-0", "third": "container-2-request-0",
+		"sidecar": "container-1-request-0", "first": "container-1-request-0", "second": "container-2-request-0",
+		"third": "container-2-request-0",
 	} {
 		if got[name] != want {
 			t.Errorf("container %s has %q, want %q", name, got[name], want)
@@ -181,16 +185,19 @@ func TestStaleExtendedClaim(t *testing.T) {
 	stand(t, c, "large", "example.com/gpu")
 	p := create(t, c, pod("p", asks("example.com/gpu=1")))
 	stale := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-		Name: "stale", Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}, Finalizers: []string{resourcev1.Finalizer},
+		Name: "stale", Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+		Finalizers:      []string{resourcev1.Finalizer},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(p, v1.SchemeGroupVersion.WithKind("Pod"))},
-	}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("large", 1)}}}}
+	}, Spec: resourcev1.ResourceClaimSpec{
+		Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("large", 1)}}}}
 	if _, err := c.ResourceV1().ResourceClaims("default").Create(t.Context(), stale, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	follow(t, c)
 	p = await(t, c, "p", "bound", bound)
 	made := specials(t, c)
-	if len(made) != 1 || made[0].Name == "stale" || p.Status.ExtendedResourceClaimStatus == nil || p.Status.ExtendedResourceClaimStatus.ResourceClaimName != made[0].Name {
+	if len(made) != 1 || made[0].Name == "stale" || p.Status.ExtendedResourceClaimStatus == nil ||
+		p.Status.ExtendedResourceClaimStatus.ResourceClaimName != made[0].Name {
 		t.Errorf("claims %v, status %v", made, p.Status.ExtendedResourceClaimStatus)
 	}
 }
@@ -217,7 +224,8 @@ func TestExtendedClaimIsTakenBack(t *testing.T) {
 			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/resourceclaims")
 		},
 		"claim not allocated": func(r *http.Request) bool {
-			return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") && strings.Contains(r.URL.Path, "/resourceclaims/")
+			return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/status") &&
+				strings.Contains(r.URL.Path, "/resourceclaims/")
 		},
 		"pod status not written": func(r *http.Request) bool {
 			return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/p/status")
@@ -239,7 +247,8 @@ func TestExtendedClaimIsTakenBack(t *testing.T) {
 			create(t, s.Client, pod("p", asks("example.com/gpu=1")))
 			p := await(t, s.Client, "p", "bound", bound)
 			made := specials(t, s.Client)
-			if !failed.Load() || len(made) != 1 || p.Status.ExtendedResourceClaimStatus == nil || p.Status.ExtendedResourceClaimStatus.ResourceClaimName != made[0].Name {
+			if !failed.Load() || len(made) != 1 || p.Status.ExtendedResourceClaimStatus == nil ||
+				p.Status.ExtendedResourceClaimStatus.ResourceClaimName != made[0].Name {
 				t.Errorf("failed %v, claims %v, status %v", failed.Load(), made, p.Status.ExtendedResourceClaimStatus)
 			}
 		})

@@ -31,12 +31,14 @@ func addClass(t *testing.T, c kubernetes.Interface, name, expression string) {
 // addDevices publishes devices of a node, given the model of each.
 func addDevices(t *testing.T, c kubernetes.Interface, node string, models ...string) {
 	t.Helper()
-	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "devices-of-" + node}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
-	}}
+	s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "devices-of-" + node},
+		Spec: resourcev1.ResourceSliceSpec{
+			Driver: driver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
+		}}
 	for i, model := range models {
 		s.Spec.Devices = append(s.Spec.Devices, resourcev1.Device{
-			Name: fmt.Sprint("d", i), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"model": {StringValue: &model}},
+			Name: fmt.Sprint("d", i), Attributes: map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{
+				"model": {StringValue: &model}},
 		})
 	}
 	if _, err := c.ResourceV1().ResourceSlices().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
@@ -73,7 +75,8 @@ func getClaim(t *testing.T, c kubernetes.Interface, name string) *resourcev1.Res
 func uses(claims ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		for _, name := range claims {
-			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims, v1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To(name)})
+			p.Spec.ResourceClaims = append(p.Spec.ResourceClaims,
+				v1.PodResourceClaim{Name: name, ResourceClaimName: ptr.To(name)})
 			p.Spec.Containers[0].Resources.Claims = append(p.Spec.Containers[0].Resources.Claims, v1.ResourceClaim{Name: name})
 		}
 	}
@@ -132,7 +135,8 @@ func TestClaimsGetTheirDevices(t *testing.T) {
 	await(t, c, "waits", want, refused(want))
 	one := getClaim(t, c, "one")
 	one.Status = resourcev1.ResourceClaimStatus{}
-	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), one, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), one,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if p := await(t, c, "waits", "bound", bound); p.Spec.NodeName != "a" {
@@ -188,12 +192,16 @@ func TestClaimIsMade(t *testing.T) {
 	}))
 	create(t, c, pod("after", nil)) // bound after the first pod was tried
 	await(t, c, "after", "bound", bound)
-	if p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil || len(p.Status.Conditions) != 0 {
+	if p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
+		len(p.Status.Conditions) != 0 {
 		t.Fatalf("status before its claim exists: %+v, %v", p.Status, err)
 	}
 	claim := &resourcev1.ResourceClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "made", OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID, Controller: ptr.To(true)}}},
-		Spec:       resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("new", 1)}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "made",
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID,
+				Controller: ptr.To(true)}}},
+		Spec: resourcev1.ResourceClaimSpec{
+			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{exactly("new", 1)}}},
 	}
 	if _, err := c.ResourceV1().ResourceClaims("default").Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -217,14 +225,16 @@ func TestSelectorFails(t *testing.T) {
 	}
 	addDevices(t, c, "a", "large")
 	addDevices(t, c, "b", "small")
-	addClass(t, c, "odd", `device.attributes["`+driver+`"][device.attributes["`+driver+`"].model == "small" ? "model" : "missing"] == "small"`)
+	addClass(t, c, "odd", `device.attributes["`+driver+`"][device.attributes["`+driver+
+		`"].model == "small" ? "model" : "missing"] == "small"`)
 	follow(t, c)
 	addClaim(t, c, "one", exactly("odd", 1))
 	create(t, c, pod("p", uses("one")))
 	p := await(t, c, "p", "failed", func(p *v1.Pod) bool {
 		return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == "SchedulerError" })
 	})
-	const want = `running "DynamicResources" filter plugin: class odd: selector #0: CEL runtime error: no such key: missing`
+	const want = `running "DynamicResources" filter plugin: class odd: selector #0: CEL runtime error: no ` +
+		`such key: missing`
 	if got := p.Status.Conditions[0].Message; got != want || bound(p) {
 		t.Errorf("on node %q, message %q, want %q", p.Spec.NodeName, got, want)
 	}

@@ -63,7 +63,8 @@ type evaluation struct {
 	only *scheduling.Node
 }
 
-func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, noms *nominations) (*evaluation, error) {
+func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, noms *nominations) (*evaluation,
+	error) {
 	key, err := classKey(p, pod)
 	if err != nil {
 		return nil, err
@@ -72,7 +73,8 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 }
 
 // evaluateAs evaluates a pod whose class key is known.
-func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
+func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
+	noms *nominations) *evaluation {
 	e := ev.begin(v, p, pod, class, noms)
 	if e.reject == nil && !e.nominatedNodeFits() {
 		e.filterAll()
@@ -81,7 +83,8 @@ func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod
 }
 
 // begin compiles the filters. Single nodes can be evaluated afterwards.
-func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string, noms *nominations) *evaluation {
+func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
+	noms *nominations) *evaluation {
 	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers}
 	e.class = ev.classes.get(v, p, pod, class)
 	if e.reject = e.class.reject; e.reject != nil {

@@ -41,7 +41,8 @@ func emptyView(t interface{ Fatal(...any) }) *view {
 
 func testNode(name string, milli int64, taint, zone string) *v1.Node {
 	n := &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: zone}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: zone}},
 		Status: v1.NodeStatus{
 			Allocatable: v1.ResourceList{
 				v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI), v1.ResourceMemory: resource.MustParse("4Gi"),
@@ -61,10 +62,12 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 	kind := rapid.IntRange(0, 5).Draw(t, "kind")
 	app := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", uid), Namespace: "default", UID: types.UID(fmt.Sprint(uid)), Labels: map[string]string{"app": app}},
-		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "web", Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(kind)*100, resource.DecimalSI)},
-		}}}},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", uid), Namespace: "default",
+			UID: types.UID(fmt.Sprint(uid)), Labels: map[string]string{"app": app}},
+		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName,
+			Containers: []v1.Container{{Name: "c", Image: "web", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(kind)*100, resource.DecimalSI)},
+			}}}},
 	}
 	same := &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
 	switch kind {
@@ -73,11 +76,18 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 	case 2:
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{HostPort: 80, ContainerPort: 80}}
 	case 3:
-		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: same}}
+		p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{
+			{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: same}}
 	case 4:
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: v1.LabelHostname, LabelSelector: same}}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAntiAffinity: &v1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+					{TopologyKey: v1.LabelHostname, LabelSelector: same}}}}
 	case 5:
-		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: v1.LabelTopologyZone, LabelSelector: same}}}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAffinity: &v1.PodAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{
+					{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: v1.LabelTopologyZone, LabelSelector: same}}}}}
 	}
 	return p
 }
@@ -104,7 +114,8 @@ func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator
 		out[v.Nodes()[feasible[i]].Name] = fmt.Sprint(total)
 		highest = max(highest, total)
 	}
-	if n := e.best(rand.New(rand.NewPCG(1, 1))); n == nil && highest >= 0 || n != nil && out[n.Name] != fmt.Sprint(highest) {
+	if n := e.best(rand.New(rand.NewPCG(1, 1))); n == nil && highest >= 0 || n != nil &&
+		out[n.Name] != fmt.Sprint(highest) {
 		t.Fatalf("best is %v, highest total is %d", n, highest)
 	}
 	return out
@@ -122,7 +133,8 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"set node": func(t *rapid.T) {
 				v.SetNode(testNode(node.Draw(t, "name"), rapid.SampledFrom([]int64{500, 2000}).Draw(t, "cpu"),
-					rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "taint"), rapid.SampledFrom([]string{"z1", "z2"}).Draw(t, "zone")))
+					rapid.SampledFrom([]string{"", "", "a"}).Draw(t, "taint"),
+					rapid.SampledFrom([]string{"z1", "z2"}).Draw(t, "zone")))
 			},
 			"remove node": func(t *rapid.T) { v.RemoveNode(node.Draw(t, "name")) },
 			"place": func(t *rapid.T) {
@@ -217,7 +229,8 @@ func BenchmarkPlaceAlike(b *testing.B) {
 				n.Status.Allocatable[v1.ResourcePods] = resource.MustParse("1000000")
 				v.SetNode(n)
 			}
-			pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "web"}}}}
+			pod := &v1.Pod{Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName,
+				Containers: []v1.Container{{Name: "c", Image: "web"}}}}
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
 				placed := pod.DeepCopy()

@@ -44,7 +44,8 @@ func (r recorders) shutdown() {
 }
 
 func (r recorder) scheduled(pod *v1.Pod, node string) {
-	r.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s", pod.Namespace, pod.Name, node)
+	r.Eventf(pod, nil, v1.EventTypeNormal, "Scheduled", "Binding", "Successfully assigned %s/%s to %s",
+		pod.Namespace, pod.Name, node)
 }
 
 func (r recorder) failed(pod *v1.Pod, message string) {

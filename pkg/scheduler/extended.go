@@ -47,12 +47,14 @@ func (s *Scheduler) runExtended(ctx context.Context) {
 
 // scheduleExtended schedules a pod with extenders. The cell is not locked while extenders are
 // called, one after the other. Afterwards the pod is evaluated again.
-func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item, exts []*extender.Extender, start time.Time) {
+func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item,
+	exts []*extender.Extender, start time.Time) {
 	d, err := s.decideExtended(ctx, p, item, exts)
 	s.conclude(ctx, p, item, d, err, start)
 }
 
-func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item *queue.Item, exts []*extender.Extender) (decision, error) {
+func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item *queue.Item,
+	exts []*extender.Extender) (decision, error) {
 	candidates, err := s.candidates(p, item)
 	if err != nil {
 		return decision{}, err
@@ -76,7 +78,8 @@ func (s *Scheduler) decideExtended(ctx context.Context, p *profile.Profile, item
 		return decision{}, err
 	}
 	e.objectAlso(said)
-	d := decision{events: e.events() | scheduling.PodRemoved | scheduling.NodeAdded, objected: e.objections(), reject: e.reject}
+	d := decision{events: e.events() | scheduling.PodRemoved | scheduling.NodeAdded, objected: e.objections(),
+		reject: e.reject}
 	var found []candidate
 	why := ""
 	if !d.silent() {
@@ -239,7 +242,8 @@ func preemptAlso(ctx context.Context, pod *v1.Pod, exts []*extender.Extender, fo
 
 // chosen converts an extender's answer to candidates. The extender may leave out nodes and victims,
 // but not add any.
-func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[string]*extenderv1.MetaVictims) ([]candidate, error) {
+func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[string]*extenderv1.MetaVictims) (
+	[]candidate, error) {
 	var out []candidate
 	for _, node := range slices.Sorted(maps.Keys(answer)) {
 		meta := answer[node]

@@ -44,7 +44,9 @@ func TestExtenderVictims(t *testing.T) {
 		"not JSON":             {`<html>`, "answer to preempt", "a:a1,a2 b:b1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.answer)) }))
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte(c.answer))
+			}))
 			defer s.Close()
 			for _, ignorable := range []bool{false, true} {
 				ext, err := extender.New(configv1.Extender{URLPrefix: s.URL, PreemptVerb: "preempt", Ignorable: ignorable})

@@ -63,7 +63,8 @@ func TestExtendersThatFail(t *testing.T) {
 			create(t, server.Client, pod("asks", func(p *v1.Pod) {
 				cpu("2")(p)
 				one := v1.ResourceList{"example.com/x": resource.MustParse("1")}
-				p.Spec.Containers[0].Resources.Limits, p.Spec.Containers[0].Resources.Requests["example.com/x"] = one, one["example.com/x"]
+				p.Spec.Containers[0].Resources.Limits,
+					p.Spec.Containers[0].Resources.Requests["example.com/x"] = one, one["example.com/x"]
 			}))
 			await(t, server.Client, "asks", "condition with "+c.want, func(p *v1.Pod) bool {
 				for _, cond := range p.Status.Conditions {

@@ -49,7 +49,8 @@ type gangs struct {
 }
 
 func newGangs() *gangs {
-	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{}, awaited: map[string]map[types.UID]struct{}{}}
+	return &gangs{begun: map[string]map[types.UID]struct{}{}, binding: map[string]bool{},
+		awaited: map[string]map[types.UID]struct{}{}}
 }
 
 // gangKey identifies a gang. Pods of another profile form another gang.

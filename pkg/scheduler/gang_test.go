@@ -56,7 +56,8 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	await(t, c, "other", "bound", bound)
 	addNode(t, c, "c", nil)
 	addNode(t, c, "d", nil)
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), "other", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), "other",
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
@@ -119,7 +120,8 @@ func TestGangWithDevices(t *testing.T) {
 	}
 	extra := getClaim(t, c, "extra")
 	extra.Status.Allocation, extra.Status.ReservedFor = nil, nil
-	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), extra, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), extra,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 3 {
@@ -133,7 +135,9 @@ func TestGangPreempts(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	addNode(t, c, "b", nil)
-	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(),
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 4 { // two nodes of two CPUs
@@ -182,7 +186,8 @@ func TestGangPreempts(t *testing.T) {
 // end deletes a pod at once, as its kubelet does.
 func end(t *testing.T, c kubernetes.Interface, name string) {
 	t.Helper()
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), name,
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -201,7 +206,8 @@ func ending(t *testing.T, c kubernetes.Interface, some int) []string {
 			found[lows.Items[i].Name] = true
 		}
 	}
-	w, err := c.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{LabelSelector: "low", ResourceVersion: lows.ResourceVersion})
+	w, err := c.CoreV1().Pods("default").Watch(t.Context(),
+		metav1.ListOptions{LabelSelector: "low", ResourceVersion: lows.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +240,8 @@ func BenchmarkGang(b *testing.B) {
 		if n, err = c.CoreV1().Nodes().Update(b.Context(), n, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"),
+			v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
 		n.Status.Capacity = n.Status.Allocatable
 		_, err = c.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
 		return err

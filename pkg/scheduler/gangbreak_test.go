@@ -97,7 +97,10 @@ func TestGangIsOvertaken(t *testing.T) {
 		for i, d := range out {
 			for _, v := range d.victims {
 				gone[v.Name] = true
-				if !slices.ContainsFunc(c.running, func(r *v1.Pod) bool { return r.Name == v.Name && r.Spec.NodeName == d.nominate }) {
+				if !slices.ContainsFunc(c.running, func(r *v1.Pod) bool {
+					return r.Name == v.Name &&
+						r.Spec.NodeName == d.nominate
+				}) {
 					t.Fatalf("victim %s is not on %s", v.Name, d.nominate)
 				}
 			}

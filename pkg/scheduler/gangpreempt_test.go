@@ -129,7 +129,8 @@ func (c *gangCell) scheduler(t interface {
 	v.nominated, s.nominated.changed = s.nominated, v.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: s.cfg.Clock, Gang: gangKey, Gate: func(*v1.Pod) *scheduling.Status { return nil },
-		Less: func(a, b scheduling.QueuedPod) bool { return a.Pod.Name < b.Pod.Name }, InitialBackoff: time.Second, MaxBackoff: time.Second,
+		Less:           func(a, b scheduling.QueuedPod) bool { return a.Pod.Name < b.Pod.Name },
+		InitialBackoff: time.Second, MaxBackoff: time.Second,
 	})
 	for _, node := range slices.Sorted(maps.Keys(c.cpu)) {
 		v.SetNode(testNode(node, c.cpu[node], "", "z"))
@@ -222,7 +223,8 @@ func TestGangPreemption(t *testing.T) {
 
 // mustBeAsBefore checks that a waiting gang counts on no node, and that its victims are still on
 // their nodes.
-func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision, taken map[string]int64) {
+func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision,
+	taken map[string]int64) {
 	free := c.free(func(*v1.Pod) bool { return false })
 	for node, has := range c.cpu {
 		want := has - free[node]

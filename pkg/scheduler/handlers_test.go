@@ -33,7 +33,8 @@ func TestLateEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"}, Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "u"},
+		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName}}
 	s.nodeSet(testNode("a", 1000, "", ""))
 	s.podSet(nil, pod)
 	item, err := s.queue.Pop(t.Context())

@@ -80,6 +80,7 @@ func compileAlone(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
 // specific to the pod.
 func ordinary(pod *v1.Pod) bool {
 	s := &pod.Status
-	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil &&
+	return len(pod.Spec.Containers) > 0 && len(pod.Spec.Volumes) == 0 && pod.Spec.NodeName == "" &&
+		pod.DeletionTimestamp == nil &&
 		len(s.ContainerStatuses)+len(s.InitContainerStatuses) == 0 && s.Resources == nil && s.AllocatedResources == nil
 }

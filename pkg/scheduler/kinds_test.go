@@ -37,9 +37,12 @@ func TestKindsEqualCompile(t *testing.T) {
 			case 0:
 				raw.DeletionTimestamp = &metav1.Time{}
 			case 1:
-				raw.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: fmt.Sprint("image", i)}}}}
+				raw.Spec.Volumes = []v1.Volume{
+					{Name: "v", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: fmt.Sprint("image", i)}}}}
 			case 2:
-				raw.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", AllocatedResources: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(int64(1000*i), resource.DecimalSI)}}}
+				raw.Status.ContainerStatuses = []v1.ContainerStatus{
+					{Name: "c", AllocatedResources: v1.ResourceList{
+						v1.ResourceCPU: *resource.NewMilliQuantity(int64(1000*i), resource.DecimalSI)}}}
 			case 3:
 				raw.Spec.NodeName = fmt.Sprint("n", i)
 			}
@@ -59,7 +62,8 @@ func TestKindsEqualCompile(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(want.pod, got.pod, cmpopts.IgnoreFields(scheduling.Pod{}, "Group")); d != "" || want.class != got.class {
+			if d := cmp.Diff(want.pod, got.pod, cmpopts.IgnoreFields(scheduling.Pod{}, "Group")); d != "" ||
+				want.class != got.class {
 				t.Fatalf("class %q, want %q; pod (-want +got):\n%s", got.class, want.class, d)
 			}
 		}
@@ -89,7 +93,8 @@ func BenchmarkCompile(b *testing.B) {
 	var items []*queue.Item
 	for i := range 1000 {
 		enc, err := asks(100, func(p *v1.Pod) {
-			p.Name, p.UID, p.Labels = fmt.Sprint("p", i), types.UID(fmt.Sprint(i)), map[string]string{"app": "x", "pod-template-hash": "6b8d"}
+			p.Name, p.UID, p.Labels = fmt.Sprint("p", i), types.UID(fmt.Sprint(i)),
+				map[string]string{"app": "x", "pod-template-hash": "6b8d"}
 		}).Marshal()
 		if err != nil {
 			b.Fatal(err)

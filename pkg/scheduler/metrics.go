@@ -38,18 +38,21 @@ func newMetrics(r prometheus.Registerer, q *queue.Queue) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 20),
 		}, []string{"result", "profile"}),
 		sli: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_sli_duration_seconds", Help: "Time from a pod's coming to the queue until it is bound.",
+			Name:    "scheduler_pod_scheduling_sli_duration_seconds",
+			Help:    "Time from a pod's coming to the queue until it is bound.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 20),
 		}),
 		victims: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scheduler_preemption_victims_total", Help: "Pods evicted for others of higher priority.",
 		}),
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_resourceclaim_creates_total", Help: "Claims for extended resources that were to be made, by how that went.",
+			Name: "scheduler_resourceclaim_creates_total",
+			Help: "Claims for extended resources that were to be made, by how that went.",
 		}, []string{"status"}),
 	}
-	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.victims, m.claims, pending{q, prometheus.NewDesc(
-		"scheduler_pending_pods", "Pods in the queue, by its part.", []string{"queue"}, nil)}} {
+	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.sli, m.victims, m.claims,
+		pending{q, prometheus.NewDesc(
+			"scheduler_pending_pods", "Pods in the queue, by its part.", []string{"queue"}, nil)}} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
@@ -79,7 +82,8 @@ func (p pending) Describe(ch chan<- *prometheus.Desc) { ch <- p.desc }
 // Collect implements prometheus.Collector.
 func (p pending) Collect(ch chan<- prometheus.Metric) {
 	active, backoff, unschedulable, gated := p.queue.Lengths()
-	for part, n := range map[string]int{"active": active, "backoff": backoff, "unschedulable": unschedulable, "gated": gated} {
+	for part, n := range map[string]int{"active": active, "backoff": backoff, "unschedulable": unschedulable,
+		"gated": gated} {
 		ch <- prometheus.MustNewConstMetric(p.desc, prometheus.GaugeValue, float64(n), part)
 	}
 }

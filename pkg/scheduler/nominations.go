@@ -20,7 +20,8 @@ type nominations struct {
 }
 
 func newNominations() *nominations {
-	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{}, node: map[types.UID]string{}, repelling: map[types.UID]struct{}{}}
+	return &nominations{changed: func(string) {}, byNode: map[string]map[types.UID]*scheduling.Pod{},
+		node: map[types.UID]string{}, repelling: map[types.UID]struct{}{}}
 }
 
 // set nominates a pod to a node, or to none if node is "".

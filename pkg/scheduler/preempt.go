@@ -84,7 +84,8 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 		return nil, "preemption: " + why
 	}
 	nodes, b := e.view.Nodes(), e.buffers
-	statuses, potential, found := slices.Grow(b.unhelpful[:0], len(nodes))[:len(nodes)], slices.Grow(b.potential[:0], len(nodes)), b.found[:0]
+	statuses, potential, found := slices.Grow(b.unhelpful[:0], len(nodes))[:len(nodes)],
+		slices.Grow(b.potential[:0], len(nodes)), b.found[:0]
 	defer func() { b.unhelpful, b.potential, b.found = statuses, potential, found }()
 	clear(statuses)
 	for i, n := range nodes {

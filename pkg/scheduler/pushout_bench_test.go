@@ -28,7 +28,8 @@ func BenchmarkPushOut(b *testing.B) {
 		b.StopTimer()
 		server := testserver.Start(b, testserver.Options{Etcd: true})
 		config := *server.Config
-		config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+		config.ContentType, config.AcceptContentTypes = "application/vnd.kubernetes.protobuf",
+			"application/vnd.kubernetes.protobuf,application/json"
 		c, err := kubernetes.NewForConfig(&config)
 		if err != nil {
 			b.Fatal(err)
@@ -70,12 +71,15 @@ func fullCell(b *testing.B, c kubernetes.Interface, nodes int) {
 	b.Helper()
 	addAccount(b, c)
 	for name, value := range map[string]int32{"low": 10, "high": 1000} {
-		if _, err := c.SchedulingV1().PriorityClasses().Create(b.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{}); err != nil {
+		if _, err := c.SchedulingV1().PriorityClasses().Create(b.Context(),
+			&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value},
+			metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}
 	createAll(b, nodes, func(i int) error {
-		n, err := c.CoreV1().Nodes().Create(b.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
+		n, err := c.CoreV1().Nodes().Create(b.Context(),
+			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i)}}, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}
@@ -83,7 +87,8 @@ func fullCell(b *testing.B, c kubernetes.Interface, nodes int) {
 		if n, err = c.CoreV1().Nodes().Update(b.Context(), n, metav1.UpdateOptions{}); err != nil {
 			return err
 		}
-		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("256Gi"), v1.ResourcePods: resource.MustParse("110")}
+		n.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("32"),
+			v1.ResourceMemory: resource.MustParse("256Gi"), v1.ResourcePods: resource.MustParse("110")}
 		n.Status.Capacity = n.Status.Allocatable
 		_, err = c.CoreV1().Nodes().UpdateStatus(b.Context(), n, metav1.UpdateOptions{})
 		return err
@@ -96,15 +101,19 @@ func pushPod(b *testing.B, c kubernetes.Interface, class, node string, i int) er
 	p := pod(fmt.Sprint(class, i), func(p *v1.Pod) {
 		p.Spec.PriorityClassName, p.Spec.NodeName, p.Spec.TerminationGracePeriodSeconds = class, node, new(int64)
 		p.Labels = map[string]string{
-			"app": "web", "app.kubernetes.io/name": "web", "app.kubernetes.io/instance": "web-production", "app.kubernetes.io/version": "2.14.3",
+			"app": "web", "app.kubernetes.io/name": "web", "app.kubernetes.io/instance": "web-production",
+			"app.kubernetes.io/version":   "2.14.3",
 			"app.kubernetes.io/component": "frontend", "app.kubernetes.io/managed-by": "Helm", "pod-template-hash": "7d4b9c6f5d",
 		}
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7d4b9c6f5d", UID: "0b9e1c5e-8f5c-4a53-9a4e-3f9f5d1c7a11", Controller: new(true)}}
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet",
+			Name: "web-7d4b9c6f5d", UID: "0b9e1c5e-8f5c-4a53-9a4e-3f9f5d1c7a11", Controller: new(true)}}
 		c := &p.Spec.Containers[0]
 		c.Args = []string{"--listen=:8080", "--log-level=info", "--config=/etc/web/config.yaml"}
 		c.Ports = []v1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "admin", ContainerPort: 8081}}
-		c.Env = []v1.EnvVar{{Name: "ENVIRONMENT", Value: "production"}, {Name: "CACHE_ADDRESS", Value: "redis.cache.svc.cluster.local:6379"}}
-		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("7800m"), v1.ResourceMemory: resource.MustParse("1Gi")}
+		c.Env = []v1.EnvVar{{Name: "ENVIRONMENT", Value: "production"},
+			{Name: "CACHE_ADDRESS", Value: "redis.cache.svc.cluster.local:6379"}}
+		c.Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("7800m"),
+			v1.ResourceMemory: resource.MustParse("1Gi")}
 	})
 	_, err := c.CoreV1().Pods("default").Create(b.Context(), p, metav1.CreateOptions{})
 	return err

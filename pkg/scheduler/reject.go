@@ -62,7 +62,8 @@ func (s *Scheduler) patch(ctx context.Context, pod *v1.Pod, status map[string]an
 	if err != nil {
 		return fmt.Errorf("status of pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
-	_, err = s.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = s.cfg.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -78,7 +79,8 @@ func condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 // hasCondition reports whether the pod's status already has the condition c.
 func hasCondition(pod *v1.Pod, c *v1.PodCondition) bool {
 	old := condition(pod, c.Type)
-	return old != nil && old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message && old.ObservedGeneration == pod.Generation
+	return old != nil && old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message &&
+		old.ObservedGeneration == pod.Generation
 }
 
 // evict deletes a pod to make room for another, after it has written the reason into the pod's
@@ -93,5 +95,6 @@ func (s *Scheduler) evict(ctx context.Context, pod *v1.Pod, victim *scheduling.P
 	if err != nil {
 		return err
 	}
-	return s.cfg.Client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
+	return s.cfg.Client.CoreV1().Pods(victim.Namespace).Delete(ctx, victim.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(victim.UID))})
 }

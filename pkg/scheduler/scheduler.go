@@ -82,10 +82,12 @@ func New(cfg Config) (*Scheduler, error) {
 	b := newBatches(cfg.Client, cfg.Identity)
 	s := &Scheduler{
 		cfg: cfg, sources: sources,
-		hold: maxHold, evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
+		hold: maxHold, evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(),
+		gangs: newGangs(), volumesMoved: newSignal(), devicesMoved: newSignal(),
 		batches: b, binder: newBinder(cfg.Client, b), verdicts: newMailbox[*verdict](), extended: newMailbox[func()](),
 	}
-	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices, reserved: newReservations(), evicting: map[types.UID]bool{}}
+	s.view = &view{Cell: cell.New(), keeper: newKeeper(), sources: s.sources, devices: s.sources.devices,
+		reserved: newReservations(), evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
 		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
@@ -166,7 +168,8 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 }
 
 // conclude carries out a decision.
-func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error, start time.Time) {
+func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, err error,
+	start time.Time) {
 	if err != nil {
 		s.fail(ctx, p, item, err, start)
 		return
@@ -269,7 +272,8 @@ func (s *Scheduler) evaluateItem(p *profile.Profile, item *queue.Item) (*evaluat
 }
 
 // evaluateOn evaluates one node. n is nil if the pod does not fit there.
-func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string) (e *evaluation, n *scheduling.Node, err error) {
+func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string) (e *evaluation,
+	n *scheduling.Node, err error) {
 	c, err := s.kinds.of(p, item)
 	if err != nil {
 		return nil, nil, err

@@ -91,7 +91,8 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, change func(*v1.
 		t.Fatal(err)
 	}
 	created.Status.Allocatable = v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110"),
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"),
+		v1.ResourcePods: resource.MustParse("110"),
 	}
 	created.Status.Capacity = created.Status.Allocatable
 	if created, err = c.CoreV1().Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
@@ -112,7 +113,8 @@ func pod(name string, change func(*v1.Pod)) *v1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: v1.PodSpec{
 			AutomountServiceAccountToken: &no,
-			Containers:                   []v1.Container{{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}},
+			Containers: []v1.Container{
+				{Name: "c", Image: "nginx", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}},
 		},
 	}
 	if change != nil {
@@ -182,7 +184,8 @@ func setup(t *testing.T) kubernetes.Interface {
 
 func addAccount(t testing.TB, c kubernetes.Interface) {
 	t.Helper()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -212,14 +215,18 @@ func TestPodsAreSpread(t *testing.T) {
 func TestUnschedulableUntilSomethingChanges(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "small", nil)
-	addNode(t, c, "tainted", func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Value: "v", Effect: v1.TaintEffectNoSchedule}} })
+	addNode(t, c, "tainted",
+		func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Value: "v", Effect: v1.TaintEffectNoSchedule}} })
 	create(t, c, pod("fills", cpu("1500m")))
 	await(t, c, "fills", "bound", bound)
 	create(t, c, pod("waits", cpu("1")))
-	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new claims to deallocate, " +
-		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+	const want = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s). no new " +
+		"claims to deallocate, " +
+		"preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption " +
+		"is not helpful for scheduling."
 	await(t, c, "waits", want, refused(want))
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), "fills", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), "fills",
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
 	if p := await(t, c, "waits", "bound", bound); p.Spec.NodeName != "small" {
@@ -229,7 +236,8 @@ func TestUnschedulableUntilSomethingChanges(t *testing.T) {
 
 func TestGatedPodWaits(t *testing.T) {
 	c := setup(t)
-	create(t, c, pod("gated", func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/g"}} }))
+	create(t, c, pod("gated",
+		func(p *v1.Pod) { p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/g"}} }))
 	addNode(t, c, "a", nil)
 	create(t, c, pod("after", nil))
 	await(t, c, "after", "bound", bound)
@@ -237,7 +245,8 @@ func TestGatedPodWaits(t *testing.T) {
 	if err != nil || bound(p) {
 		t.Fatalf("gated pod: node %q, error %v", p.Spec.NodeName, err)
 	}
-	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "gated", types.JSONPatchType, []byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "gated", types.JSONPatchType,
+		[]byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, c, "gated", "bound", bound)
@@ -262,7 +271,9 @@ func TestPreemptionWithoutBatches(t *testing.T) {
 func preempts(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	addNode(t, c, "a", nil)
-	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(), &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.SchedulingV1().PriorityClasses().Create(t.Context(),
+		&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	create(t, c, pod("low", func(p *v1.Pod) {
@@ -283,10 +294,12 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 		t.Errorf("condition of the victim %q, want %q", why, want)
 	}
 	// What the kubelet would do.
-	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "low", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "low", types.JSONPatchType,
+		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), "low", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), "low",
+		metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, c, "high", "bound", bound)
@@ -297,9 +310,10 @@ func TestAntiAffinityAndNewNode(t *testing.T) {
 	addNode(t, c, "a", nil)
 	apart := func(p *v1.Pod) {
 		p.Labels = map[string]string{"app": "x"}
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
-			TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
-		}}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelHostname, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}},
+			}}}}
 	}
 	create(t, c, pod("one", apart))
 	await(t, c, "one", "bound", bound)
@@ -322,8 +336,9 @@ func TestShrunkPodMakesRoom(t *testing.T) {
 		t.Helper()
 		list := v1.ResourceList{v1.ResourceCPU: resource.MustParse(amount)}
 		large.Status.ContainerStatuses = []v1.ContainerStatus{{
-			Name: "c", Image: "nginx", ImageID: "nginx", AllocatedResources: list, Resources: &v1.ResourceRequirements{Requests: list},
-			State: v1.ContainerState{Running: &v1.ContainerStateRunning{}},
+			Name: "c", Image: "nginx", ImageID: "nginx", AllocatedResources: list,
+			Resources: &v1.ResourceRequirements{Requests: list},
+			State:     v1.ContainerState{Running: &v1.ContainerStateRunning{}},
 		}}
 		var err error
 		if large, err = c.CoreV1().Pods("default").UpdateStatus(t.Context(), large, metav1.UpdateOptions{}); err != nil {

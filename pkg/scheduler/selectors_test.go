@@ -20,13 +20,18 @@ var selectorCases = map[string]struct {
 	labels   map[string]string
 	matches  bool
 }{
-	"absent":              {nil, map[string]string{"app": "a"}, false},
-	"absent, no labels":   {nil, nil, false},
-	"empty":               {&metav1.LabelSelector{}, map[string]string{"app": "a"}, true},
-	"empty, no labels":    {&metav1.LabelSelector{}, nil, true},
-	"label":               {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}}, map[string]string{"app": "a"}, true},
-	"other label":         {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}}, map[string]string{"app": "a"}, false},
-	"negation, no labels": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}}, nil, true},
+	"absent":            {nil, map[string]string{"app": "a"}, false},
+	"absent, no labels": {nil, nil, false},
+	"empty":             {&metav1.LabelSelector{}, map[string]string{"app": "a"}, true},
+	"empty, no labels":  {&metav1.LabelSelector{}, nil, true},
+	"label": {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "a"}},
+		map[string]string{"app": "a"}, true},
+	"other label": {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "b"}},
+		map[string]string{"app": "a"}, false},
+	"negation, no labels": {
+		&metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist}}}, nil, true},
 }
 
 // TestBudgetSelectors checks that preemption charges the budgets that select a pod. See

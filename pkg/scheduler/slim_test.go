@@ -35,10 +35,12 @@ func TestSlimKeepsRequests(t *testing.T) {
 		"unknown container": func(p *v1.Pod) { p.Status.ContainerStatuses[0].Name = "x" },
 		"resize infeasible": func(p *v1.Pod) {
 			p.Status.ContainerStatuses[0].AllocatedResources = more
-			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
+			p.Status.Conditions = append(p.Status.Conditions,
+				v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
 		},
 		"resize at pod level infeasible": func(p *v1.Pod) {
-			p.Status.Conditions = append(p.Status.Conditions, v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
+			p.Status.Conditions = append(p.Status.Conditions,
+				v1.PodCondition{Type: v1.PodResizePending, Status: v1.ConditionTrue, Reason: v1.PodReasonInfeasible})
 		},
 	} {
 		p := runningPod(1)
@@ -51,7 +53,8 @@ func TestSlimKeepsRequests(t *testing.T) {
 		if p.Spec.Resources == nil && slim.Status.AllocatedResources != nil {
 			t.Errorf("%s: keeps %v", name, slim.Status.AllocatedResources)
 		}
-		if got := cell.Compile(slim); !equality.Semantic.DeepEqual(got.Requests, want.Requests) || !equality.Semantic.DeepEqual(got.NonZero, want.NonZero) {
+		if got := cell.Compile(slim); !equality.Semantic.DeepEqual(got.Requests, want.Requests) ||
+			!equality.Semantic.DeepEqual(got.NonZero, want.NonZero) {
 			t.Errorf("%s: %+v, want %+v", name, got.Requests, want.Requests)
 		}
 	}

@@ -162,7 +162,8 @@ func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.
 
 // selectNode writes the node for provisioning into a claim. It never replaces another selection:
 // only the provisioner may remove that.
-func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim, node string) (*v1.PersistentVolumeClaim, error) {
+func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	node string) (*v1.PersistentVolumeClaim, error) {
 	claims := s.cfg.Client.CoreV1().PersistentVolumeClaims(claim.Namespace)
 	next := claim.DeepCopy()
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, volume.AnnSelectedNode, node)

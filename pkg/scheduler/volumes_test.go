@@ -27,7 +27,8 @@ func volumeSetup(t *testing.T, provisioner string) kubernetes.Interface {
 	t.Helper()
 	c := setup(t)
 	_, err := c.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: provisioner, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
+		ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Provisioner: provisioner,
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer),
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +63,8 @@ func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 	}}
 	if node != "" {
 		pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
+			MatchExpressions: []v1.NodeSelectorRequirement{
+				{Key: v1.LabelHostname, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
 		}}}}
 	}
 	pv, err := c.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
@@ -78,7 +80,9 @@ func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 // using returns a pod with a claim. Unless node is empty, the pod selects that node.
 func using(name, claim, node string) *v1.Pod {
 	return pod(name, func(p *v1.Pod) {
-		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		p.Spec.Volumes = []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
 		if node != "" {
 			p.Spec.NodeSelector = map[string]string{v1.LabelHostname: node}
 		}
@@ -107,7 +111,8 @@ func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 func takeBack(t *testing.T, c kubernetes.Interface, claim string) {
 	t.Helper()
 	patch := []byte(`{"metadata":{"annotations":{"volume.kubernetes.io/selected-node":null}}}`)
-	if _, err := c.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), claim, types.MergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -125,14 +130,16 @@ func bindClaim(t *testing.T, c kubernetes.Interface, claim, name string) {
 		t.Fatal(err)
 	}
 	got.Status.Phase = v1.ClaimBound
-	if _, err := c.CoreV1().PersistentVolumeClaims("default").UpdateStatus(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.CoreV1().PersistentVolumeClaims("default").UpdateStatus(t.Context(), got,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func remove(t *testing.T, c kubernetes.Interface, pod string) {
 	t.Helper()
-	if err := c.CoreV1().Pods("default").Delete(t.Context(), pod, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+	if err := c.CoreV1().Pods("default").Delete(t.Context(), pod,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -234,7 +241,8 @@ func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 		"pod deleted": func(t *testing.T, c kubernetes.Interface) { remove(t, c, "first") },
 		"volume unbound": func(t *testing.T, c kubernetes.Interface) {
 			patch := []byte(`{"spec":{"claimRef":null}}`)
-			if _, err := c.CoreV1().PersistentVolumes().Patch(t.Context(), "x", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := c.CoreV1().PersistentVolumes().Patch(t.Context(), "x", types.MergePatchType, patch,
+				metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		},
@@ -255,11 +263,13 @@ func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 			})
 			end(t, c)
 			// The claim is deleted too. Its volume now belongs to another claim.
-			if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data", metav1.DeleteOptions{}); err != nil {
+			if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data",
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			patch := []byte(`{"spec":{"claimRef":null}}`)
-			if _, err := c.CoreV1().PersistentVolumes().Patch(t.Context(), "x", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			if _, err := c.CoreV1().PersistentVolumes().Patch(t.Context(), "x", types.MergePatchType, patch,
+				metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			addStorageClaim(t, c, "next")

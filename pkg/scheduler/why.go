@@ -105,7 +105,8 @@ func (a *asker) explain(w *Why, pod *v1.Pod) error {
 			}
 		}
 	})
-	slices.SortFunc(w.Reasons, func(x, y Reason) int { return cmp.Or(-cmp.Compare(x.Nodes, y.Nodes), cmp.Compare(x.Reason, y.Reason)) })
+	slices.SortFunc(w.Reasons,
+		func(x, y Reason) int { return cmp.Or(-cmp.Compare(x.Nodes, y.Nodes), cmp.Compare(x.Reason, y.Reason)) })
 	return err
 }
 

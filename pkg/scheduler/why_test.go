@@ -33,10 +33,12 @@ func mustSet(t testing.TB, m *Model, nodes ...*v1.Node) {
 
 func asks(milli int64, change func(*v1.Pod)) *v1.Pod {
 	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "asked", UID: "asked", Labels: map[string]string{"app": "x"}},
-		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{
-			Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)},
-		}}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "asked", UID: "asked",
+			Labels: map[string]string{"app": "x"}},
+		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName,
+			Containers: []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(milli, resource.DecimalSI)},
+			}}}},
 	}
 	if change != nil {
 		change(p)
@@ -46,18 +48,22 @@ func asks(milli int64, change func(*v1.Pod)) *v1.Pod {
 
 func TestSmallestChange(t *testing.T) {
 	apart := func(p *v1.Pod) {
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-			{TopologyKey: v1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}},
-			{TopologyKey: v1.LabelTopologyZone, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}},
-		}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{TopologyKey: v1.LabelTopologyZone,
+					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "none"}}},
+				{TopologyKey: v1.LabelTopologyZone,
+					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "x"}}},
+			}}}
 	}
 	for name, c := range map[string]struct {
 		pod  *v1.Pod
 		want string
 	}{
-		"requests":      {asks(3000, nil), "lower the cpu request to 1500m"},
-		"taint":         {asks(1800, nil), "tolerate taint t:NoSchedule"},
-		"selector":      {asks(100, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), "drop nodeSelector disk"},
+		"requests": {asks(3000, nil), "lower the cpu request to 1500m"},
+		"taint":    {asks(1800, nil), "tolerate taint t:NoSchedule"},
+		"selector": {asks(100, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
+			"drop nodeSelector disk"},
 		"anti-affinity": {asks(100, apart), "drop anti-affinity term 2 (topology.kubernetes.io/zone)"},
 		"two together": {asks(3000, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
 			"lower the cpu request to 1500m, and drop nodeSelector disk"},
@@ -97,7 +103,8 @@ func TestWhyHere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.Node != "a" || w.Fits != 2 || w.Nodes[0].Node != "a" || len(w.Nodes[0].Scores) == 0 || w.Nodes[0].Total <= w.Nodes[1].Total {
+	if w.Node != "a" || w.Fits != 2 || w.Nodes[0].Node != "a" || len(w.Nodes[0].Scores) == 0 ||
+		w.Nodes[0].Total <= w.Nodes[1].Total {
 		t.Errorf("%+v", w)
 	}
 	if n := m.view.NodeByName("a"); n.Requested.MilliCPU != 500 {

@@ -19,7 +19,8 @@ func TestBadInput(t *testing.T) {
 	ns := namespace(t, "bad")
 	post := func(body string) *metav1.Status {
 		t.Helper()
-		err := shared.client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").Param("fieldValidation", "Strict").
+		err := shared.client.CoreV1().RESTClient().Post().Namespace(ns).Resource("configmaps").Param(
+			"fieldValidation", "Strict").
 			SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error()
 		if err == nil {
 			return nil
@@ -49,17 +50,22 @@ func TestBadInput(t *testing.T) {
 		{
 			name: "wrong type", body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x"},"data":{"k":1}}`,
 			code: http.StatusBadRequest, reason: metav1.StatusReasonBadRequest,
-			message: `ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string`,
+			message: `ConfigMap in version "v1" cannot be handled as a ConfigMap: json: cannot unmarshal ` +
+				`number into Go struct field ConfigMap.data of type string`,
 		},
 		{
 			name: "invalid name", body: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"No_Name"},"data":{"k":"v"}}`,
 			code: http.StatusUnprocessableEntity, reason: metav1.StatusReasonInvalid,
-			message: `ConfigMap "No_Name" is invalid: metadata.name: Invalid value: "No_Name": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', ` +
-				`and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+			message: `ConfigMap "No_Name" is invalid: metadata.name: Invalid value: "No_Name": a lowercase ` +
+				`RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', ` +
+				`and must start and end with an alphanumeric character (e.g. 'example.com', regex used for ` +
+				`validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 			causes: []metav1.StatusCause{{
 				Type: metav1.CauseTypeFieldValueInvalid, Field: "metadata.name",
-				Message: `Invalid value: "No_Name": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', ` +
-					`and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+				Message: `Invalid value: "No_Name": a lowercase RFC 1123 subdomain must consist of lower ` +
+					`case alphanumeric characters, '-' or '.', ` +
+					`and must start and end with an alphanumeric character (e.g. 'example.com', regex used ` +
+					`for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 			}},
 		},
 		{

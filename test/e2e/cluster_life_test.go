@@ -40,14 +40,17 @@ func TestClusterLife(t *testing.T) {
 	t.Run("no way out", func(t *testing.T) {
 		// 192.0.2.1 is an unused address; it stands for every address outside the cluster.
 		for _, where := range [][]string{{"exec", "n1"}, {"exec"}} {
-			args := append([]string{"cluster", "--name", name}, append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
+			args := append([]string{"cluster", "--name", name},
+				append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
 			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
 				t.Errorf("%v: %v %s", where, err, out)
 			}
 			// Unused addresses of pods and Services: connections are refused at once, or dropped.
 			for _, nobody := range []string{"10.244.200.1", "10.96.200.200"} {
-				args := append([]string{"cluster", "--name", name}, append(where, "--", "timeout", "1", "bash", "-c", ": > /dev/tcp/"+nobody+"/80")...)
-				if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") && !strings.Contains(err.Error(), "124") && !strings.Contains(out, "124") {
+				args := append([]string{"cluster", "--name", name},
+					append(where, "--", "timeout", "1", "bash", "-c", ": > /dev/tcp/"+nobody+"/80")...)
+				if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") &&
+					!strings.Contains(err.Error(), "124") && !strings.Contains(out, "124") {
 					t.Errorf("%v to %s: %v %s", where, nobody, err, out)
 				}
 			}

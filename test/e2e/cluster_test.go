@@ -64,7 +64,8 @@ func runTests(m *testing.M) (int, error) {
 			fmt.Fprintf(os.Stderr, "cluster down: %v\n%s", err, out)
 		}
 	}()
-	up := exec.Command(ctl, "cluster", "up", "--name", clusterName, "--nodes", fmt.Sprint(nodes), "--ingress", "--kubeconfig", shared.kubeconfig, "--data-dir", filepath.Join(dir, "data"))
+	up := exec.Command(ctl, "cluster", "up", "--name", clusterName, "--nodes", fmt.Sprint(nodes), "--ingress",
+		"--kubeconfig", shared.kubeconfig, "--data-dir", filepath.Join(dir, "data"))
 	up.Stdout, up.Stderr = os.Stdout, os.Stderr
 	if err := up.Run(); err != nil {
 		return 1, fmt.Errorf("cluster up: %w", err)

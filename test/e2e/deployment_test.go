@@ -85,7 +85,8 @@ func TestDeployment(t *testing.T) {
 	})
 	t.Run("describe", func(t *testing.T) {
 		out := ctl(t, n("describe", "pod", pod)...)
-		for _, want := range []string{"Successfully assigned " + ns + "/" + pod, "Container started", "Ready             True", "Controlled By:  ReplicaSet/nginx-deployment-"} {
+		for _, want := range []string{"Successfully assigned " + ns + "/" + pod, "Container started",
+			"Ready             True", "Controlled By:  ReplicaSet/nginx-deployment-"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("describe pod does not say %q:\n%s", want, out)
 			}

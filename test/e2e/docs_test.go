@@ -102,14 +102,16 @@ func newShell(t *testing.T, page string) *shell {
 		t.Fatal(err)
 	}
 	s.write("kubeconfig", []string{string(config)})
-	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns, "CLUSTER="+clusterName, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
+	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns,
+		"CLUSTER="+clusterName, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
 	s.run("ctl config set-context --current --namespace=" + ns)
 	return s
 }
 
 func (s *shell) write(file string, lines []string) {
 	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, filepath.Base(file)), []byte(strings.Join(lines, "\n")+"\n"),
+		0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }

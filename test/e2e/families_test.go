@@ -70,11 +70,13 @@ func newCluster(t *testing.T, name string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
 	t.Cleanup(func() { // the test's own context has ended
-		if out, err := shared.command(context.Background(), "cluster", "down", "--name", c.name).CombinedOutput(); err != nil {
+		if out, err := shared.command(context.Background(), "cluster", "down", "--name",
+			c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})
-	ctl(t, append([]string{"cluster", "up", "--name", c.name, "--data-dir", filepath.Join(shared.dir, name), "--kubeconfig", c.kubeconfig}, flags...)...)
+	ctl(t, append([]string{"cluster", "up", "--name", c.name, "--data-dir", filepath.Join(shared.dir, name),
+		"--kubeconfig", c.kubeconfig}, flags...)...)
 	eventually(t, "a service account", func() bool {
 		_, err := try(t, "", "--kubeconfig", c.kubeconfig, "get", "serviceaccount", "default")
 		return err == nil
@@ -103,7 +105,8 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	k("wait", "--for=condition=Ready", "pod/asker")
 	// ask sends a request from a pod, outside from beside the nodes.
 	ask := func(address, path string) (string, error) {
-		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-", "http://"+net.JoinHostPort(address, "80")+path)
+		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-",
+			"http://"+net.JoinHostPort(address, "80")+path)
 	}
 	outside := func(address, port string) bool {
 		out, err := try(t, "", "cluster", "exec", "--name", name, "--", "bash", "-c",
@@ -127,7 +130,8 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 		})
 	}
 	eventually(t, "an address for each family", func() bool {
-		return len(strings.Fields(k("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"))) == families
+		return len(strings.Fields(k("get", "service", "nginx-deployment", "-o",
+			"jsonpath={.status.loadBalancer.ingress[*].ip}"))) == families
 	})
 	for _, a := range list("{.status.loadBalancer.ingress[*].ip}", "service", "nginx-deployment") {
 		eventually(t, a+" answers outside", func() bool { return outside(a, "80") })
@@ -168,10 +172,12 @@ const ptpNetwork = `{
 func TestExternalNetwork(t *testing.T) {
 	c := newCluster(t, "external", "--nodes", "1", "--network-plugin", "external")
 	eventually(t, "the node waits for a network", func() bool {
-		out, err := try(t, "", "--kubeconfig", c.kubeconfig, "get", "node", "n1", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
+		out, err := try(t, "", "--kubeconfig", c.kubeconfig, "get", "node", "n1", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}`)
 		return err == nil && out == "False"
 	})
-	if out, err := try(t, ptpNetwork, "cluster", "exec", "n1", "--name", c.name, "--", "tee", "/etc/cni/net.d/50-another.conflist"); err != nil {
+	if out, err := try(t, ptpNetwork, "cluster", "exec", "n1", "--name", c.name, "--", "tee",
+		"/etc/cni/net.d/50-another.conflist"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	c.create(t, strings.Replace(familiesManifest, "NODES", "1", 1))
@@ -179,7 +185,8 @@ func TestExternalNetwork(t *testing.T) {
 	c.ctl(t, "rollout", "status", "-n", "kube-system", "deployment", "coredns")
 	c.ctl(t, "wait", "--for=condition=Ready", "pod/asker")
 	eventually(t, "the service answers by its name", func() bool {
-		_, err := try(t, "", "--kubeconfig", c.kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-", "http://nginx-deployment/hostname")
+		_, err := try(t, "", "--kubeconfig", c.kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O",
+			"-", "http://nginx-deployment/hostname")
 		return err == nil
 	})
 	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/sys/class/net"); strings.Contains(out, "cni0") {

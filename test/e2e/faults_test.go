@@ -33,7 +33,9 @@ func startWriter(t *testing.T, ns string) *writer {
 	w.done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			name := fmt.Sprintf("written-%d", i)
-			_, err := shared.client.CoreV1().ConfigMaps(ns).Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"written": "yes"}}}, metav1.CreateOptions{})
+			_, err := shared.client.CoreV1().ConfigMaps(ns).Create(ctx,
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name,
+					Labels: map[string]string{"written": "yes"}}}, metav1.CreateOptions{})
 			if err == nil {
 				w.acked = append(w.acked, name)
 			}
@@ -188,7 +190,8 @@ func TestKilledNode(t *testing.T) {
 	eventually(t, "no pod is left over", func() bool { return len(pods(t, ns, "app=nginx")) == 2 })
 	ctl(t, "-n", ns, "scale", "deployment", "nginx-deployment", "--replicas=6")
 	ctl(t, "-n", ns, "rollout", "status", "deployment", "nginx-deployment")
-	used := slices.ContainsFunc(pods(t, ns, "app=nginx"), func(p v1.Pod) bool { return p.Spec.NodeName == "n2" && ready(&p) })
+	used := slices.ContainsFunc(pods(t, ns, "app=nginx"),
+		func(p v1.Pod) bool { return p.Spec.NodeName == "n2" && ready(&p) })
 	if !used {
 		t.Error("no new pod runs on n2")
 	}

@@ -18,7 +18,8 @@ import (
 func TestHelm(t *testing.T) {
 	ns := namespace(t, "shop")
 	t.Cleanup(func() {
-		_, _ = shared.command(context.Background(), "delete", "crd", "offers.shop.example.com", "--ignore-not-found", "--wait=false").CombinedOutput()
+		_, _ = shared.command(context.Background(), "delete", "crd", "offers.shop.example.com",
+			"--ignore-not-found", "--wait=false").CombinedOutput()
 	})
 	h := func(args ...string) string { return helm(t, append([]string{"-n", ns}, args...)...) }
 	get := func(what, path string) string {
@@ -58,7 +59,8 @@ func TestHelm(t *testing.T) {
 	}
 	h("uninstall", "shop", "--wait", "--timeout", "3m")
 	eventually(t, "nothing of the chart is left", func() bool {
-		return strings.TrimSpace(ctl(t, "-n", ns, "get", "deployments,offers,services,pods", "-l", "app=shop", "-o", "name")) == ""
+		return strings.TrimSpace(ctl(t, "-n", ns, "get", "deployments,offers,services,pods", "-l", "app=shop",
+			"-o", "name")) == ""
 	})
 }
 

@@ -63,7 +63,8 @@ func certificate(t *testing.T, host string) (certFile, keyFile string) {
 		t.Fatal(err)
 	}
 	certFile, keyFile = filepath.Join(t.TempDir(), "tls.crt"), filepath.Join(t.TempDir(), "tls.key")
-	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile: {Type: "PRIVATE KEY", Bytes: encoded}} {
 		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -85,12 +86,14 @@ func TestIngress(t *testing.T) {
 	ctl(t, n("expose", "deployment", "nginx-deployment", "--port=80")...)
 	var address string
 	eventually(t, "an address in the status", func() bool {
-		address = strings.TrimSpace(ctl(t, n("get", "ingress", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
+		address = strings.TrimSpace(
+			ctl(t, n("get", "ingress", "web", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
 		return address != ""
 	})
 	curl := func(args ...string) string {
-		out, _ := try(t, "", append([]string{"cluster", "exec", "--name", clusterName, "--", "curl", "-s", "-m", "20", "--cacert", cert,
-			"--resolve", "*:80:" + address, "--resolve", "*:443:" + address, "-w", " %{http_code}"}, args...)...)
+		out, _ := try(t, "",
+			append([]string{"cluster", "exec", "--name", clusterName, "--", "curl", "-s", "-m", "20", "--cacert", cert,
+				"--resolve", "*:80:" + address, "--resolve", "*:443:" + address, "-w", " %{http_code}"}, args...)...)
 		return out
 	}
 	answers := func(out, code string) bool {
@@ -107,7 +110,8 @@ func TestIngress(t *testing.T) {
 	}
 	// The proxy may read the Secret that an Ingress names, and no other.
 	for secret, want := range map[string]string{"web-tls": "yes", "another": "no"} {
-		if out, _ := try(t, "", n("auth", "can-i", "get", "secret/"+secret, "--as=system:serviceaccount:kube-system:ingress")...); strings.TrimSpace(out) != want {
+		if out, _ := try(t, "",
+			n("auth", "can-i", "get", "secret/"+secret, "--as=system:serviceaccount:kube-system:ingress")...); strings.TrimSpace(out) != want {
 			t.Errorf("the proxy may get %s: %q", secret, out)
 		}
 	}

@@ -56,16 +56,21 @@ func TestNetwork(t *testing.T) {
 		}
 	}
 	ctl(t, n("expose", "deployment", "nginx-deployment", "--port=80", "--type=LoadBalancer")...)
-	eventually(t, "pods ready", func() bool { return readyPods(t, ns, "app=nginx") == 2 && readyPods(t, ns, "app=asker") == 1 })
+	eventually(t, "pods ready", func() bool {
+		return readyPods(t, ns, "app=nginx") == 2 &&
+			readyPods(t, ns, "app=asker") == 1
+	})
 
 	// One attempt each, because only the final state matters.
 	asks := func() bool {
-		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-", "http://nginx-deployment/hostname")...)
+		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-",
+			"http://nginx-deployment/hostname")...)
 		return err == nil
 	}
 	var address string
 	eventually(t, "an address", func() bool {
-		address = strings.TrimSpace(ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
+		address = strings.TrimSpace(
+			ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
 		return address != ""
 	})
 	// From beside the nodes, on their link.
@@ -151,16 +156,20 @@ func TestExhaustedRange(t *testing.T) {
 	}
 	prefix := strings.TrimSuffix(ctl(t, "get", "node", node, "-o", "jsonpath={.spec.podCIDR}"), "0/24")
 	t.Cleanup(func() {
-		_, _ = shared.command(context.Background(), "cluster", "exec", node, "--name", clusterName, "--", "sh", "-c", "cd "+dir+" && rm -f $(grep -l nobody "+prefix+"*)").CombinedOutput()
+		_, _ = shared.command(context.Background(), "cluster", "exec", node, "--name", clusterName, "--", "sh",
+			"-c", "cd "+dir+" && rm -f $(grep -l nobody "+prefix+"*)").CombinedOutput()
 	})
 	// host-local has a file for each allocated address.
-	on("mkdir -p " + dir + " && cd " + dir + " && set -C && for i in $(seq 2 254); do echo nobody > " + prefix + "$i || true; done 2>/dev/null")
-	if out, err := try(t, strings.Replace(askerManifest, "spec:", "spec:\n  nodeName: "+node, 1), "-n", ns, "create", "-f", "-"); err != nil {
+	on("mkdir -p " + dir + " && cd " + dir + " && set -C && for i in $(seq 2 254); do echo nobody > " + prefix +
+		"$i || true; done 2>/dev/null")
+	if out, err := try(t, strings.Replace(askerManifest, "spec:", "spec:\n  nodeName: "+node, 1), "-n", ns,
+		"create", "-f", "-"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	want := "no IP addresses available in range set: " + prefix + "1-" + prefix + "254"
 	eventually(t, "an event that names the range", func() bool {
-		return strings.Contains(ctl(t, "-n", ns, "get", "events", "--field-selector", "involvedObject.name=asker,reason=FailedCreatePodSandBox"), want)
+		return strings.Contains(ctl(t, "-n", ns, "get", "events", "--field-selector",
+			"involvedObject.name=asker,reason=FailedCreatePodSandBox"), want)
 	})
 	on("cd " + dir + " && rm $(grep -l nobody " + prefix + "* | head -n 1)")
 	eventually(t, "the pod runs", func() bool { return readyPods(t, ns, "app=asker") == 1 })
@@ -176,14 +185,16 @@ func TestKilledNameServers(t *testing.T) {
 	ctl(t, "-n", ns, "expose", "deployment", "nginx-deployment", "--port=80")
 	eventually(t, "2 pods ready", func() bool { return readyPods(t, ns, "app=nginx") == 2 })
 	whole := func() bool {
-		return readyPods(t, "kube-system", "k8s-app=kube-dns") == 2 && readyPods(t, "kube-system", "k8s-app=node-dns") == nodes
+		return readyPods(t, "kube-system", "k8s-app=kube-dns") == 2 &&
+			readyPods(t, "kube-system", "k8s-app=node-dns") == nodes
 	}
 	eventually(t, "all name servers ready", whole)
 	l := startLoop(t, ns)
 	victims := pods(t, "kube-system", "k8s-app=kube-dns")[:1]
 	at := pods(t, ns, "")
 	at = at[slices.IndexFunc(at, func(p v1.Pod) bool { return p.Name == "loop" }):]
-	victims = append(victims, slices.DeleteFunc(pods(t, "kube-system", "k8s-app=node-dns"), func(p v1.Pod) bool { return p.Spec.NodeName != at[0].Spec.NodeName })...)
+	victims = append(victims, slices.DeleteFunc(pods(t, "kube-system", "k8s-app=node-dns"),
+		func(p v1.Pod) bool { return p.Spec.NodeName != at[0].Spec.NodeName })...)
 	for _, p := range victims {
 		// A pod's cgroup contains its container and the sandbox's pause process.
 		kill := `for p in $(pidof coredns); do grep -q "$0" /proc/$p/cgroup && kill -9 $p && exit; done; exit 1`
@@ -191,7 +202,8 @@ func TestKilledNameServers(t *testing.T) {
 		l.check(t, "kill of "+p.Name)
 		eventually(t, p.Name+" is back", func() bool {
 			now, err := shared.client.CoreV1().Pods(p.Namespace).Get(t.Context(), p.Name, metav1.GetOptions{})
-			return err == nil && now.Status.ContainerStatuses[0].RestartCount > p.Status.ContainerStatuses[0].RestartCount && whole()
+			return err == nil &&
+				now.Status.ContainerStatuses[0].RestartCount > p.Status.ContainerStatuses[0].RestartCount && whole()
 		})
 		l.check(t, "return of "+p.Name)
 	}

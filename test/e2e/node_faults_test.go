@@ -127,7 +127,8 @@ func TestSilentControlPlane(t *testing.T) {
 `
 	create(t, ns, onNode("steady", faulty, "while :; do date +%s >/data/at; sleep 1; done", ""))
 	create(t, ns, onNode("steady-1", "n1", "sleep 10000", ""))
-	create(t, ns, onNode("sick", "n1", "touch /tmp/well; until [ -f /data/go ]; do sleep 1; done; rm /tmp/well; rm /data/go; sleep 1000", sick))
+	create(t, ns, onNode("sick", "n1",
+		"touch /tmp/well; until [ -f /data/go ]; do sleep 1; done; rm /tmp/well; rm /data/go; sleep 1000", sick))
 	eventually(t, "the pods are ready", func() bool { return readyPods(t, ns, "") == 3 })
 	before := runs(t, ns)
 	delete(before, "sick/c")
@@ -206,19 +207,22 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 		inside(`umount -l /var/lib/kubelet; umount -l /var/lib/small; rm -rf /var/lib/small /var/lib/small.img`)
 		restart()
 		// The kubelet removed what was not in use.
-		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir", filepath.Join(shared.dir, "data")}, images...)...)
+		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir",
+			filepath.Join(shared.dir, "data")}, images...)...)
 	}()
 	restart()
 	create(t, ns, onNode("calm", faulty, "sleep 10000", ""))
 	eventually(t, "the calm pod is ready", func() bool { p := podNamed(t, ns, "calm"); return ready(p) })
 	before := runs(t, ns)
 	create(t, ns, onNode("greedy", faulty, "dd if=/dev/zero of=/data/all bs=1M; sync; sleep 10000", ""))
-	eventually(t, "the node says that its disk is full", func() bool { return condition(t, faulty, v1.NodeDiskPressure).Status == v1.ConditionTrue })
+	eventually(t, "the node says that its disk is full",
+		func() bool { return condition(t, faulty, v1.NodeDiskPressure).Status == v1.ConditionTrue })
 	eventually(t, "who filled it is evicted", func() bool {
 		p := podNamed(t, ns, "greedy")
 		return p.Status.Phase == v1.PodFailed && p.Status.Reason == "Evicted"
 	})
-	eventually(t, "the disk is not full any more", func() bool { return condition(t, faulty, v1.NodeDiskPressure).Status == v1.ConditionFalse })
+	eventually(t, "the disk is not full any more",
+		func() bool { return condition(t, faulty, v1.NodeDiskPressure).Status == v1.ConditionFalse })
 	create(t, ns, onNode("later", faulty, "sleep 10000", ""))
 	eventually(t, "the next pod is ready", func() bool { p := podNamed(t, ns, "later"); return ready(p) })
 	unchanged(t, ns, before)

@@ -33,7 +33,8 @@ func TestOperator(t *testing.T) {
 		return ctl(t, n("get", what, "-o", "jsonpath={"+path+"}")...)
 	}
 	// The API server's host must know its endpoints too.
-	const old = "apiVersion: web.example.com/v1beta1\nkind: Site\nmetadata: {name: a, annotations: {keep: 'true'}}\nspec: {size: 2}\n"
+	const old = "apiVersion: web.example.com/v1beta1\nkind: Site\nmetadata: {name: a, annotations: {keep: " +
+		"'true'}}\nspec: {size: 2}\n"
 	eventually(t, "the webhooks answer", func() bool {
 		out, err := try(t, old, n("apply", "-f", "-")...)
 		if err != nil && !strings.Contains(out, "connect") && !strings.Contains(out, "EOF") {
@@ -56,10 +57,12 @@ func TestOperator(t *testing.T) {
 	}
 	t.Run("status and columns", func(t *testing.T) {
 		ready("2")
-		if out := ctl(t, n("get", "st")...); !strings.Contains(out, "WANTED   READY   MESSAGE") || !strings.Contains(out, "2        True    hello") {
+		if out := ctl(t, n("get", "st")...); !strings.Contains(out, "WANTED   READY   MESSAGE") ||
+			!strings.Contains(out, "2        True    hello") {
 			t.Error(out)
 		}
-		if out := ctl(t, n("get", "all")...); !strings.Contains(out, "site.web.example.com/a") || !strings.Contains(out, "deployment.apps/a") {
+		if out := ctl(t, n("get", "all")...); !strings.Contains(out, "site.web.example.com/a") ||
+			!strings.Contains(out, "deployment.apps/a") {
 			t.Error(out)
 		}
 	})
@@ -69,9 +72,11 @@ func TestOperator(t *testing.T) {
 	})
 	t.Run("refused", func(t *testing.T) {
 		for what, args := range map[string][]string{
-			`admission webhook "rules.web.example.com" denied the request: a site has at most 5 replicas`: {"patch", "site/a", "--type=merge", "-p", `{"spec":{"replicas":6}}`},
-			`admission webhook "rules.web.example.com" denied the request: this site is to be kept`:       {"delete", "site/a"},
-			`Too long: may not be more than 40 bytes`:                                                     {"patch", "site/a", "--type=merge", "-p", `{"spec":{"message":"` + strings.Repeat("x", 41) + `"}}`},
+			`admission webhook "rules.web.example.com" denied the request: a site has at most 5 replicas`: {
+				"patch", "site/a", "--type=merge", "-p", `{"spec":{"replicas":6}}`},
+			`admission webhook "rules.web.example.com" denied the request: this site is to be kept`: {"delete", "site/a"},
+			`Too long: may not be more than 40 bytes`: {
+				"patch", "site/a", "--type=merge", "-p", `{"spec":{"message":"` + strings.Repeat("x", 41) + `"}}`},
 		} {
 			if out, err := try(t, "", n(args...)...); err == nil || !strings.Contains(out, what) {
 				t.Errorf("%s: %v\n%s", strings.Join(args, " "), err, out)

@@ -51,7 +51,8 @@ func killDriver(t *testing.T) {
 			continue
 		}
 		// Other clusters may be on the machine.
-		if group, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup")); err != nil || !strings.Contains(string(group), "/keelson/"+clusterName+"/") {
+		if group, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup")); err != nil ||
+			!strings.Contains(string(group), "/keelson/"+clusterName+"/") {
 			continue
 		}
 		var pid int
@@ -163,7 +164,8 @@ func (u volumeUser) claim() {
 }
 
 func (u volumeUser) use() {
-	pod := strings.NewReplacer("NODE", "n1", "    volumeMounts: [{name: files, mountPath: /files}]\n", "", "  - {name: files, persistentVolumeClaim: {claimName: files}}\n", "").Replace(movesManifest)
+	pod := strings.NewReplacer("NODE", "n1", "    volumeMounts: [{name: files, mountPath: /files}]\n", "",
+		"  - {name: files, persistentVolumeClaim: {claimName: files}}\n", "").Replace(movesManifest)
 	u.create(pod)
 }
 
@@ -179,7 +181,8 @@ func (u volumeUser) writes() {
 	u.t.Helper()
 	u.uses()
 	eventually(u.t, "it writes", func() bool {
-		_, err := try(u.t, "", "-n", u.ns, "exec", "user", "--", "sh", "-c", "echo kept | dd of=/dev/mine bs=4096 count=1 conv=sync,fsync")
+		_, err := try(u.t, "", "-n", u.ns, "exec", "user", "--", "sh", "-c",
+			"echo kept | dd of=/dev/mine bs=4096 count=1 conv=sync,fsync")
 		return err == nil
 	})
 	if len(devicesOf(u.t, volumesOf(u.t, u.ns))) != 1 {
@@ -233,7 +236,8 @@ func (u volumeUser) gone() {
 	if left, err := os.ReadDir(filepath.Join(driverFiles, "volumes")); err != nil || len(left) > 0 {
 		u.t.Errorf("the driver has %v, %v", left, err)
 	}
-	left, err := filepath.Glob(filepath.Join(shared.dir, "data/nodes/*/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-*"))
+	left, err := filepath.Glob(filepath.Join(shared.dir,
+		"data/nodes/*/var/lib/kubelet/plugins/kubernetes.io/csi/volumeDevices/pvc-*"))
 	if err != nil || len(left) > 0 {
 		u.t.Errorf("on the nodes: %v, %v", left, err)
 	}

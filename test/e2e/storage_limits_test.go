@@ -42,11 +42,13 @@ func TestVolumeLimit(t *testing.T) {
 	}
 	allow := func(volumes int) {
 		t.Helper()
-		flag := fmt.Sprintf(`[{"op":"replace","path":"/spec/template/spec/containers/0/args/2","value":"--max-volumes=%d"}]`, volumes)
+		flag := fmt.Sprintf(
+			`[{"op":"replace","path":"/spec/template/spec/containers/0/args/2","value":"--max-volumes=%d"}]`, volumes)
 		ctl(t, "-n", "csi", "patch", "daemonset", "node", "--type=json", "-p", flag)
 		ctl(t, "-n", "csi", "rollout", "status", "daemonset", "node")
 		eventually(t, fmt.Sprintf("the node takes %d volumes", volumes), func() bool {
-			return ctl(t, "get", "csinode", "n1", "-o", `jsonpath={.spec.drivers[?(@.name=="test.csi.keelson.dev")].allocatable.count}`) == fmt.Sprint(volumes)
+			return ctl(t, "get", "csinode", "n1", "-o",
+				`jsonpath={.spec.drivers[?(@.name=="test.csi.keelson.dev")].allocatable.count}`) == fmt.Sprint(volumes)
 		})
 	}
 	runs := func(name string) { ctl(t, n("wait", "--for=condition=Ready", "pod/"+name, "--timeout=3m")...) }

@@ -80,7 +80,8 @@ func startStoreWriter(t *testing.T, ns string) *storeWriter {
 }
 
 func storeRequest(ctx context.Context, ns, verb, body string) error {
-	return shared.client.CoreV1().RESTClient().Verb(verb).AbsPath("/api/v1/namespaces", ns, "pods", "store-0:8080", "proxy/").Body([]byte(body)).Do(ctx).Error()
+	return shared.client.CoreV1().RESTClient().Verb(verb).AbsPath("/api/v1/namespaces", ns, "pods",
+		"store-0:8080", "proxy/").Body([]byte(body)).Do(ctx).Error()
 }
 
 func (w *storeWriter) count() int {
@@ -126,7 +127,8 @@ func TestMovedDatabase(t *testing.T) {
 	w.more(t, 50)
 	w.stop()
 	<-w.done
-	all, err := shared.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", ns, "pods", "store-0:8080", "proxy/").Do(t.Context()).Raw()
+	all, err := shared.client.CoreV1().RESTClient().Get().AbsPath("/api/v1/namespaces", ns, "pods",
+		"store-0:8080", "proxy/").Do(t.Context()).Raw()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,6 +145,9 @@ func TestMovedDatabase(t *testing.T) {
 	awaitNodes(t, nodes)
 	ctl(t, "taint", "node", old, v1.TaintNodeOutOfService+"-")
 	ctl(t, "-n", ns, "delete", "statefulset", "store")
-	eventually(t, "no volume is left", func() bool { return len(volumesOf(t, ns)) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
+	eventually(t, "no volume is left", func() bool {
+		return len(volumesOf(t, ns)) == 0 &&
+			len(attachments(t, "test.csi.keelson.dev")) == 0
+	})
 	noMounts(t)
 }

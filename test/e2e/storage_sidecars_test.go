@@ -88,7 +88,8 @@ func TestSidecars(t *testing.T) {
 	})
 	create(sidecarSnapshot)
 	eventually(t, "the snapshot is ready", func() bool {
-		return ctl(t, n("get", "volumesnapshot", "taken", "-o", "jsonpath={.status.readyToUse}/{.status.restoreSize}")...) == "true/32Mi"
+		return ctl(t, n("get", "volumesnapshot", "taken", "-o",
+			"jsonpath={.status.readyToUse}/{.status.restoreSize}")...) == "true/32Mi"
 	})
 	in("first", "echo later > /files/file && sync")
 	create(restoredClaim)
@@ -100,7 +101,8 @@ func TestSidecars(t *testing.T) {
 	ctl(t, n("delete", "volumesnapshot", "--all")...)
 	ctl(t, n("delete", "pvc", "--all")...)
 	eventually(t, "nothing is left in the API", func() bool {
-		return len(volumesOf(t, ns)) == 0 && len(attachments(t, "sidecars.csi.keelson.dev")) == 0 && ctl(t, "get", "volumesnapshotcontents", "-o", "name") == ""
+		return len(volumesOf(t, ns)) == 0 && len(attachments(t, "sidecars.csi.keelson.dev")) == 0 &&
+			ctl(t, "get", "volumesnapshotcontents", "-o", "name") == ""
 	})
 	for _, kind := range []string{"volumes", "snapshots"} {
 		if left, err := os.ReadDir(filepath.Join(sidecarFiles, kind)); err != nil || len(left) > 0 {

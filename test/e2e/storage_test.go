@@ -71,9 +71,11 @@ func TestDefaultClass(t *testing.T) {
 		}
 	})
 	t.Run("grows", func(t *testing.T) {
-		ctl(t, n("patch", "pvc", "data-db-0", "--type=merge", "-p", `{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)...)
+		ctl(t, n("patch", "pvc", "data-db-0", "--type=merge", "-p",
+			`{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)...)
 		eventually(t, "the disk has grown", func() bool {
-			return ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.allocatedResources.storage}/{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
+			return ctl(t, n("get", "pvc", "data-db-0", "-o",
+				"jsonpath={.status.allocatedResources.storage}/{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
 				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
 		// A kubelet with all of root's rights has expanded it while the pod runs.
@@ -121,7 +123,8 @@ func askedForNothingElse(t *testing.T) {
 		"/api/v1/nodes/n1/proxy/run/kube-system/coredns/coredns?cmd=id":         `cannot create resource "nodes/proxy"`,
 		"/api/v1/nodes/n1/proxy/exec/kube-system/coredns/coredns?command=id":    `cannot create resource "nodes/proxy"`,
 	} {
-		out, err := try(t, "", "--as=system:serviceaccount:kube-system:csi-drivers-controller", "create", "--raw", path, "-f", "-")
+		out, err := try(t, "", "--as=system:serviceaccount:kube-system:csi-drivers-controller", "create",
+			"--raw", path, "-f", "-")
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v, %s", path, err, out)
 		}
@@ -243,7 +246,10 @@ func TestDriver(t *testing.T) {
 	}
 	ctl(t, n("delete", "pod", "user")...)
 	ctl(t, n("delete", "pvc", "--all")...)
-	eventually(t, "no volume is left in the API", func() bool { return len(volumesOf(t, ns)) == 0 && len(attachments(t, "test.csi.keelson.dev")) == 0 })
+	eventually(t, "no volume is left in the API", func() bool {
+		return len(volumesOf(t, ns)) == 0 &&
+			len(attachments(t, "test.csi.keelson.dev")) == 0
+	})
 	if left, err := os.ReadDir(filepath.Join(driverFiles, "volumes")); err != nil || len(left) > 0 {
 		t.Errorf("the driver has %v, %v", left, err)
 	}
@@ -275,7 +281,9 @@ func noMounts(t *testing.T) {
 	t.Helper()
 	for _, p := range []string{"kubelet-n1", "kubelet-n2"} {
 		mounts, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pids(t)[p]), "mountinfo"))
-		if err != nil || strings.Contains(string(mounts), "/keelson-e2e-csi/volumes/") || strings.Contains(string(mounts), "/plugins/test.csi.keelson.dev ") || strings.Contains(string(mounts), "/kubernetes.io/csi/volumeDevices/") {
+		if err != nil || strings.Contains(string(mounts), "/keelson-e2e-csi/volumes/") ||
+			strings.Contains(string(mounts), "/plugins/test.csi.keelson.dev ") ||
+			strings.Contains(string(mounts), "/kubernetes.io/csi/volumeDevices/") {
 			t.Errorf("mounts of %s, %v:\n%s", p, err, mounts)
 		}
 	}

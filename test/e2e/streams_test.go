@@ -108,7 +108,8 @@ type streamer struct {
 
 // url returns the URL of a pod's subresource.
 func (s streamer) url(pod, subresource string, options any) *url.URL {
-	r := shared.client.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(pod).SubResource(subresource)
+	r := shared.client.CoreV1().RESTClient().Post().Namespace(s.namespace).Resource("pods").Name(
+		pod).SubResource(subresource)
 	switch o := options.(type) {
 	case *v1.PodExecOptions:
 		r = r.VersionedParams(o, scheme.ParameterCodec)
@@ -174,7 +175,8 @@ func (s streamer) dialer(t *testing.T, at *url.URL) httpstream.Dialer {
 func (s streamer) forward(t *testing.T, port string) string {
 	t.Helper()
 	stop, ready, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	f, err := portforward.New(s.dialer(t, s.url("shell", "portforward", nil)), []string{":" + port}, stop, ready, io.Discard, io.Discard)
+	f, err := portforward.New(s.dialer(t, s.url("shell", "portforward", nil)), []string{":" + port}, stop,
+		ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +276,8 @@ func TestStreams(t *testing.T) {
 
 func (s streamer) testExec(t *testing.T) {
 	h := sha256.New()
-	if err := s.exec(t, "yes 0123456789abcde | head -c "+strconv.Itoa(large), nil, h, nil); err != nil || digest(h) != lines(large) {
+	if err := s.exec(t, "yes 0123456789abcde | head -c "+strconv.Itoa(large), nil, h, nil); err != nil ||
+		digest(h) != lines(large) {
 		t.Errorf("output: error %v, all of it: %t", err, digest(h) == lines(large))
 	}
 	in, sum := noise(large)
@@ -290,7 +293,8 @@ func (s streamer) testExec(t *testing.T) {
 	h.Reset()
 	n := &count{}
 	slow := newSlowly(t.Context(), io.MultiWriter(n, h))
-	if err := s.exec(t, "yes 0123456789abcde | head -c "+strconv.Itoa(little), nil, slow, nil); err != nil || digest(h) != lines(little) {
+	if err := s.exec(t, "yes 0123456789abcde | head -c "+strconv.Itoa(little), nil, slow, nil); err != nil ||
+		digest(h) != lines(little) {
 		t.Errorf("slow reader: error %v, %d bytes of %d", err, n.bytes, little)
 	}
 }
@@ -360,7 +364,8 @@ func (s streamer) testAttach(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", pod, err)
 		}
-		eventually(t, pod+" has succeeded", func() bool { return podNamed(t, s.namespace, pod).Status.Phase == v1.PodSucceeded })
+		eventually(t, pod+" has succeeded",
+			func() bool { return podNamed(t, s.namespace, pod).Status.Phase == v1.PodSucceeded })
 		if got := s.output(t, "sha256sum /d/"+pod); !strings.HasPrefix(got, sum()) {
 			t.Errorf("%s: %s arrived, want %s", pod, got, sum())
 		}

@@ -39,26 +39,30 @@ var shapes = []struct {
 		}}
 	}},
 	{"anti-affinity", 100, func(p *v1.Pod, i int) {
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-			{TopologyKey: v1.LabelHostname, LabelSelector: group(p, i/100)},
-		}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{TopologyKey: v1.LabelHostname, LabelSelector: group(p, i/100)},
+			}}}
 	}},
 	{"affinity", 100, func(p *v1.Pod, i int) {
-		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
-			{TopologyKey: v1.LabelTopologyZone, LabelSelector: group(p, i/100)},
-		}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{
+				{TopologyKey: v1.LabelTopologyZone, LabelSelector: group(p, i/100)},
+			}}}
 	}},
 	{"preferred-affinity", 100, func(p *v1.Pod, i int) {
-		p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{
-			{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: v1.LabelHostname, LabelSelector: group(p, i/100)}},
-		}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{
+				{Weight: 10, PodAffinityTerm: v1.PodAffinityTerm{TopologyKey: v1.LabelHostname, LabelSelector: group(p, i/100)}},
+			}}}
 	}},
 	{"namespace-selector-anti-affinity", 9, func(p *v1.Pod, i int) {
 		p.Namespace = fmt.Sprint("ns", i%100)
-		p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
-			TopologyKey: v1.LabelHostname, LabelSelector: group(p, 0),
-			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}},
-		}}}}
+		p.Spec.Affinity = &v1.Affinity{
+			PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{
+				TopologyKey: v1.LabelHostname, LabelSelector: group(p, 0),
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}},
+			}}}}
 	}},
 }
 
@@ -80,14 +84,16 @@ func largeModel(b *testing.B, nodes int) *scheduler.Model {
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
 		set(b, m, &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprint("z", i%3)}},
+			ObjectMeta: metav1.ObjectMeta{Name: name,
+				Labels: map[string]string{v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprint("z", i%3)}},
 			Status: v1.NodeStatus{Allocatable: v1.ResourceList{
 				v1.ResourceCPU: milli(32000), v1.ResourceMemory: units(256 << 30), v1.ResourcePods: units(110),
 			}},
 		})
 	}
 	for i := range 100 {
-		set(b, m, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns", i), Labels: map[string]string{"team": "red"}}})
+		set(b, m, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns", i),
+			Labels: map[string]string{"team": "red"}}})
 	}
 	return m
 }
@@ -102,7 +108,9 @@ func plainPod(i int) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns0", Name: fmt.Sprint("p", i), UID: types.UID(fmt.Sprint(i))},
 		Spec: v1.PodSpec{SchedulerName: v1.DefaultSchedulerName, Containers: []v1.Container{{
-			Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: milli(100), v1.ResourceMemory: units(160 << 20)}},
+			Name: "c", Image: "i",
+			Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: milli(100),
+				v1.ResourceMemory: units(160 << 20)}},
 		}}},
 	}
 }

@@ -54,7 +54,8 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 			a.on[node] = r.IntN(3)
 			list := room()
 			list[a.name] = *resource.NewQuantity(int64(a.on[node]), resource.DecimalSI)
-			if err := m.Set(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: v1.NodeStatus{Allocatable: list}}); err != nil {
+			if err := m.Set(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node},
+				Status: v1.NodeStatus{Allocatable: list}}); err != nil {
 				return a, err
 			}
 		}

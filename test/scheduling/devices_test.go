@@ -77,7 +77,8 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 	if err != nil {
 		return 0, 0, err
 	}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "p"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 	var claims [][][]ask // claim, request, alternative
 	var same []bool      // for each claim, whether all its devices must be of one model
 	for i := range 1 + r.IntN(2) {
@@ -86,7 +87,8 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 			return 0, 0, err
 		}
 		claims, same = append(claims, asks), append(same, equal)
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims,
+			v1.PodResourceClaim{Name: claim.Name, ResourceClaimName: &claim.Name})
 	}
 	also, err := drawExtended(m, r, pod)
 	if err != nil {
@@ -111,7 +113,8 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 		}
 		want := also.satisfiable(n.Node, here, claims, same)
 		if want != (n.Objection == nil) {
-			return 0, 0, fmt.Errorf("node %s with %+v for %v (one model: %v) and %+v: fits %v, want %v (%v)", n.Node, here, claims, same, also, n.Objection == nil, want, n.Objection)
+			return 0, 0, fmt.Errorf("node %s with %+v for %v (one model: %v) and %+v: fits %v, want %v (%v)",
+				n.Node, here, claims, same, also, n.Objection == nil, want, n.Objection)
 		}
 		if total++; want {
 			fits++
@@ -126,7 +129,8 @@ func room() v1.ResourceList {
 
 func classNamed(name string) *resourcev1.DeviceClass {
 	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	class.Spec.Selectors = []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: classesOf[name].expression}}}
+	class.Spec.Selectors = []resourcev1.DeviceSelector{
+		{CEL: &resourcev1.CELDeviceSelector{Expression: classesOf[name].expression}}}
 	return class
 }
 
@@ -140,14 +144,17 @@ func drawDevices(m *scheduler.Model, r *rand.Rand) ([]device, error) {
 	}
 	for i := range 3 {
 		node := fmt.Sprint("n", i)
-		if err := m.Set(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: v1.NodeStatus{Allocatable: room()}}); err != nil {
+		if err := m.Set(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node},
+			Status: v1.NodeStatus{Allocatable: room()}}); err != nil {
 			return nil, err
 		}
 		s := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: deviceDriver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1, ResourceSliceCount: 1},
+			Driver: deviceDriver, NodeName: &node, Pool: resourcev1.ResourcePool{Name: node, Generation: 1,
+				ResourceSliceCount: 1},
 		}}
 		for j := range r.IntN(5) {
-			d := device{node: node, name: fmt.Sprint("d", j), model: []string{"", "x", "y"}[r.IntN(3)], large: r.IntN(2) == 0, used: r.IntN(4) == 0}
+			d := device{node: node, name: fmt.Sprint("d", j), model: []string{"", "x", "y"}[r.IntN(3)],
+				large: r.IntN(2) == 0, used: r.IntN(4) == 0}
 			attributes := map[resourcev1.QualifiedName]resourcev1.DeviceAttribute{"large": {BoolValue: &d.large}}
 			if d.model != "" {
 				attributes["model"] = resourcev1.DeviceAttribute{StringValue: &d.model}
@@ -171,9 +178,11 @@ func usedClaim(d device) *resourcev1.ResourceClaim {
 	name := "used-" + d.node + d.name
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "other", UID: types.UID(name)},
-		Status: resourcev1.ResourceClaimStatus{Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
-			Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: deviceDriver, Pool: d.node, Device: d.name}},
-		}}},
+		Status: resourcev1.ResourceClaimStatus{
+			Allocation: &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{
+				Results: []resourcev1.DeviceRequestAllocationResult{
+					{Request: "r", Driver: deviceDriver, Pool: d.node, Device: d.name}},
+			}}},
 	}
 }
 
@@ -181,7 +190,8 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 	claim = &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: types.UID(name)}}
 	d := &claim.Spec.Devices
 	if same = r.IntN(3) == 0; same {
-		d.Constraints = []resourcev1.DeviceConstraint{{MatchAttribute: ptr(resourcev1.FullyQualifiedName(deviceDriver + "/model"))}}
+		d.Constraints = []resourcev1.DeviceConstraint{
+			{MatchAttribute: ptr(resourcev1.FullyQualifiedName(deviceDriver + "/model"))}}
 	}
 	for i := range 1 + r.IntN(2) {
 		q := resourcev1.DeviceRequest{Name: fmt.Sprint("r", i)}
@@ -202,7 +212,9 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 		} else {
 			for j, w := range ways {
 				mode, count := modeOf(w)
-				q.FirstAvailable = append(q.FirstAvailable, resourcev1.DeviceSubRequest{Name: fmt.Sprint("s", j), DeviceClassName: w.class, AllocationMode: mode, Count: count})
+				q.FirstAvailable = append(q.FirstAvailable,
+					resourcev1.DeviceSubRequest{Name: fmt.Sprint("s", j), DeviceClassName: w.class,
+						AllocationMode: mode, Count: count})
 			}
 		}
 		d.Requests, asks = append(d.Requests, q), append(asks, ways)
@@ -325,7 +337,8 @@ func TestAdminAccess(t *testing.T) {
 		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "any"}},
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1.NodeStatus{Allocatable: room()}},
 		&resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: resourcev1.ResourceSliceSpec{
-			Driver: deviceDriver, NodeName: ptr("n"), Pool: resourcev1.ResourcePool{Name: "n", Generation: 1, ResourceSliceCount: 1},
+			Driver: deviceDriver, NodeName: ptr("n"), Pool: resourcev1.ResourcePool{Name: "n", Generation: 1,
+				ResourceSliceCount: 1},
 			Devices: []resourcev1.Device{{Name: "d"}, {Name: "free"}},
 		}},
 		usedClaim(d), looking,
@@ -341,12 +354,14 @@ func TestAdminAccess(t *testing.T) {
 	}{"one": {1, false, true}, "two": {2, false, false}, "look": {2, true, true}, "look at three": {3, true, false}} {
 		claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", UID: types.UID(name)}}
 		claim.Spec.Devices.Requests = []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
-			DeviceClassName: "any", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: c.count, AdminAccess: &c.admin,
+			DeviceClassName: "any", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: c.count,
+			AdminAccess: &c.admin,
 		}}}
 		if err := m.Set(claim); err != nil {
 			t.Fatal(err)
 		}
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(name, " ", "-"), Namespace: "ns", UID: types.UID(name)}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: strings.ReplaceAll(name, " ", "-"), Namespace: "ns",
+			UID: types.UID(name)}}
 		pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: ptr("c")}}
 		got, err := m.Explain(pod)
 		if err != nil {

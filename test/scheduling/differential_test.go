@@ -217,7 +217,8 @@ func (d *draw) cluster() *cluster {
 		c.namespaces[ns] = map[string]string{"team": pick(d, "red", "blue")}
 		if d.chance(50) {
 			c.services = append(c.services, &v1.Service{
-				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"}, Spec: v1.ServiceSpec{Selector: map[string]string{"app": pick(d, "a", "b")}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "s"},
+				Spec:       v1.ServiceSpec{Selector: map[string]string{"app": pick(d, "a", "b")}},
 			})
 		}
 	}

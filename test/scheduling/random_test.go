@@ -41,7 +41,8 @@ func (d *draw) selector() *metav1.LabelSelector {
 	case 1:
 		return &metav1.LabelSelector{}
 	case 2, 3:
-		op := pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist)
+		op := pick(d, metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn, metav1.LabelSelectorOpExists,
+			metav1.LabelSelectorOpDoesNotExist)
 		r := metav1.LabelSelectorRequirement{Key: pick(d, "app", "tier"), Operator: op}
 		if op == metav1.LabelSelectorOpIn || op == metav1.LabelSelectorOpNotIn {
 			r.Values = []string{pick(d, "a", "b"), "c"}
@@ -59,7 +60,8 @@ func (d *draw) node(i int) *v1.Node {
 	name := fmt.Sprint("n", i)
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	for key, value := range map[string]string{
-		v1.LabelHostname: name, v1.LabelTopologyZone: pick(d, "z1", "z2", "z3"), "rack": pick(d, "r1", "r2"), "disk": pick(d, "ssd", "hdd", "7"),
+		v1.LabelHostname: name, v1.LabelTopologyZone: pick(d, "z1", "z2", "z3"), "rack": pick(d, "r1", "r2"),
+		"disk": pick(d, "ssd", "hdd", "7"),
 	} {
 		if d.chance(90) {
 			n.Labels[key] = value
@@ -69,12 +71,15 @@ func (d *draw) node(i int) *v1.Node {
 	for d.chance(25) {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{
 			Key: pick(d, "k1", "k2"), Value: pick(d, "", "v"),
-			Effect: pick(d, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute),
+			Effect: pick(d, v1.TaintEffectNoSchedule, v1.TaintEffectPreferNoSchedule,
+				v1.TaintEffectPreferNoSchedule, v1.TaintEffectNoExecute),
 		})
 	}
 	n.Status.Allocatable = v1.ResourceList{
-		v1.ResourceCPU: milli(pick(d, 0, 500, 2000, 4000, 64000)), v1.ResourceMemory: units(pick[int64](d, 0, 1<<30, 4<<30, 64<<30)),
-		v1.ResourcePods: units(pick[int64](d, 0, 3, 110, 110, 110, 110)), v1.ResourceEphemeralStorage: units(pick[int64](d, 0, 100<<30)),
+		v1.ResourceCPU:              milli(pick(d, 0, 500, 2000, 4000, 64000)),
+		v1.ResourceMemory:           units(pick[int64](d, 0, 1<<30, 4<<30, 64<<30)),
+		v1.ResourcePods:             units(pick[int64](d, 0, 3, 110, 110, 110, 110)),
+		v1.ResourceEphemeralStorage: units(pick[int64](d, 0, 100<<30)),
 	}
 	if d.chance(30) {
 		n.Status.Allocatable["example.com/gpu"] = units(pick[int64](d, 0, 2, 8))
@@ -82,7 +87,8 @@ func (d *draw) node(i int) *v1.Node {
 	sizes := map[string]int64{"x": 30 << 20, "y": 400 << 20, "z": 3000 << 20}
 	for _, image := range []string{"x", "y", "z"} {
 		if d.chance(40) {
-			n.Status.Images = append(n.Status.Images, v1.ContainerImage{Names: []string{image + ":latest"}, SizeBytes: sizes[image]})
+			n.Status.Images = append(n.Status.Images, v1.ContainerImage{Names: []string{image + ":latest"},
+				SizeBytes: sizes[image]})
 		}
 	}
 	return n
@@ -92,7 +98,8 @@ func milli(v int) resource.Quantity   { return *resource.NewMilliQuantity(int64(
 func units(v int64) resource.Quantity { return *resource.NewQuantity(v, resource.BinarySI) }
 
 func (d *draw) container(i int) v1.Container {
-	c := v1.Container{Name: fmt.Sprint("c", i), Image: pick(d, "x", "y", "z"), Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
+	c := v1.Container{Name: fmt.Sprint("c", i), Image: pick(d, "x", "y", "z"),
+		Resources: v1.ResourceRequirements{Requests: v1.ResourceList{}}}
 	if d.chance(70) {
 		c.Resources.Requests[v1.ResourceCPU] = milli(pick(d, 0, 1, 100, 400, 1500))
 	}
@@ -111,7 +118,8 @@ func (d *draw) container(i int) v1.Container {
 func (d *draw) pod() *v1.Pod {
 	d.uids++
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: fmt.Sprint("p", d.uids), Namespace: pick(d, "one", "two", "three"), UID: types.UID(fmt.Sprint(d.uids)), Labels: d.labels(),
+		Name: fmt.Sprint("p", d.uids), Namespace: pick(d, "one", "two", "three"),
+		UID: types.UID(fmt.Sprint(d.uids)), Labels: d.labels(),
 	}}
 	p.Spec.SchedulerName = v1.DefaultSchedulerName
 	for i := range 1 + d.IntN(2) {
@@ -128,15 +136,19 @@ func (d *draw) pod() *v1.Pod {
 		p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: milli(50), v1.ResourceMemory: units(10 << 20)}
 	}
 	if d.chance(10) {
-		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{pick(d, v1.ResourceCPU, v1.ResourceMemory): units(5)}}
+		p.Spec.Resources = &v1.ResourceRequirements{
+			Requests: v1.ResourceList{pick(d, v1.ResourceCPU, v1.ResourceMemory): units(5)}}
 	}
 	if d.chance(10) {
 		p.Spec.Containers[0].Ports = []v1.ContainerPort{{
-			HostPort: pick[int32](d, 80, 81), Protocol: pick(d, "", v1.ProtocolTCP, v1.ProtocolUDP), HostIP: pick(d, "", "10.0.0.1", "10.0.0.2"),
+			HostPort: pick[int32](d, 80, 81), Protocol: pick(d, "", v1.ProtocolTCP, v1.ProtocolUDP),
+			HostIP: pick(d, "", "10.0.0.1", "10.0.0.2"),
 		}}
 	}
 	if d.chance(20) {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: "image", VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(d, "x", "y", "z")}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			v1.Volume{Name: "image",
+				VolumeSource: v1.VolumeSource{Image: &v1.ImageVolumeSource{Reference: pick(d, "x", "y", "z")}}})
 	}
 	d.tolerate(p)
 	d.affinity(p)
@@ -176,7 +188,8 @@ func (d *draw) nodeTerm() v1.NodeSelectorTerm {
 		}}}
 	}
 	return v1.NodeSelectorTerm{MatchExpressions: []v1.NodeSelectorRequirement{{
-		Key: v1.LabelTopologyZone, Operator: pick(d, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn), Values: []string{pick(d, "z1", "z2"), "z3"},
+		Key: v1.LabelTopologyZone, Operator: pick(d, v1.NodeSelectorOpIn, v1.NodeSelectorOpNotIn),
+		Values: []string{pick(d, "z1", "z2"), "z3"},
 	}}}
 }
 
@@ -186,7 +199,8 @@ func (d *draw) podTerm() v1.PodAffinityTerm {
 		t.Namespaces = []string{pick(d, "one", "two")}
 	}
 	if d.chance(20) {
-		t.NamespaceSelector = pick(d, &metav1.LabelSelector{}, &metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}})
+		t.NamespaceSelector = pick(d, &metav1.LabelSelector{},
+			&metav1.LabelSelector{MatchLabels: map[string]string{"team": "red"}})
 	}
 	return t
 }
@@ -195,12 +209,15 @@ func (d *draw) affinity(p *v1.Pod) {
 	if d.chance(10) {
 		p.Spec.NodeSelector = map[string]string{"disk": pick(d, "ssd", "hdd")}
 	}
-	a := &v1.Affinity{NodeAffinity: &v1.NodeAffinity{}, PodAffinity: &v1.PodAffinity{}, PodAntiAffinity: &v1.PodAntiAffinity{}}
+	a := &v1.Affinity{NodeAffinity: &v1.NodeAffinity{}, PodAffinity: &v1.PodAffinity{},
+		PodAntiAffinity: &v1.PodAntiAffinity{}}
 	if d.chance(10) {
-		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{d.nodeTerm(), d.nodeTerm()}}
+		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
+			NodeSelectorTerms: []v1.NodeSelectorTerm{d.nodeTerm(), d.nodeTerm()}}
 	}
 	for d.chance(15) {
-		a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution,
+		a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(
+			a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution,
 			v1.PreferredSchedulingTerm{Weight: 1 + d.Int32N(100), Preference: d.nodeTerm()})
 	}
 	required := func(into *[]v1.PodAffinityTerm, percent int) {
@@ -248,21 +265,24 @@ func (d *draw) storage(c *cluster) {
 	c.claims, c.volumes = map[string]*v1.PersistentVolumeClaim{}, map[string]*v1.PersistentVolume{}
 	c.classes, c.csiNodes = map[string]*storagev1.StorageClass{}, map[string]*storagev1.CSINode{}
 	for name, provisioner := range map[string]string{"local": "kubernetes.io/no-provisioner", "made": "csi.example.com"} {
-		c.classes[name] = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner, VolumeBindingMode: &waits}
+		c.classes[name] = &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Provisioner: provisioner, VolumeBindingMode: &waits}
 	}
 	for i := range 8 {
 		pv := &v1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("pv", i), Labels: map[string]string{}},
 			Spec: v1.PersistentVolumeSpec{
 				StorageClassName: pick(d, "local", "made"), Capacity: v1.ResourceList{v1.ResourceStorage: units(int64(1+i) << 30)},
-				AccessModes:            []v1.PersistentVolumeAccessMode{pick(d, v1.ReadWriteOnce, v1.ReadWriteOncePod)},
-				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: fmt.Sprint("h", i)}},
+				AccessModes: []v1.PersistentVolumeAccessMode{pick(d, v1.ReadWriteOnce, v1.ReadWriteOncePod)},
+				PersistentVolumeSource: v1.PersistentVolumeSource{
+					CSI: &v1.CSIPersistentVolumeSource{Driver: "csi.example.com", VolumeHandle: fmt.Sprint("h", i)}},
 			},
 			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 		}
 		if d.chance(40) {
 			pv.Spec.NodeAffinity = &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
-				MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(d, "z1", "z2")}}},
+				MatchExpressions: []v1.NodeSelectorRequirement{
+					{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{pick(d, "z1", "z2")}}},
 			}}}}
 		}
 		if d.chance(30) {
@@ -282,19 +302,22 @@ func (d *draw) storage(c *cluster) {
 	}
 	for _, n := range c.nodes {
 		if d.chance(50) {
-			c.csiNodes[n.Name] = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-				{Name: "csi.example.com", Allocatable: &storagev1.VolumeNodeResources{Count: ptr(d.Int32N(3))}},
-			}}}
+			c.csiNodes[n.Name] = &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: n.Name},
+				Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
+					{Name: "csi.example.com", Allocatable: &storagev1.VolumeNodeResources{Count: ptr(d.Int32N(3))}},
+				}}}
 		}
 	}
 }
 
 func (d *draw) claim(i int) *v1.PersistentVolumeClaim {
 	return &v1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pick(d, "one", "two", "three"), Name: fmt.Sprint("claim", i), UID: types.UID(fmt.Sprint("claim", i))},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pick(d, "one", "two", "three"), Name: fmt.Sprint("claim", i),
+			UID: types.UID(fmt.Sprint("claim", i))},
 		Spec: v1.PersistentVolumeClaimSpec{
 			StorageClassName: ptr(pick(d, "local", "made")),
-			Resources:        v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: units(int64(1+i)<<30 - 5)}},
+			Resources: v1.VolumeResourceRequirements{
+				Requests: v1.ResourceList{v1.ResourceStorage: units(int64(1+i)<<30 - 5)}},
 		},
 	}
 }

@@ -200,7 +200,8 @@ func spreadScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		merged := map[string]string{}
 		for _, s := range c.services {
-			if s.Namespace == pod.Namespace && len(s.Spec.Selector) > 0 && selects(&metav1.LabelSelector{MatchLabels: s.Spec.Selector}, pod.Labels) {
+			if s.Namespace == pod.Namespace && len(s.Spec.Selector) > 0 &&
+				selects(&metav1.LabelSelector{MatchLabels: s.Spec.Selector}, pod.Labels) {
 				maps.Copy(merged, s.Spec.Selector)
 			}
 		}
@@ -277,10 +278,12 @@ func affinityTerms(pod *v1.Pod) (near, apart []v1.PodAffinityTerm, likes, dislik
 		return
 	}
 	if a.PodAffinity != nil {
-		near, likes = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		near, likes = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	if a.PodAntiAffinity != nil {
-		apart, dislikes = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		apart, dislikes = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	return
 }

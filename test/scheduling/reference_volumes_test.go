@@ -85,7 +85,8 @@ func reaches(pv *v1.PersistentVolume, n *v1.Node) bool {
 	if pv.Spec.NodeAffinity == nil {
 		return true
 	}
-	return slices.ContainsFunc(pv.Spec.NodeAffinity.Required.NodeSelectorTerms, func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
+	return slices.ContainsFunc(pv.Spec.NodeAffinity.Required.NodeSelectorTerms,
+		func(t v1.NodeSelectorTerm) bool { return termMatches(t, n) })
 }
 
 // volumesOutOfReach reports whether the node cannot use a bound volume, or whether a waiting claim
@@ -108,7 +109,8 @@ func volumesOutOfReach(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 		for _, pv := range c.volumes {
 			if pv.Spec.StorageClassName == *claim.Spec.StorageClassName && pv.Spec.ClaimRef == nil && !taken[pv.Name] &&
 				pv.Status.Phase == v1.VolumeAvailable && reaches(pv, n) &&
-				size(pv.Spec.Capacity) >= size(claim.Spec.Resources.Requests) && slices.Contains(pv.Spec.AccessModes, claim.Spec.AccessModes[0]) &&
+				size(pv.Spec.Capacity) >= size(claim.Spec.Resources.Requests) &&
+				slices.Contains(pv.Spec.AccessModes, claim.Spec.AccessModes[0]) &&
 				(best == nil || size(pv.Spec.Capacity) < size(best.Spec.Capacity)) {
 				best = pv
 			}

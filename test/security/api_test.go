@@ -65,7 +65,8 @@ func refused(t *testing.T, what string, err error) {
 func claimAddresses(t *testing.T, lab *lab0) {
 	bob := lab.owner(t, "bob-8554", "a")
 	services := bob.CoreV1().Services("a")
-	plain := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "plain"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 443}}}}
+	plain := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "plain"},
+		Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 443}}}}
 	var made *v1.Service
 	allowed(t, func(ctx context.Context) (err error) {
 		made, err = services.Create(ctx, plain, metav1.CreateOptions{})
@@ -76,7 +77,8 @@ func claimAddresses(t *testing.T, lab *lab0) {
 	for who, c := range map[string]kubernetes.Interface{"an owner of the namespace": bob, "an administrator": lab.Client} {
 		_, err := c.CoreV1().Services("a").Create(t.Context(), claiming, metav1.CreateOptions{})
 		refused(t, who+" claims an address", err)
-		_, err = c.CoreV1().Services("a").Patch(t.Context(), "plain", types.MergePatchType, []byte(`{"spec":{"externalIPs":["198.51.100.7"]}}`), metav1.PatchOptions{})
+		_, err = c.CoreV1().Services("a").Patch(t.Context(), "plain", types.MergePatchType,
+			[]byte(`{"spec":{"externalIPs":["198.51.100.7"]}}`), metav1.PatchOptions{})
 		refused(t, who+" claims an address later", err)
 	}
 	// Only the controller of a load balancer may set its address.
@@ -104,11 +106,13 @@ func slice(name string, addresses ...string) *discoveryv1.EndpointSlice {
 func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	for i, address := range []string{"127.0.0.1", "127.9.9.9", "169.254.169.254", "0.0.0.0", "224.0.0.1"} {
 		name := fmt.Sprintf("here-%d", i)
-		if _, err := lab.Client.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice(name, address), metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		if _, err := lab.Client.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice(name, address),
+			metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("a slice with %s: %v", address, err)
 		}
 		// still served
-		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name}, Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
+		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
 		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("endpoints with %s: %v", address, err)
 		}
@@ -129,7 +133,8 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	_, err := bob.DiscoveryV1().EndpointSlices("a").Create(t.Context(), slice("bob", "10.244.0.5"), metav1.CreateOptions{})
 	refused(t, "an owner of the namespace writes endpoints", err)
 	// A user with that right may only name pods of the same namespace.
-	eve := lab.user(t, "eve-25740", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"}, Resources: []string{"endpoints", "endpointslices"}, Verbs: []string{"*"}})
+	eve := lab.user(t, "eve-25740", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"},
+		Resources: []string{"endpoints", "endpointslices"}, Verbs: []string{"*"}})
 	slices := eve.DiscoveryV1().EndpointSlices("a")
 	allowed(t, func(ctx context.Context) error {
 		_, err := slices.Create(ctx, slice("own", "10.244.0.5"), metav1.CreateOptions{})
@@ -137,17 +142,21 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 	})
 	own, err := slices.Get(t.Context(), "own", metav1.GetOptions{})
 	check(t, err)
-	for what, address := range map[string]string{"a pod of another namespace": "10.244.0.6", "no pod at all": "203.0.113.9"} {
+	for what, address := range map[string]string{"a pod of another namespace": "10.244.0.6",
+		"no pod at all": "203.0.113.9"} {
 		_, err := slices.Create(t.Context(), slice("new", address), metav1.CreateOptions{})
 		refused(t, "a slice with "+what, err)
 		changed := own.DeepCopy()
 		changed.Endpoints[0].Addresses = []string{address}
 		_, err = slices.Update(t.Context(), changed, metav1.UpdateOptions{})
 		refused(t, "a slice changed to "+what, err)
-		_, err = slices.Patch(t.Context(), "own", types.JSONPatchType, []byte(`[{"op":"add","path":"/endpoints/-","value":{"addresses":["`+address+`"]}}]`), metav1.PatchOptions{})
+		_, err = slices.Patch(t.Context(), "own", types.JSONPatchType,
+			[]byte(`[{"op":"add","path":"/endpoints/-","value":{"addresses":["`+address+`"]}}]`), metav1.PatchOptions{})
 		refused(t, "a slice patched to "+what, err)
 		// still served
-		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Subsets: []v1.EndpointSubset{{NotReadyAddresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
+		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"},
+			Subsets: []v1.EndpointSubset{{NotReadyAddresses: []v1.EndpointAddress{{IP: address}},
+				Ports: []v1.EndpointPort{{Port: 80}}}}}
 		_, err = eve.CoreV1().Endpoints("a").Create(t.Context(), old, metav1.CreateOptions{})
 		refused(t, "endpoints with "+what, err)
 	}
@@ -159,23 +168,28 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 	lab.node(t, "n5187", "192.0.2.51:10250")
 	node := lab.as(t, "system:node:n5187", "system:nodes")
 	for what, patch := range map[string]string{
-		"owner":             `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"00000000-0000-0000-0000-000000000001"}]}}`,
+		"owner": `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap",` +
+			`"name":"x","uid":"00000000-0000-0000-0000-000000000001"}]}}`,
 		"restricted labels": `{"metadata":{"labels":{"node-restriction.kubernetes.io/tier":"secure"}}}`,
 		"taints":            `{"spec":{"taints":[]}}`,
 	} {
 		if what == "taints" { // there is a taint to lose
-			_, err := lab.Client.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType, []byte(`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
+			_, err := lab.Client.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType,
+				[]byte(`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 			check(t, err)
 		}
 		for _, sub := range [][]string{nil, {"status"}} {
-			after, err := node.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
-			if err == nil && (len(after.OwnerReferences) > 0 || after.Labels["node-restriction.kubernetes.io/tier"] != "" || what == "taints" && len(after.Spec.Taints) == 0) {
+			after, err := node.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType, []byte(patch),
+				metav1.PatchOptions{}, sub...)
+			if err == nil && (len(after.OwnerReferences) > 0 ||
+				after.Labels["node-restriction.kubernetes.io/tier"] != "" || what == "taints" && len(after.Spec.Taints) == 0) {
 				t.Errorf("a node changes its %s by %v", what, sub)
 			}
 		}
 	}
 	refused(t, "a node deletes itself", node.CoreV1().Nodes().Delete(t.Context(), "n5187", metav1.DeleteOptions{}))
-	_, err := node.CoreV1().Nodes().Patch(t.Context(), "n0", types.MergePatchType, []byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{})
+	_, err := node.CoreV1().Nodes().Patch(t.Context(), "n0", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"x":"y"}}}`), metav1.PatchOptions{})
 	refused(t, "a node changes another", err)
 }
 
@@ -189,8 +203,10 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	check(t, err)
 	mirror := func(name string) *v1.Pod {
 		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a", Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"},
-				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n4563", UID: owner.UID, Controller: ptr.To(true)}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a",
+				Annotations: map[string]string{v1.MirrorPodAnnotationKey: "x"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n4563",
+					UID: owner.UID, Controller: ptr.To(true)}}},
 			Spec: v1.PodSpec{NodeName: "n4563", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 		}
 	}
@@ -201,7 +217,8 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	}
 	for what, change := range map[string]func(*v1.PodSpec){
 		"a secret": func(s *v1.PodSpec) {
-			s.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "others"}}}}
+			s.Volumes = []v1.Volume{
+				{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "others"}}}}
 		},
 		"an account": func(s *v1.PodSpec) { s.ServiceAccountName = "default" },
 	} {
@@ -246,31 +263,38 @@ func documentBombs(t *testing.T, lab *lab0) {
 		"aliases":     bomb.String(),
 		"depth":       "apiVersion: v1\nkind: ConfigMap\nmetadata: " + strings.Repeat("[", 200_000),
 		"open braces": strings.Repeat("{", 500_000),
-		"too long":    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: long}\ndata: {a: \"" + strings.Repeat("x", 4<<20) + "\"}",
+		"too long": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: long}\ndata: {a: \"" +
+			strings.Repeat("x", 4<<20) + "\"}",
 	} {
 		if code := send(t, lab.Config, http.MethodPost, path, "application/yaml", body); code < 400 || code >= 500 {
 			t.Errorf("%s are answered with %d", what, code)
 		}
-		if code := send(t, lab.Config, http.MethodPatch, path+"/bomb?fieldManager=x", "application/apply-patch+yaml", body); code < 400 || code >= 500 {
+		if code := send(t, lab.Config, http.MethodPatch, path+"/bomb?fieldManager=x",
+			"application/apply-patch+yaml", body); code < 400 || code >= 500 {
 			t.Errorf("%s, applied, are answered with %d", what, code)
 		}
 	}
-	if code := send(t, lab.Config, http.MethodPost, path, "application/json", strings.Repeat(`{"a":`, 100_000)+"1"+strings.Repeat("}", 100_000)); code < 400 || code >= 500 {
+	if code := send(t, lab.Config, http.MethodPost, path, "application/json", strings.Repeat(`{"a":`, 100_000)+
+		"1"+strings.Repeat("}", 100_000)); code < 400 || code >= 500 {
 		t.Errorf("deep JSON is answered with %d", code)
 	}
 }
 
 // patchBombs sends patches with many operations, and patches that double what exists.
 func patchBombs(t *testing.T, lab *lab0) {
-	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"}, Data: map[string]string{"a": strings.Repeat("x", 1000)}}, metav1.CreateOptions{})
+	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"},
+			Data: map[string]string{"a": strings.Repeat("x", 1000)}}, metav1.CreateOptions{})
 	check(t, err)
 	const path = "/api/v1/namespaces/a/configmaps/patched"
-	many := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`, 20_000), ",") + "]"
+	many := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`,
+		20_000), ",") + "]"
 	var copies []string
 	for i := range 40 { // each operation copies everything: a kilobyte becomes a petabyte
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/c%d"}`, i))
 	}
-	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" + strings.Join(copies, ",") + "]"} {
+	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" +
+		strings.Join(copies, ",") + "]"} {
 		if code := send(t, lab.Config, http.MethodPatch, path, "application/json-patch+json", body); code < 400 || code >= 500 {
 			t.Errorf("%s are answered with %d", what, code)
 		}
@@ -288,7 +312,8 @@ func manyLabels(t *testing.T, lab *lab0) {
 		client, err := rest.HTTPClientFor(lab.Config)
 		check(t, err)
 		for i := from; i < to; i++ {
-			for _, path := range []string{fmt.Sprintf("/apis/g%d.example.com/v%d/things%d", i, i, i), fmt.Sprintf("/made/up/%d", i), fmt.Sprintf("/api/v1/namespaces/n%d/pods/p%d/sub%d", i, i, i)} {
+			for _, path := range []string{fmt.Sprintf("/apis/g%d.example.com/v%d/things%d", i, i, i),
+				fmt.Sprintf("/made/up/%d", i), fmt.Sprintf("/api/v1/namespaces/n%d/pods/p%d/sub%d", i, i, i)} {
 				req, err := http.NewRequestWithContext(t.Context(), fmt.Sprintf("VERB%d", i), lab.Config.Host+path, nil)
 				check(t, err)
 				req.Header.Set("User-Agent", fmt.Sprintf("agent-%d", i))
@@ -317,9 +342,13 @@ func manyLabels(t *testing.T, lab *lab0) {
 // selector or a continue token that leads there (CVE-2019-11247: by another scope).
 func otherTypes(t *testing.T, lab *lab0) {
 	const marker = "s3cr3t-marker"
-	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hidden", Labels: map[string]string{"m": marker}}}, metav1.CreateOptions{})
+	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(),
+		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "hidden", Labels: map[string]string{"m": marker}}},
+		metav1.CreateOptions{})
 	check(t, err)
-	eve := lab.user(t, "eve-3162", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}})
+	eve := lab.user(t, "eve-3162", "",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"},
+			Verbs: []string{"get", "list", "watch"}})
 	allowed(t, func(ctx context.Context) error {
 		_, err := eve.CoreV1().ConfigMaps("").List(ctx, metav1.ListOptions{})
 		return err
@@ -367,24 +396,35 @@ func otherTypes(t *testing.T, lab *lab0) {
 // too and admitted every change.
 func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	meta := metav1.ObjectMeta{Name: "keep"}
-	_, err := lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-				RuleWithOperations: admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{"UPDATE"},
-					Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes", "nodes/status"}}}}}},
-			Validations: []admissionregistrationv1.Validation{{Expression: "!('keep' in oldObject.metadata.?labels.orValue({})) || object.metadata.?labels.orValue({})['keep'] == oldObject.metadata.labels['keep']"}},
-		}}, metav1.CreateOptions{})
+	_, err := lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
+		&admissionregistrationv1.ValidatingAdmissionPolicy{
+			ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+				MatchConstraints: &admissionregistrationv1.MatchResources{
+					ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+						RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+							Operations: []admissionregistrationv1.OperationType{"UPDATE"},
+							Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+								Resources: []string{"nodes", "nodes/status"}}}}}},
+				Validations: []admissionregistrationv1.Validation{
+					{Expression: "!('keep' in oldObject.metadata.?labels.orValue({})) || " +
+						"object.metadata.?labels.orValue({})['keep'] == oldObject.metadata.labels['keep']"}},
+			}}, metav1.CreateOptions{})
 	check(t, err)
-	_, err = lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "keep", ValidationActions: []admissionregistrationv1.ValidationAction{"Deny"}},
-	}, metav1.CreateOptions{})
+	_, err = lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(),
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+			ObjectMeta: meta, Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "keep",
+				ValidationActions: []admissionregistrationv1.ValidationAction{"Deny"}},
+		}, metav1.CreateOptions{})
 	check(t, err)
-	_, err = lab.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n25735", Labels: map[string]string{"keep": "0"}}}, metav1.CreateOptions{})
+	_, err = lab.Client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n25735", Labels: map[string]string{"keep": "0"}}},
+		metav1.CreateOptions{})
 	check(t, err)
 	i := 0
 	eventually(t, "the policy sees what changes", func(ctx context.Context) bool {
 		i++
-		_, err := lab.Client.CoreV1().Nodes().Patch(ctx, "n25735", types.MergePatchType, []byte(fmt.Sprintf(`{"metadata":{"labels":{"keep":"%d"}}}`, i)), metav1.PatchOptions{})
+		_, err := lab.Client.CoreV1().Nodes().Patch(ctx, "n25735", types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"metadata":{"labels":{"keep":"%d"}}}`, i)), metav1.PatchOptions{})
 		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 	})
 }
@@ -395,29 +435,42 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 	const ns = "mountable"
 	lab.namespace(t, ns)
 	_, err := lab.Client.CoreV1().ServiceAccounts(ns).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{
-		Name: "default", Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}}}, metav1.CreateOptions{})
+		Name: "default", Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}}},
+		metav1.CreateOptions{})
 	check(t, err)
-	all := []v1.EnvFromSource{{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "others"}}}}
-	one := []v1.EnvVar{{Name: "A", ValueFrom: &v1.EnvVarSource{SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "others"}, Key: "k"}}}}
+	all := []v1.EnvFromSource{
+		{SecretRef: &v1.SecretEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: "others"}}}}
+	one := []v1.EnvVar{{Name: "A",
+		ValueFrom: &v1.EnvVarSource{
+			SecretKeyRef: &v1.SecretKeySelector{LocalObjectReference: v1.LocalObjectReference{Name: "others"}, Key: "k"}}}}
 	pods := lab.Client.CoreV1().Pods(ns)
 	plain := v1.Container{Name: "c", Image: "i"}
 	for what, spec := range map[string]v1.PodSpec{
-		"envFrom":               {Containers: []v1.Container{{Name: "c", Image: "i", EnvFrom: all}}},
-		"env":                   {Containers: []v1.Container{{Name: "c", Image: "i", Env: one}}},
-		"envFrom of the first":  {InitContainers: []v1.Container{{Name: "i", Image: "i", EnvFrom: all}}, Containers: []v1.Container{plain}},
-		"a volume":              {Containers: []v1.Container{plain}, Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "others"}}}}},
-		"a secret of the image": {Containers: []v1.Container{plain}, ImagePullSecrets: []v1.LocalObjectReference{{Name: "others"}}},
+		"envFrom": {Containers: []v1.Container{{Name: "c", Image: "i", EnvFrom: all}}},
+		"env":     {Containers: []v1.Container{{Name: "c", Image: "i", Env: one}}},
+		"envFrom of the first": {InitContainers: []v1.Container{{Name: "i", Image: "i", EnvFrom: all}},
+			Containers: []v1.Container{plain}},
+		"a volume": {Containers: []v1.Container{plain},
+			Volumes: []v1.Volume{
+				{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "others"}}}}},
+		"a secret of the image": {Containers: []v1.Container{plain},
+			ImagePullSecrets: []v1.LocalObjectReference{{Name: "others"}}},
 	} {
-		_, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: spec}, metav1.CreateOptions{})
+		_, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
+			Spec: spec}, metav1.CreateOptions{})
 		refused(t, what, err)
 	}
-	pod, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{plain}}}, metav1.CreateOptions{})
+	pod, err := pods.Create(t.Context(),
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{plain}}},
+		metav1.CreateOptions{})
 	check(t, err)
-	for what, c := range map[string]v1.EphemeralContainerCommon{"envFrom": {Name: "e", Image: "i", EnvFrom: all}, "env": {Name: "e", Image: "i", Env: one}} {
+	for what, c := range map[string]v1.EphemeralContainerCommon{
+		"envFrom": {Name: "e", Image: "i", EnvFrom: all}, "env": {Name: "e", Image: "i", Env: one}} {
 		next := pod.DeepCopy()
 		next.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: c}}
 		_, err := pods.UpdateEphemeralContainers(t.Context(), "p", next, metav1.UpdateOptions{})
-		if err == nil || !strings.HasSuffix(err.Error(), "is not allowed because service account default does not reference that secret") {
+		if err == nil || !strings.HasSuffix(err.Error(),
+			"is not allowed because service account default does not reference that secret") {
 			t.Errorf("%s of an ephemeral container: %v", what, err) // rejected without a reason, as in Kubernetes
 		}
 	}
@@ -427,21 +480,27 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 // 2020-8566, 2019-11250).
 func credentialsInLogs(t *testing.T, lab *lab0) {
 	account(t, lab.Client, "a")
-	tr, err := lab.Client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "default", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	tr, err := lab.Client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "default",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	check(t, err)
 	const password = "hunter2-hunter2"
-	_, err = lab.Client.CoreV1().Secrets("a").Create(t.Context(), &v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "logged"}, Data: map[string][]byte{"password": []byte(password)}}, metav1.CreateOptions{})
+	_, err = lab.Client.CoreV1().Secrets("a").Create(t.Context(),
+		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "logged"},
+			Data: map[string][]byte{"password": []byte(password)}}, metav1.CreateOptions{})
 	check(t, err)
 	wrong := tr.Status.Token[:len(tr.Status.Token)-8] + "AAAAAAAA"
 	for _, token := range []string{tr.Status.Token, wrong} {
 		_, _, _ = get(t, lab.TokenConfig(token), "/api/v1/namespaces/a/secrets/logged?access_token="+token)
 	}
-	send(t, lab.Config, http.MethodPost, "/api/v1/namespaces/a/secrets", "application/json", `{"kind":"Secret","metadata":{"name":"NOT VALID"},"stringData":{"password":"`+password+`"}`)
-	_, err = lab.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: tr.Status.Token}}, metav1.CreateOptions{})
+	send(t, lab.Config, http.MethodPost, "/api/v1/namespaces/a/secrets", "application/json",
+		`{"kind":"Secret","metadata":{"name":"NOT VALID"},"stringData":{"password":"`+password+`"}`)
+	_, err = lab.Client.AuthenticationV1().TokenReviews().Create(t.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: tr.Status.Token}}, metav1.CreateOptions{})
 	check(t, err)
 	log := lab.log.String()
 	for what, secret := range map[string]string{
-		"a token": tr.Status.Token, "a token's signature": tr.Status.Token[strings.LastIndex(tr.Status.Token, ".")+1:], "a wrong token": wrong,
+		"a token":             tr.Status.Token,
+		"a token's signature": tr.Status.Token[strings.LastIndex(tr.Status.Token, ".")+1:], "a wrong token": wrong,
 		"a password": password, "an encoded password": base64.StdEncoding.EncodeToString([]byte(password)),
 	} {
 		if strings.Contains(log, secret) {
@@ -458,12 +517,16 @@ func credentialsInLogs(t *testing.T, lab *lab0) {
 func commandsByReading(t *testing.T, lab *lab0) {
 	lab.node(t, "n2862", "192.0.2.28:10250")
 	lab.pod(t, "a", "p2862", "n2862", "10.244.0.28")
-	eve := lab.user(t, "eve-2862", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/exec", "pods/attach", "pods/portforward", "nodes/proxy"}, Verbs: []string{"get", "list"}})
+	eve := lab.user(t, "eve-2862", "",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/exec", "pods/attach",
+			"pods/portforward", "nodes/proxy"}, Verbs: []string{"get", "list"}})
 	allowed(t, func(ctx context.Context) error {
 		_, err := eve.CoreV1().Pods("a").List(ctx, metav1.ListOptions{})
 		return err
 	})
-	const upgrade = " HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+	const upgrade = " HTTP/1.1\r\nHost: x\r\nConnection: keep-alive, Upgrade\r\nUpgrade: " +
+		"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
 	for _, path := range []string{
 		"/api/v1/namespaces/a/pods/p2862/exec?command=id&stdout=1",
 		"/api/v1/namespaces/a/pods/p2862/attach?stdout=1",

@@ -34,7 +34,9 @@ func recorded(t *testing.T) (change func(*config.Config), events func() []auditv
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	policy, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
-	check(t, os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600))
+	check(t, os.WriteFile(policy,
+		[]byte(
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived]\nrules: [{level: Metadata}]\n"), 0o600))
 	return func(c *config.Config) { c.Audit.PolicyFile, c.Audit.Log.Path = policy, log }, func() (out []auditv1.Event) {
 		t.Helper()
 		data, err := os.ReadFile(log)
@@ -56,7 +58,8 @@ func (l *lab) waiting(t *testing.T, namespace, name string) {
 	t.Helper()
 	account(t, l.Client, namespace)
 	_, err := l.Client.CoreV1().Pods(namespace).Create(t.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
 	check(t, err)
 }
 
@@ -109,7 +112,8 @@ func (l *lab) unchanged(t *testing.T, what, namespace string, names ...string) {
 		switch {
 		case err != nil:
 			t.Errorf("%s: %v", what, err)
-		case pod.DeletionTimestamp != nil, pod.Status.NominatedNodeName != "", pod.Spec.NodeName != "" && pod.Status.Phase == v1.PodPending,
+		case pod.DeletionTimestamp != nil, pod.Status.NominatedNodeName != "", pod.Spec.NodeName != "" &&
+			pod.Status.Phase == v1.PodPending,
 			slices.ContainsFunc(pod.Status.Conditions, func(c v1.PodCondition) bool { return c.Reason == "Evil" }):
 			t.Errorf("%s: %s is on %q, ends at %v, says %+v", what, name, pod.Spec.NodeName, pod.DeletionTimestamp, pod.Status)
 		}
@@ -126,19 +130,23 @@ func TestRightsOfBatches(t *testing.T) {
 		lab.pod(t, ns, "victim", "n0")
 	}
 	ref := func(ns, name string) v1alpha1.PodRef { return v1alpha1.PodRef{Namespace: ns, Name: name} }
-	creator := lab.user(t, "creator", "", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"create"}})
-	batches := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"bindingbatches", "verdictbatches"}, Verbs: []string{"create"}}
+	creator := lab.user(t, "creator", "", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"},
+		Verbs: []string{"create"}})
+	batches := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group},
+		Resources: []string{"bindingbatches", "verdictbatches"}, Verbs: []string{"create"}}
 	sender := lab.user(t, "sender", "", batches)
 	half := lab.user(t, "half", "", batches)
 	// The user "half" has its rights in one of the namespaces only.
-	_, err := lab.Client.RbacV1().Roles("a").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
-		{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
-	}}, metav1.CreateOptions{})
+	_, err := lab.Client.RbacV1().Roles("a").Create(t.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
+			{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"patch"}},
+		}}, metav1.CreateOptions{})
 	check(t, err)
-	_, err = lab.Client.RbacV1().RoleBindings("a").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "half"},
-		Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "half"}},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "half"}}, metav1.CreateOptions{})
+	_, err = lab.Client.RbacV1().RoleBindings("a").Create(t.Context(),
+		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "half"},
+			Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "half"}},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "half"}}, metav1.CreateOptions{})
 	check(t, err)
 	for name, c := range map[string]kubernetes.Interface{"creator": creator, "sender": sender, "half": half} {
 		eventually(t, "the batches that "+name+" may send", func(context.Context) bool {
@@ -175,7 +183,8 @@ func TestRightsOfBatches(t *testing.T) {
 		t.Errorf("bindings in two namespaces: %v", got)
 	}
 	lab.unchanged(t, "with rights in another namespace", "b", "waits", "victim")
-	if events, err := lab.Client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) > 0 {
+	if events, err := lab.Client.EventsV1().Events("").List(t.Context(), metav1.ListOptions{}); err != nil ||
+		len(events.Items) > 0 {
 		t.Errorf("events of a user who may not create events: %v, %v", events, err)
 	}
 }
@@ -213,15 +222,19 @@ func TestRecordsOfBatches(t *testing.T) {
 	post(t, lab.Client, v1alpha1.BatchPath, bindings(false, ref("one"), ref("none")))
 	post(t, lab.Client, v1alpha1.BatchPath, bindings(true, ref("two")))
 	post(t, lab.Client, v1alpha1.VerdictPath, preempting(ref("waits"), ref("victim")))
-	eve := lab.user(t, "eve", "", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"*"}, Verbs: []string{"create"}})
+	eve := lab.user(t, "eve", "", rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group},
+		Resources: []string{"*"}, Verbs: []string{"create"}})
 	eventually(t, "the batches that eve may send", func(context.Context) bool {
-		return !slices.Equal(post(t, eve, v1alpha1.VerdictPath, preempting(ref("eve"), ref("eve"))), []int{http.StatusForbidden})
+		return !slices.Equal(post(t, eve, v1alpha1.VerdictPath, preempting(ref("eve"), ref("eve"))),
+			[]int{http.StatusForbidden})
 	})
 	seen := map[string]int{}
 	for _, e := range events() {
 		if r, batch := e.ObjectRef, e.Annotations["scheduling.keelson.dev/batch"]; r != nil && batch != "" {
-			seen[fmt.Sprintf("%s %s/%s %s %s %d %s %s", e.User.Username, r.Resource, r.Subresource, r.Namespace, r.Name, e.ResponseStatus.Code, e.Annotations["authorization.k8s.io/decision"], e.RequestURI)]++
-			if len(e.SourceIPs) != 1 || e.UserAgent == "" || e.Stage != auditv1.StageResponseComplete || e.RequestReceivedTimestamp.IsZero() {
+			seen[fmt.Sprintf("%s %s/%s %s %s %d %s %s", e.User.Username, r.Resource, r.Subresource, r.Namespace,
+				r.Name, e.ResponseStatus.Code, e.Annotations["authorization.k8s.io/decision"], e.RequestURI)]++
+			if len(e.SourceIPs) != 1 || e.UserAgent == "" || e.Stage != auditv1.StageResponseComplete ||
+				e.RequestReceivedTimestamp.IsZero() {
 				t.Errorf("event %+v", e)
 			}
 		}

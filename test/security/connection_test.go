@@ -39,12 +39,14 @@ func TestCVE_2023_44487(t *testing.T) {
 	begin := func(stream uint32) error {
 		var block bytes.Buffer
 		e := hpack.NewEncoder(&block)
-		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/api/v1/pods"}, {Name: ":authority", Value: "x"}} {
+		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "GET"},
+			{Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/api/v1/pods"}, {Name: ":authority", Value: "x"}} {
 			if err := e.WriteField(f); err != nil {
 				return err
 			}
 		}
-		return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true})
+		return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
+			EndStream: true, EndHeaders: true})
 	}
 	check(t, begin(1))
 	limit, closing := uint32(0), false
@@ -94,7 +96,8 @@ func TestCVE_2023_44487(t *testing.T) {
 func TestCVE_2019_11244(t *testing.T) {
 	lab := newLab(t, nil)
 	dir := t.TempDir()
-	client, err := disk.NewCachedDiscoveryClientForConfig(lab.Config, filepath.Join(dir, "discovery"), filepath.Join(dir, "http"), 0)
+	client, err := disk.NewCachedDiscoveryClientForConfig(lab.Config, filepath.Join(dir, "discovery"),
+		filepath.Join(dir, "http"), 0)
 	check(t, err)
 	_, err = client.ServerPreferredResources()
 	check(t, err)
@@ -121,7 +124,8 @@ func TestCVE_2019_11243(t *testing.T) {
 		BearerToken: "t", BearerTokenFile: "f", Username: "u", Password: "p",
 		TLSClientConfig: rest.TLSClientConfig{CertData: []byte("c"), KeyData: []byte("k"), CertFile: "c", KeyFile: "k"},
 	})
-	if c.BearerToken+c.BearerTokenFile+c.Username+c.Password+c.CertFile+c.KeyFile != "" || len(c.CertData)+len(c.KeyData) > 0 {
+	if c.BearerToken+c.BearerTokenFile+c.Username+c.Password+c.CertFile+c.KeyFile != "" ||
+		len(c.CertData)+len(c.KeyData) > 0 {
 		t.Errorf("credentials stay: %+v", c)
 	}
 }
@@ -132,7 +136,8 @@ func TestCVE_2024_21626(t *testing.T) {
 	data, err := os.ReadFile("../../hack/tools/go.mod")
 	check(t, err)
 	for module, oldest := range map[string]string{
-		"github.com/opencontainers/runc": "v1.4.0", "github.com/containerd/containerd/v2": "v2.2.0", "github.com/containernetworking/plugins": "v1.9.0",
+		"github.com/opencontainers/runc": "v1.4.0", "github.com/containerd/containerd/v2": "v2.2.0",
+		"github.com/containernetworking/plugins": "v1.9.0",
 	} {
 		found := regexp.MustCompile(`(?m)^\s*` + regexp.QuoteMeta(module) + ` (v\S+)`).FindSubmatch(data)
 		if found == nil {
@@ -150,7 +155,8 @@ func TestCVE_2024_21626(t *testing.T) {
 // TestCVE_2020_8558 checks that neighbours of a node cannot reach its services on loopback by the
 // kernel setting for node ports.
 func TestCVE_2020_8558(t *testing.T) {
-	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster", "../../pkg/kubelet"} {
+	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster",
+		"../../pkg/kubelet"} {
 		check(t, filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || strings.HasSuffix(path, "_test.go") {
 				return err

@@ -27,7 +27,8 @@ import (
 // archiver is a container whose tar command answers with the attacker's archive.
 type archiver struct{ archive []byte }
 
-func (a archiver) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
+func (a archiver) ExecInContainer(_ context.Context, _, _, _ string, _ []string, _ io.Reader, out,
+	_ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	_, err := out.Write(a.archive)
 	return err
 }
@@ -38,7 +39,8 @@ func (a archiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	remotecommand.ServeExec(w, r, a, "p", "", "c", nil, options, time.Minute, time.Minute, remotecommand.SupportedStreamingProtocols)
+	remotecommand.ServeExec(w, r, a, "p", "", "c", nil, options, time.Minute, time.Minute,
+		remotecommand.SupportedStreamingProtocols)
 }
 
 // TestCVE_2019_11249 copies from a container whose archive has paths (CVE-2018-1002100) and links
@@ -82,8 +84,10 @@ func TestCVE_2019_11249(t *testing.T) {
 	lab.pod(t, "a", "p", "n1", "192.0.2.10")
 	kubeconfig := clientcmdapi.NewConfig()
 	kubeconfig.Clusters["c"] = &clientcmdapi.Cluster{Server: lab.Config.Host, CertificateAuthorityData: lab.Config.CAData}
-	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: lab.Config.CertData, ClientKeyData: lab.Config.KeyData, Token: lab.Config.BearerToken}
-	kubeconfig.Contexts["x"], kubeconfig.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u", Namespace: "a"}, "x"
+	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: lab.Config.CertData,
+		ClientKeyData: lab.Config.KeyData, Token: lab.Config.BearerToken}
+	kubeconfig.Contexts["x"], kubeconfig.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u",
+		Namespace: "a"}, "x"
 	file := filepath.Join(home, "kubeconfig")
 	check(t, clientcmd.WriteToFile(*kubeconfig, file))
 	// ctl's command is the library's.
@@ -104,7 +108,8 @@ func TestCVE_2019_11249(t *testing.T) {
 	}
 	entries, err := os.ReadDir(outside)
 	check(t, err)
-	if there, err := os.ReadFile(filepath.Join(outside, "there")); len(entries) != 1 || err != nil || string(there) != "mine" {
+	if there, err := os.ReadFile(filepath.Join(outside, "there")); len(entries) != 1 || err != nil ||
+		string(there) != "mine" {
 		t.Errorf("outside there are %v, and the file has %q", entries, there)
 	}
 }

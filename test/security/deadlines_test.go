@@ -87,16 +87,19 @@ func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, bod
 	t.Helper()
 	var block bytes.Buffer
 	e := hpack.NewEncoder(&block)
-	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "x"}}
+	fields := []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"},
+		{Name: ":path", Value: path}, {Name: ":authority", Value: "x"}}
 	if body {
-		fields = append(fields, hpack.HeaderField{Name: "content-type", Value: "application/json"}, hpack.HeaderField{Name: "content-length", Value: "500"})
+		fields = append(fields, hpack.HeaderField{Name: "content-type", Value: "application/json"},
+			hpack.HeaderField{Name: "content-length", Value: "500"})
 	}
 	for _, f := range fields {
 		check(t, e.WriteField(f))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	check(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(), EndStream: !body, EndHeaders: true}))
+	check(t, s.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block.Bytes(),
+		EndStream: !body, EndHeaders: true}))
 }
 
 // ends reads until all streams have ended, and returns how each ended: with a status, or "reset".
@@ -143,16 +146,18 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 // served waits until another user's requests succeed again.
 func served(t *testing.T, victim kubernetes.Interface) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, wrongWait, true, func(ctx context.Context) (bool, error) {
-		for range 3 {
-			_, err := victim.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-				Spec: authorizationv1.SelfSubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"}}}, metav1.CreateOptions{})
-			if err != nil {
-				return false, nil
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, wrongWait, true,
+		func(ctx context.Context) (bool, error) {
+			for range 3 {
+				_, err := victim.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+					Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+						NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/", Verb: "get"}}}, metav1.CreateOptions{})
+				if err != nil {
+					return false, nil
+				}
 			}
-		}
-		return true, nil
-	})
+			return true, nil
+		})
 	if err != nil {
 		t.Errorf("another user's request fails: %v", err)
 	}
@@ -207,7 +212,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 		}
 		served(t, victim)
 	})
-	for name, framing := range map[string]string{"HTTP/1.1": "Content-Length: 500", "HTTP/1.1 in chunks": "Transfer-Encoding: chunked"} {
+	for name, framing := range map[string]string{"HTTP/1.1": "Content-Length: 500",
+		"HTTP/1.1 in chunks": "Transfer-Encoding: chunked"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			lab := newShortLab(t, nil)
@@ -215,7 +221,8 @@ func TestBodyThatNeverComes(t *testing.T) {
 			var conns []*tls.Conn
 			for range stuck {
 				conn := dialAs(t, attacker, "http/1.1")
-				_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n", reviewPath, framing)
+				_, err := fmt.Fprintf(conn,
+					"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n\r\n", reviewPath, framing)
 				check(t, err)
 				conns = append(conns, conn)
 			}
@@ -253,7 +260,8 @@ func TestBodyOfStranger(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
 	conn := dialAs(t, lab.TokenConfig(""), "http/1.1")
-	_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n", reviewPath)
+	_, err := fmt.Fprintf(conn,
+		"POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n", reviewPath)
 	check(t, err)
 	check(t, conn.SetReadDeadline(time.Now().Add(wrongWait)))
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -308,9 +316,10 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 			c.begin(t, 2*i+1, http.MethodGet, "/openapi/v2", false)
 		}
 		// Sending frames that need no answer prevents the server from sending pings.
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true, func(context.Context) (bool, error) {
-			return c.WriteWindowUpdate(0, 1) != nil, nil
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
+			func(context.Context) (bool, error) {
+				return c.WriteWindowUpdate(0, 1) != nil, nil
+			})
 		if err != nil {
 			t.Error("the connection is still open although its client reads nothing")
 		}
@@ -323,19 +332,21 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		var conns []*tls.Conn
 		for range stuck {
 			conn := dialAs(t, attacker, "http/1.1")
-			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20)) // more than the kernels buffer
+			// more than the kernels buffer
+			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20))
 			check(t, err)
 			conns = append(conns, conn)
 		}
 		// The server cuts off stuck connections. Rejected requests may go on.
-		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true, func(context.Context) (bool, error) {
-			for _, conn := range conns {
-				if _, err := io.WriteString(conn, "\r\n"); err != nil {
-					return true, nil
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
+			func(context.Context) (bool, error) {
+				for _, conn := range conns {
+					if _, err := io.WriteString(conn, "\r\n"); err != nil {
+						return true, nil
+					}
 				}
-			}
-			return false, nil
-		})
+				return false, nil
+			})
 		if err != nil {
 			t.Error("no connection ended although the clients read nothing")
 		}
@@ -351,7 +362,8 @@ func TestWatchThatIsNotRead(t *testing.T) {
 	lab.namespace(t, "a")
 	for i := range 3 {
 		_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &v1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", i)}, Data: map[string]string{"a": strings.Repeat("a", 100<<10)}}, metav1.CreateOptions{})
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", i)},
+			Data:       map[string]string{"a": strings.Repeat("a", 100<<10)}}, metav1.CreateOptions{})
 		check(t, err)
 	}
 	const path = "/api/v1/namespaces/a/configmaps?watch=true&timeoutSeconds=100000&resourceVersion=0"
@@ -430,7 +442,8 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 	}
 
 	close(next)
-	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{})
+	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "later"}}, metav1.CreateOptions{})
 	check(t, err)
 	for name, r := range logs {
 		line, err := r.ReadString('\n')

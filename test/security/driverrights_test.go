@@ -55,7 +55,8 @@ func (l *lab) apply(t *testing.T, manifest string) {
 // may reports whether a user has a right.
 func (l *lab) may(t *testing.T, user string, groups []string, right authorizationv1.ResourceAttributes) bool {
 	t.Helper()
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, Groups: groups, ResourceAttributes: &right}}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+		Groups: groups, ResourceAttributes: &right}}
 	got, err := l.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	check(t, err)
 	return got.Status.Allowed
@@ -88,10 +89,12 @@ func TestRightsOfDriversController(t *testing.T) {
 	lab.apply(t, "storage.yaml")
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	eventually(t, "the rights of the account", func(context.Context) bool {
-		return lab.may(t, driversAccount, nil, authorizationv1.ResourceAttributes{Verb: "create", Group: "storage.k8s.io", Resource: "csistoragecapacities"})
+		return lab.may(t, driversAccount, nil,
+			authorizationv1.ResourceAttributes{Verb: "create", Group: "storage.k8s.io", Resource: "csistoragecapacities"})
 	})
 	account := lab.UserConfig(t, driversAccount)
-	for _, path := range []string{"/run/a/p/c?cmd=id", "/exec/a/p/c?command=id&output=1", "/attach/a/p/c?output=1", "/checkpoint/a/p/c", "/csi/d/csi.v1.Identity/Probe"} {
+	for _, path := range []string{"/run/a/p/c?cmd=id", "/exec/a/p/c?command=id&output=1",
+		"/attach/a/p/c?output=1", "/checkpoint/a/p/c", "/csi/d/csi.v1.Identity/Probe"} {
 		if code := request(t, account, address, http.MethodPost, path); code != http.StatusForbidden {
 			t.Errorf("the kubelet answers %s with %d", strings.SplitN(path, "?", 2)[0], code)
 		}
@@ -116,14 +119,17 @@ func TestRightsOfDriversController(t *testing.T) {
 		}
 	}
 	// Upgrades and other methods are not forwarded, and other users have no right to call drivers.
-	_, resp := raw(t, account, "POST "+drivers+"n1/csi/d/csi.v1.Identity/Probe HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	_, resp := raw(t, account, "POST "+drivers+"n1/csi/d/csi.v1.Identity/Probe HTTP/1.1\r\nHost: "+
+		"x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
 	if resp.StatusCode != http.StatusBadRequest {
 		t.Errorf("an upgrade is answered with %d", resp.StatusCode)
 	}
-	if code := request(t, lab.Config, strings.TrimPrefix(account.Host, "https://"), http.MethodGet, drivers+"n1/csi/d/csi.v1.Identity/Probe"); code != http.StatusMethodNotAllowed {
+	if code := request(t, lab.Config, strings.TrimPrefix(account.Host, "https://"), http.MethodGet,
+		drivers+"n1/csi/d/csi.v1.Identity/Probe"); code != http.StatusMethodNotAllowed {
 		t.Errorf("GET is answered with %d", code)
 	}
-	if code := request(t, lab.UserConfig(t, "eve"), strings.TrimPrefix(account.Host, "https://"), http.MethodPost, drivers+"n1/csi/d/csi.v1.Identity/Probe"); code != http.StatusForbidden {
+	if code := request(t, lab.UserConfig(t, "eve"), strings.TrimPrefix(account.Host, "https://"),
+		http.MethodPost, drivers+"n1/csi/d/csi.v1.Identity/Probe"); code != http.StatusForbidden {
 		t.Errorf("a call without the right is answered with %d", code)
 	}
 	if ran := n.ran.Load(); ran > 0 {

@@ -61,7 +61,8 @@ func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certifica
 	check(t, err)
 	return tls.Certificate{PrivateKey: key, Certificate: [][]byte{a.sign(t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
+			x509.ExtKeyUsageServerAuth},
 	}, key)}}
 }
 
@@ -75,7 +76,8 @@ func (a *authority) file(t *testing.T, others ...string) string {
 		bundle = append(bundle, data...)
 	}
 	path := filepath.Join(t.TempDir(), "ca.crt")
-	check(t, os.WriteFile(path, append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...), 0o600))
+	check(t, os.WriteFile(path,
+		append(bundle, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw})...), 0o600))
 	return path
 }
 
@@ -138,7 +140,8 @@ func TestExpiry(t *testing.T) {
 
 // clientEnds checks that a server accepts a client on an open connection only until the client's
 // certificate or its authority expires.
-func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time, server func(*testing.T, *lab, *authority) string) bool {
+func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time,
+	server func(*testing.T, *lab, *authority) string) bool {
 	a := newAuthority(t, authorityEnd)
 	lab := newLab(t, func(c *config.Config) { c.ClientCAFile = a.file(t, c.ClientCAFile) })
 	url := server(t, lab, a)
@@ -170,7 +173,8 @@ func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool 
 	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
 	check(t, err)
 	certFile, keyFile := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	check(t, os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600))
+	check(t, os.WriteFile(certFile,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert.Certificate[0]}), 0o600))
 	check(t, os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}), 0o600))
 	lab := newLab(t, func(c *config.Config) { c.TLSCertFile, c.TLSKeyFile = certFile, keyFile })
 	roots := x509.NewCertPool()

@@ -37,7 +37,8 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 	}
 	lab.pod(t, "b", "victim", "n0", four, six)
 	lab.pod(t, "a", "own", "n0", "203.0.113.10")
-	eve := lab.user(t, "eve", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"}, Resources: []string{"endpoints", "endpointslices", "pods/proxy", "services/proxy", "services"}, Verbs: []string{"*"}})
+	eve := lab.user(t, "eve", "a", rbacv1.PolicyRule{APIGroups: []string{"", "discovery.k8s.io"},
+		Resources: []string{"endpoints", "endpointslices", "pods/proxy", "services/proxy", "services"}, Verbs: []string{"*"}})
 	slices := eve.DiscoveryV1().EndpointSlices("a")
 	allowed(t, func(ctx context.Context) error {
 		_, err := slices.Create(ctx, slice("own", "203.0.113.10"), metav1.CreateOptions{})
@@ -50,8 +51,11 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 	_, err = slices.Create(t.Context(), other, metav1.CreateOptions{})
 	refused(t, "a slice of the second address", err)
 	// still served
-	_, err = eve.CoreV1().Endpoints("a").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Subsets: []v1.EndpointSubset{{
-		Addresses: []v1.EndpointAddress{{IP: four, TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "a", Name: "failed"}}}, Ports: []v1.EndpointPort{{Port: 80}}}}}, metav1.CreateOptions{})
+	_, err = eve.CoreV1().Endpoints("a").Create(t.Context(),
+		&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"}, Subsets: []v1.EndpointSubset{{
+			Addresses: []v1.EndpointAddress{
+				{IP: four, TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "a", Name: "failed"}}},
+			Ports: []v1.EndpointPort{{Port: 80}}}}}, metav1.CreateOptions{})
 	refused(t, "endpoints", err)
 
 	config := lab.UserConfig(t, "eve")
@@ -62,12 +66,18 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 	}
 	// Endpoints that were written while the pod ran, and endpoints that name a pod of another namespace.
 	for service, target := range map[string]v1.ObjectReference{
-		"finished": {Kind: "Pod", Namespace: "a", Name: "succeeded"}, "foreign": {Kind: "Pod", Namespace: "b", Name: "victim"},
+		"finished": {Kind: "Pod", Namespace: "a", Name: "succeeded"},
+		"foreign":  {Kind: "Pod", Namespace: "b", Name: "victim"},
 	} {
-		_, err := lab.Client.CoreV1().Services("a").Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: service}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
+		_, err := lab.Client.CoreV1().Services("a").Create(t.Context(),
+			&v1.Service{ObjectMeta: metav1.ObjectMeta{Name: service},
+				Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{})
 		check(t, err)
-		_, err = lab.Client.CoreV1().Endpoints("a").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: service}, Subsets: []v1.EndpointSubset{{ // still served
-			Addresses: []v1.EndpointAddress{{IP: four, TargetRef: &target}}, Ports: []v1.EndpointPort{{Port: 80}}}}}, metav1.CreateOptions{})
+		// still served
+		_, err = lab.Client.CoreV1().Endpoints("a").Create(t.Context(),
+			&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: service}, Subsets: []v1.EndpointSubset{{
+				Addresses: []v1.EndpointAddress{{IP: four, TargetRef: &target}},
+				Ports:     []v1.EndpointPort{{Port: 80}}}}}, metav1.CreateOptions{})
 		check(t, err)
 		if code, _, body := get(t, config, "/api/v1/namespaces/a/services/http:"+service+":80/proxy/"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no endpoints available") {
 			t.Errorf("the proxy of the service %s: %d %s", service, code, body)

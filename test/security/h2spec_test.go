@@ -30,7 +30,8 @@ func TestH2Spec(t *testing.T) {
 	}))
 	host, port, err := net.SplitHostPort(address)
 	check(t, err)
-	suite := exec.CommandContext(t.Context(), program, "--host", host, "--port", port, "--tls", "--insecure", "--timeout", "10")
+	suite := exec.CommandContext(t.Context(), program, "--host", host, "--port", port, "--tls", "--insecure",
+		"--timeout", "10")
 	if out, err := suite.CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}

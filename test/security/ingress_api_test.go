@@ -30,9 +30,12 @@ func (l *lab) follow(t *testing.T) *ingress.Proxy {
 	}
 	read := []string{"list", "watch"}
 	client := l.user(t, "ingress", "",
-		rule("networking.k8s.io", read, []string{"ingresses", "ingressclasses"}), rule("networking.k8s.io", []string{"patch"}, []string{"ingresses/status"}),
-		rule("", read, []string{"services"}), rule("discovery.k8s.io", read, []string{"endpointslices"}), rule("", []string{"create"}, []string{"events"}))
-	p := ingress.NewProxy(ingress.Options{Limits: defaults(), Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
+		rule("networking.k8s.io", read, []string{"ingresses", "ingressclasses"}),
+		rule("networking.k8s.io", []string{"patch"}, []string{"ingresses/status"}),
+		rule("", read, []string{"services"}), rule("discovery.k8s.io", read, []string{"endpointslices"}),
+		rule("", []string{"create"}, []string{"events"}))
+	p := ingress.NewProxy(ingress.Options{Limits: defaults(), Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry()})
 	c, err := ingress.NewController(client, p, types.NamespacedName{}, clock.Real(), slog.New(slog.DiscardHandler))
 	check(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -58,7 +61,8 @@ func fresh(name, host string, paths ...string) *networkingv1.Ingress {
 func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.Time) {
 	t.Helper()
 	eventually(t, "a later second", func(ctx context.Context) bool {
-		probe, err := c.NetworkingV1().Ingresses(namespace).Create(ctx, fresh("probe", "probe.example.org", "/ web"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		probe, err := c.NetworkingV1().Ingresses(namespace).Create(ctx,
+			fresh("probe", "probe.example.org", "/ web"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err == nil && probe.CreationTimestamp.After(than.Time)
 	})
 }
@@ -69,7 +73,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 	lab := newLab(t, nil)
 	ctx := t.Context()
 	_, err := lab.Client.NetworkingV1().IngressClasses().Create(ctx, &networkingv1.IngressClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "keelson"}, Spec: networkingv1.IngressClassSpec{Controller: service.IngressController},
+		ObjectMeta: metav1.ObjectMeta{Name: "keelson"},
+		Spec:       networkingv1.IngressClassSpec{Controller: service.IngressController},
 	}, metav1.CreateOptions{})
 	check(t, err)
 	lab.namespace(t, "shop")
@@ -101,7 +106,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 	old.Annotations = map[string]string{hosts.Since: `{"shop.example.org":"1970-01-01T00:00:00Z"}`}
 	_, err = attack.Update(ctx, old, metav1.UpdateOptions{})
 	check(t, err)
-	_, err = attack.Patch(ctx, "old", types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+hosts.Since+`":null}}}`), metav1.PatchOptions{})
+	_, err = attack.Patch(ctx, "old", types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+hosts.Since+`":null}}}`), metav1.PatchOptions{})
 	check(t, err)
 	// This Ingress comes last: when it is served, the earlier changes are in the table, too.
 	_, err = attack.Create(ctx, fresh("last", "last.example.org", "/ web"), metav1.CreateOptions{})
@@ -118,14 +124,16 @@ func TestIngressHostTakenOver(t *testing.T) {
 	// Both Ingresses get an event that does not name the other namespace.
 	for _, name := range []string{"young", "old"} {
 		eventually(t, "an event on "+name, func(ctx context.Context) bool {
-			events, err := evil.CoreV1().Events("evil").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+			events, err := evil.CoreV1().Events("evil").List(ctx,
+				metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 			check(t, err)
 			for _, e := range events.Items {
 				if strings.Contains(e.Message, "namespace shop") || strings.Contains(e.Message, "shop/") {
 					t.Errorf("the event names the other namespace: %s", e.Message)
 				}
 			}
-			return len(events.Items) == 1 && events.Items[0].Reason == "HostOwnedByAnotherNamespace" && strings.Contains(events.Items[0].Message, `"shop.example.org"`)
+			return len(events.Items) == 1 && events.Items[0].Reason == "HostOwnedByAnotherNamespace" &&
+				strings.Contains(events.Items[0].Message, `"shop.example.org"`)
 		})
 	}
 	// When the owner gives up the host, the next oldest namespace owns it.

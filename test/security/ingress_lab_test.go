@@ -67,7 +67,8 @@ func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 	addresses := map[string]string{} // maps unroutable endpoint addresses to the test's listeners
 	d.backends = ingress.NewBackends(
 		func(_, name string) *v1.Service {
-			return &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+			return &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
 		},
 		func(namespace, name string) []*discoveryv1.EndpointSlice {
 			at, ok := d.endpoints[namespace+"/"+name]
@@ -76,7 +77,8 @@ func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 			}
 			ip := fmt.Sprintf("192.0.2.%d", len(addresses)+1)
 			addresses[ip+":80"] = at
-			return []*discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}}, Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}}}}
+			return []*discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{ip}}},
+				Ports: []discoveryv1.EndpointPort{{Port: ptr.To[int32](80)}}}}
 		})
 	d.proxy = ingress.NewProxy(ingress.Options{
 		Limits: limits, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
@@ -104,24 +106,30 @@ func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 
 // use makes the ingress serve the given Ingresses.
 func (d *testIngress) use(ingresses ...*networkingv1.Ingress) {
-	d.proxy.Use(ingress.Build(ingresses, d.backends, func(namespace, secret string) *tls.Certificate { return d.certs[namespace+"/"+secret] }))
+	d.proxy.Use(ingress.Build(ingresses, d.backends, func(namespace, secret string) *tls.Certificate {
+		return d.certs[namespace+"/"+secret]
+	}))
 }
 
 // rules returns an Ingress of a host that is age seconds old; paths are "/path service".
 func rules(namespace, name string, age int, host string, paths ...string) *networkingv1.Ingress {
-	ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
+	ing := &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
+		CreationTimestamp: metav1.Unix(int64(1000-age), 0)}}
 	ing.Spec.IngressClassName = ptr.To("keelson")
 	http := &networkingv1.HTTPIngressRuleValue{}
 	for _, p := range paths {
 		path, service, _ := strings.Cut(p, " ")
-		http.Paths = append(http.Paths, networkingv1.HTTPIngressPath{Path: path, PathType: ptr.To(networkingv1.PathTypePrefix), Backend: *toService(service)})
+		http.Paths = append(http.Paths,
+			networkingv1.HTTPIngressPath{Path: path, PathType: ptr.To(networkingv1.PathTypePrefix),
+				Backend: *toService(service)})
 	}
 	ing.Spec.Rules = []networkingv1.IngressRule{{Host: host, IngressRuleValue: networkingv1.IngressRuleValue{HTTP: http}}}
 	return ing
 }
 
 func toService(name string) *networkingv1.IngressBackend {
-	return &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Number: 80}}}
+	return &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: name,
+		Port: networkingv1.ServiceBackendPort{Number: 80}}}
 }
 
 // secured adds a certificate for a host to an Ingress.
@@ -129,7 +137,8 @@ func (d *testIngress) secured(t *testing.T, ing *networkingv1.Ingress, host stri
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}},
+	der, err := x509.CreateCertificate(rand.Reader,
+		&x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{host}},
 		&x509.Certificate{SerialNumber: big.NewInt(1)}, &key.PublicKey, key)
 	check(t, err)
 	d.certs[ing.Namespace+"/"+ing.Name] = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}

@@ -25,7 +25,8 @@ import (
 // short returns limits that a test can wait for.
 func short() ingress.Limits {
 	l := defaults()
-	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond, 5*time.Second, time.Second
+	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond,
+		5*time.Second, time.Second
 	return l
 }
 
@@ -59,7 +60,8 @@ func hangsUp(t *testing.T, conn net.Conn) {
 // framed opens an HTTP/2 connection to the ingress.
 func framed(t *testing.T, d *testIngress, settings ...http2.Setting) (net.Conn, *http2.Framer) {
 	t.Helper()
-	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // the test's own certificate
+	conn := tls.Client(dial(t, d.https), &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true,
+		NextProtos: []string{"h2"}}) //nolint:gosec // the test's own certificate
 	_, err := io.WriteString(conn, http2.ClientPreface)
 	check(t, err)
 	f := http2.NewFramer(conn, conn)
@@ -71,7 +73,8 @@ func block(t *testing.T, method, path string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	for _, field := range []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "shop.example.org"}} {
+	for _, field := range []hpack.HeaderField{{Name: ":method", Value: method},
+		{Name: ":scheme", Value: "https"}, {Name: ":path", Value: path}, {Name: ":authority", Value: "shop.example.org"}} {
 		check(t, e.WriteField(field))
 	}
 	return b.Bytes()
@@ -110,14 +113,16 @@ func TestIngressSlowClients(t *testing.T) {
 	for name, attack := range map[string]func(t *testing.T){
 		"Body": func(t *testing.T) {
 			conn := dial(t, d.http)
-			if code, body := say(t, conn, "POST /read HTTP/1.1\r\nHost: plain.example.org\r\nContent-Length: 100\r\n\r\nx"); code != http.StatusRequestTimeout {
+			if code, body := say(t, conn,
+				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\nContent-Length: 100\r\n\r\nx"); code != http.StatusRequestTimeout {
 				t.Errorf("%d %s", code, body)
 			}
 			hangsUp(t, conn)
 		},
 		"ChunkedBody": func(t *testing.T) {
 			conn := dial(t, d.http)
-			if code, body := say(t, conn, "POST /read HTTP/1.1\r\nHost: plain.example.org\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"); code != http.StatusRequestTimeout {
+			if code, body := say(t, conn,
+				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"); code != http.StatusRequestTimeout {
 				t.Errorf("%d %s", code, body)
 			}
 			hangsUp(t, conn)
@@ -142,18 +147,21 @@ func TestIngressSlowClients(t *testing.T) {
 		"Handshake": func(t *testing.T) { hangsUp(t, dial(t, d.https)) },
 		"HTTP2Body": func(t *testing.T) {
 			_, f := framed(t, d)
-			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(t, "POST", "/read"), EndHeaders: true}))
+			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+				BlockFragment: block(t, "POST", "/read"), EndHeaders: true}))
 			awaitAnswer(t, f)
 		},
 		"HTTP2Window": func(t *testing.T) {
 			_, f := framed(t, d, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(t, "GET", "/endless/window"), EndHeaders: true, EndStream: true}))
+			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+				BlockFragment: block(t, "GET", "/endless/window"), EndHeaders: true, EndStream: true}))
 			over(t, "window")
 		},
 		"HTTP2Reader": func(t *testing.T) {
 			_, f := framed(t, d, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
 			check(t, f.WriteWindowUpdate(0, 1<<30))
-			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(t, "GET", "/endless/reader2"), EndHeaders: true, EndStream: true}))
+			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1,
+				BlockFragment: block(t, "GET", "/endless/reader2"), EndHeaders: true, EndStream: true}))
 			over(t, "reader2")
 		},
 		"HTTP2Header": func(t *testing.T) {
@@ -165,7 +173,8 @@ func TestIngressSlowClients(t *testing.T) {
 			conn, f := framed(t, d)
 			check(t, f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block(t, "GET", "/read")}))
 			var field bytes.Buffer
-			check(t, hpack.NewEncoder(&field).WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("x", 10<<10), Sensitive: true}))
+			check(t, hpack.NewEncoder(&field).WriteField(hpack.HeaderField{Name: "x",
+				Value: strings.Repeat("x", 10<<10), Sensitive: true}))
 			for range 1000 {
 				if f.WriteContinuation(1, false, field.Bytes()) != nil {
 					return
@@ -176,7 +185,9 @@ func TestIngressSlowClients(t *testing.T) {
 		"HTTP2RapidReset": func(t *testing.T) {
 			conn, f := framed(t, d)
 			for stream := uint32(1); stream < 20000; stream += 2 {
-				if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block(t, "GET", "/endless/reset"), EndHeaders: true, EndStream: true}) != nil || f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
+				if f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream,
+					BlockFragment: block(t, "GET", "/endless/reset"), EndHeaders: true,
+					EndStream: true}) != nil || f.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
 					return
 				}
 			}
@@ -209,7 +220,8 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 			}
 			return
 		}
-		if h := frame.Header(); h.StreamID == 1 && (h.Type == http2.FrameRSTStream || h.Flags.Has(http2.FlagDataEndStream) && h.Type != http2.FrameSettings) {
+		if h := frame.Header(); h.StreamID == 1 &&
+			(h.Type == http2.FrameRSTStream || h.Flags.Has(http2.FlagDataEndStream) && h.Type != http2.FrameSettings) {
 			return
 		}
 	}
@@ -232,7 +244,8 @@ func TestIngressConnectionsOfOneClient(t *testing.T) {
 			t.Error("a client has more connections than its share")
 		}
 	}
-	other, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(), "tcp", d.http)
+	other, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(t.Context(),
+		"tcp", d.http)
 	check(t, err)
 	defer other.Close()
 	if code, body := say(t, other, "GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusOK {

@@ -35,7 +35,8 @@ func TestIngressHostOfAnother(t *testing.T) {
 	d.use(shop, wild, anyHost, certificate, allCertificate,
 		rules("evil", "login", 1, "shop.example.org", "/login web", "/.well-known/acme-challenge/x web"),
 		rules("evil", "below", 1, "pay.shop.example.org", "/ web"))
-	for _, host := range []string{"shop.example.org", "SHOP.example.org", "shop.example.org.", "shop.example.org:80", "shop.example.org.:80", "a.shop.example.org", "pay.shop.example.org"} {
+	for _, host := range []string{"shop.example.org", "SHOP.example.org", "shop.example.org.",
+		"shop.example.org:80", "shop.example.org.:80", "a.shop.example.org", "pay.shop.example.org"} {
 		for _, path := range []string{"/", "/login", "/login/x", "/.well-known/acme-challenge/x", "/any", "/x"} {
 			if code, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); strings.HasPrefix(body, "evil") || code == http.StatusPermanentRedirect {
 				t.Errorf("%s%s is answered by another namespace: %d %s", host, path, code, body)
@@ -43,7 +44,8 @@ func TestIngressHostOfAnother(t *testing.T) {
 		}
 	}
 	for _, host := range []string{"shop.example.org", "Shop.Example.org", "pay.shop.example.org"} {
-		conn, err := tls.Dial("tcp", d.https, &tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the test only inspects the certificate
+		conn, err := tls.Dial("tcp", d.https,
+			&tls.Config{ServerName: host, InsecureSkipVerify: true}) //nolint:gosec // the test only inspects the certificate
 		if err == nil {
 			t.Errorf("%s has the certificate of another namespace", host)
 			_ = conn.Close()
@@ -70,14 +72,17 @@ func TestIngressH2CSmuggling(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
+		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n",
+			r.Header.Get("Upgrade"))
 		(&http2.Server{}).ServeConn(readFrom{conn, buffered}, &http2.ServeConnOpts{Handler: named("smuggled")})
 	})
 	d = newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": lenient})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/public web"))
-	for _, upgrade := range []string{"h2c", "H2C", "h2c, websocket", "websocket, h2c", "websocket\r\nUpgrade: h2c", "h2c\r\nUpgrade: websocket"} {
+	for _, upgrade := range []string{"h2c", "H2C", "h2c, websocket", "websocket, h2c",
+		"websocket\r\nUpgrade: h2c", "h2c\r\nUpgrade: websocket"} {
 		conn := dial(t, d.http)
-		_, err := io.WriteString(conn, "GET /public HTTP/1.1\r\nHost: shop.example.org\r\nConnection: Upgrade\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nUpgrade: "+upgrade+"\r\n\r\n")
+		_, err := io.WriteString(conn, "GET /public HTTP/1.1\r\nHost: shop.example.org\r\nConnection: "+
+			"Upgrade\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\nUpgrade: "+upgrade+"\r\n\r\n")
 		check(t, err)
 		in := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(in, nil)
@@ -107,21 +112,28 @@ func TestIngressH2CSmuggling(t *testing.T) {
 // TestIngressPathPastRules checks that no path matches one rule at the ingress and another path at
 // the endpoint.
 func TestIngressPathPastRules(t *testing.T) {
-	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
+	d := newTestIngress(t, defaults(),
+		map[string]http.Handler{"shop/open": named("open"), "shop/guarded": named("guarded")})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/ open", "/admin guarded", "/api/internal guarded"))
 	for _, path := range []string{
-		"//admin", "///admin/x", "/%2fadmin", "/.//admin", "/x/../admin", "/x/%2e%2e/admin", "/x/%2e./admin", "/x/..;/admin", "/x/..;a=b/admin", "/x/%2e%2e;/admin", "/.;/admin",
-		"/admin;x=y", "/admin;/x", "/;/admin", "/x/..%5cadmin", "/x\\..\\admin", "/\\admin", "/%5cadmin", "/admin%00", "/api//internal", "/api/;x/internal", "/api\\internal", "/api;v=1/internal",
+		"//admin", "///admin/x", "/%2fadmin", "/.//admin", "/x/../admin", "/x/%2e%2e/admin", "/x/%2e./admin",
+		"/x/..;/admin", "/x/..;a=b/admin", "/x/%2e%2e;/admin", "/.;/admin",
+		"/admin;x=y", "/admin;/x", "/;/admin", "/x/..%5cadmin", "/x\\..\\admin", "/\\admin", "/%5cadmin",
+		"/admin%00", "/api//internal", "/api/;x/internal", "/api\\internal", "/api;v=1/internal",
 		"/x/..%2fadmin", "/x%2f..%2fadmin", "http:/admin",
 	} {
-		if code, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: shop.example.org\r\nConnection: close\r\n\r\n"); strings.HasPrefix(body, "open") {
+		if code, body := say(t, dial(t, d.http),
+			"GET "+path+" HTTP/1.1\r\nHost: shop.example.org\r\nConnection: close\r\n\r\n"); strings.HasPrefix(body, "open") {
 			t.Errorf("%s bypasses the rule of another path: %d %s", path, code, body)
 		}
 	}
 	for path, want := range map[string]string{
-		"/x//y": "open /x//y", "/fetch/https://a/b": "open /fetch/https://a/b", "/x;v=1/y": "open /x;v=1/y", "/%61dmin": "guarded /%61dmin", "/admin/;x": "guarded /admin/;x", "/admin//x": "guarded /admin//x", "/...": "open /...",
+		"/x//y": "open /x//y", "/fetch/https://a/b": "open /fetch/https://a/b", "/x;v=1/y": "open /x;v=1/y",
+		"/%61dmin": "guarded /%61dmin", "/admin/;x": "guarded /admin/;x", "/admin//x": "guarded /admin//x",
+		"/...": "open /...",
 	} {
-		if _, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: shop.example.org\r\nConnection: close\r\n\r\n"); body != want {
+		if _, body := say(t, dial(t, d.http),
+			"GET "+path+" HTTP/1.1\r\nHost: shop.example.org\r\nConnection: close\r\n\r\n"); body != want {
 			t.Errorf("%s: %s, want %s", path, body, want)
 		}
 	}
@@ -138,30 +150,41 @@ func TestIngressHeaders(t *testing.T) {
 	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": tell})
 	d.use(rules("shop", "shop", 1, "shop.example.org", "/ web"))
 	for _, header := range []string{
-		"X-Forwarded-For: evil", "X-Forwarded-Proto: evil", "X-Forwarded-Host: evil", "X-Forwarded-Port: evil", "X-Forwarded-Prefix: evil", "X-Forwarded-Client-Cert: evil", "Forwarded: for=evil",
-		"X_Forwarded_For: evil", "X-Forwarded_Proto: evil", "X-Real-IP: evil", "X_Real_IP: evil", "X-Original-URL: /evil", "X-Rewrite-URL: /evil", "X-Original-Forwarded-For: evil", "True-Client-IP: evil", "X-Client-IP: evil",
-		"Proxy-Authorization: evil", "Proxy: evil", "Keep-Alive: evil", "X-Forwarded-For: evil\r\nConnection: X-Forwarded-For, X-Forwarded-Proto, Host, close",
+		"X-Forwarded-For: evil", "X-Forwarded-Proto: evil", "X-Forwarded-Host: evil", "X-Forwarded-Port: evil",
+		"X-Forwarded-Prefix: evil", "X-Forwarded-Client-Cert: evil", "Forwarded: for=evil",
+		"X_Forwarded_For: evil", "X-Forwarded_Proto: evil", "X-Real-IP: evil", "X_Real_IP: evil",
+		"X-Original-URL: /evil", "X-Rewrite-URL: /evil", "X-Original-Forwarded-For: evil",
+		"True-Client-IP: evil", "X-Client-IP: evil",
+		"Proxy-Authorization: evil", "Proxy: evil", "Keep-Alive: evil",
+		"X-Forwarded-For: evil\r\nConnection: X-Forwarded-For, X-Forwarded-Proto, Host, close",
 	} {
 		code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: shop.example.org\r\n"+header+"\r\n\r\n")
-		if code != http.StatusOK || strings.Contains(body, "evil") || !strings.Contains(body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(body, "X-Forwarded-Proto: http\r\n") {
+		if code != http.StatusOK || strings.Contains(body, "evil") ||
+			!strings.Contains(body, "X-Forwarded-For: 127.0.0.1\r\n") || !strings.Contains(body, "X-Forwarded-Proto: http\r\n") {
 			t.Errorf("%s: %d %s", header, code, body)
 		}
 	}
-	for _, host := range []string{"shop.example.org:80@evil", "evil@shop.example.org", "shop.example.org:x", "shop.example.org..", ".shop.example.org", "shop.example.org:80:80", "shop.example.org/x", "shop.example.org,evil", "shop.example.org%2f", "[shop.example.org]", "shop.example.org\r\nHost: evil"} {
+	for _, host := range []string{"shop.example.org:80@evil", "evil@shop.example.org", "shop.example.org:x",
+		"shop.example.org..", ".shop.example.org", "shop.example.org:80:80", "shop.example.org/x",
+		"shop.example.org,evil", "shop.example.org%2f", "[shop.example.org]", "shop.example.org\r\nHost: evil"} {
 		if code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); code != http.StatusBadRequest {
 			t.Errorf("Host: %q: %d %s", host, code, body)
 		}
 	}
 	for _, framing := range []string{
-		"Content-Length: 4\r\nContent-Length: 5", "Content-Length: 4, 5", "Content-Length: +4", "Transfer-Encoding: chunked, identity", "Transfer-Encoding: xchunked", "Transfer-Encoding : chunked",
-		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "Transfer-Encoding:\x0bchunked", "Content-Length: 4\r\n Transfer-Encoding: chunked",
+		"Content-Length: 4\r\nContent-Length: 5", "Content-Length: 4, 5", "Content-Length: +4",
+		"Transfer-Encoding: chunked, identity", "Transfer-Encoding: xchunked", "Transfer-Encoding : chunked",
+		"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", "Transfer-Encoding:\x0bchunked",
+		"Content-Length: 4\r\n Transfer-Encoding: chunked",
 	} {
-		if code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\n"+framing+"\r\n\r\n0\r\n\r\n"); code == http.StatusOK {
+		if code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\n"+framing+
+			"\r\n\r\n0\r\n\r\n"); code == http.StatusOK {
 			t.Errorf("%q: %d %s", framing, code, body)
 		}
 	}
 	// With both framings the chunks are the body, and the length is not forwarded.
-	code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
+	code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\nContent-Length: "+
+		"3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
 	if code == http.StatusOK && (!strings.Contains(body, `body="a"`) || strings.Contains(body, "Content-Length")) {
 		t.Errorf("both framings: %d %s", code, body)
 	}
@@ -176,8 +199,11 @@ func TestIngressMisdirected(t *testing.T) {
 	plain := rules("bank", "plain", 1, "plain.example.org", "/ web")
 	d.use(shop, bank, plain)
 	for _, protocol := range []string{"http/1.1", "h2"} {
-		for host, want := range map[string]int{"shop.example.org": 200, "bank.example.org": http.StatusMisdirectedRequest, "plain.example.org": http.StatusMisdirectedRequest} {
-			transport := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "shop.example.org", InsecureSkipVerify: true, NextProtos: []string{protocol}}, ForceAttemptHTTP2: protocol == "h2"} //nolint:gosec // the test's own certificate
+		for host, want := range map[string]int{"shop.example.org": 200,
+			"bank.example.org": http.StatusMisdirectedRequest, "plain.example.org": http.StatusMisdirectedRequest} {
+			transport := &http.Transport{TLSClientConfig: &tls.Config{ServerName: "shop.example.org",
+				InsecureSkipVerify: true, NextProtos: []string{protocol}},
+				ForceAttemptHTTP2: protocol == "h2"} //nolint:gosec // the test's own certificate
 			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+d.https+"/", nil)
 			check(t, err)
 			r.Host = host

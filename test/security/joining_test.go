@@ -37,7 +37,8 @@ const nodesGroup = "system:nodes"
 func newNode(name, address string) *v1.Node {
 	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if address != "" {
-		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}, {Type: v1.NodeHostName, Address: name}}
+		n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address},
+			{Type: v1.NodeHostName, Address: name}}
 	}
 	return n
 }
@@ -55,8 +56,10 @@ func TestJoiningNodeClaims(t *testing.T) {
 		change func(*v1.Node)
 		ok     bool
 	}{
-		"nothing":                       {change: func(*v1.Node) {}, ok: true},
-		"a taint, as kubelets may":      {change: func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}} }, ok: true},
+		"nothing": {change: func(*v1.Node) {}, ok: true},
+		"a taint, as kubelets may": {change: func(n *v1.Node) {
+			n.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}}
+		}, ok: true},
 		"the API server's route":        {change: func(n *v1.Node) { n.Spec.PodCIDRs = []string{"10.50.0.1/32"} }},
 		"every route":                   {change: func(n *v1.Node) { n.Spec.PodCIDR = "0.0.0.0/0" }},
 		"the API server's name":         {node: "kubernetes.default.svc", change: func(*v1.Node) {}},
@@ -156,7 +159,8 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	elder, err := nodes.Create(t.Context(), newNode("elder", "10.50.0.11"), metav1.CreateOptions{})
 	check(t, err)
 	// Creation times are in whole seconds.
-	eventually(t, "the next second", func(context.Context) bool { return time.Now().Unix() > elder.CreationTimestamp.Unix() })
+	eventually(t, "the next second",
+		func(context.Context) bool { return time.Now().Unix() > elder.CreationTimestamp.Unix() })
 	_, err = nodes.Create(t.Context(), newNode("younger", "10.50.0.12"), metav1.CreateOptions{})
 	check(t, err)
 	report := func(name string, change func(*v1.Node)) error {
@@ -187,7 +191,8 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	ready("elder", v1.ConditionTrue)
 	refused("the address of a node that is ready", report("younger", at("10.50.0.11")))
 	ready("elder", v1.ConditionUnknown)
-	refused("the name of a node that is down", report("younger", func(n *v1.Node) { n.Status.Addresses[1].Address = "elder" }))
+	refused("the name of a node that is down",
+		report("younger", func(n *v1.Node) { n.Status.Addresses[1].Address = "elder" }))
 	refused("the address of a node that is down, as another type", report("younger", func(n *v1.Node) {
 		n.Status.Addresses = append(n.Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "10.50.0.11"})
 	}))
@@ -236,8 +241,9 @@ func joinLab(t *testing.T) (l *lab, joins func(id string) kubernetes.Interface) 
 		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": nodesGroup,
 	} {
 		_, err := l.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
+			ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
 		}, metav1.CreateOptions{})
 		check(t, err)
 	}
@@ -254,20 +260,23 @@ func newSigner(t *testing.T) (cert, key []byte) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	check(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
 	check(t, err)
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // requestCertificate requests a certificate for a node with a new key.
 func requestCertificate(t *testing.T, c kubernetes.Interface, name, node string, serving bool, hosts ...string) {
 	t.Helper()
-	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node, Organization: []string{nodesGroup}}}
+	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:" + node,
+		Organization: []string{nodesGroup}}}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)

@@ -53,7 +53,8 @@ func (content) Secret(context.Context, string, string) (*v1.Secret, error) {
 	return &v1.Secret{Data: map[string][]byte{"key": []byte("value")}}, nil
 }
 
-func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string, time.Duration) (*authenticationv1.TokenRequestStatus, error) {
+func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string,
+	time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	return nil, errors.New("no tokens")
 }
 
@@ -91,7 +92,8 @@ func TestCVE_2017_1002101(t *testing.T) {
 	ms, err := volumes(t).Prepare(t.Context(), pod)
 	check(t, err)
 	dir, _ := ms.Path("v")
-	for what, target := range map[string]string{"absolute": outside, "relative": "../../../../../../../../" + outside, "of the process": "/proc/self/root" + outside, "root": "/"} {
+	for what, target := range map[string]string{"absolute": outside, "relative": "../../../../../../../../" +
+		outside, "of the process": "/proc/self/root" + outside, "root": "/"} {
 		link := filepath.Join(dir, "link")
 		check(t, os.Symlink(target, link))
 		if got, err := ms.ForContainer(pod, &pod.Spec.Containers[0], volume.Options{}); err == nil {
@@ -183,7 +185,8 @@ func TestCVE_2017_1002102(t *testing.T) {
 // TestCVE_2024_10220 checks that gitRepo volumes are rejected: they ran the repository's hooks on
 // the node (and, CVE-2025-1767, read other pods' repositories).
 func TestCVE_2024_10220(t *testing.T) {
-	pod := withVolume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "x"}}, v1.VolumeMount{})
+	pod := withVolume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "x"}},
+		v1.VolumeMount{})
 	if _, err := volumes(t).Prepare(t.Context(), pod); err == nil {
 		t.Error("a repository is a volume")
 	}
@@ -193,14 +196,17 @@ func TestCVE_2024_10220(t *testing.T) {
 // profile.
 func TestCVE_2023_2431(t *testing.T) {
 	for what, profile := range map[string]*string{"no name": nil, "an empty name": ptr.To("")} {
-		c := v1.Container{Name: "c", SecurityContext: &v1.SecurityContext{SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: profile}}}
+		c := v1.Container{Name: "c",
+			SecurityContext: &v1.SecurityContext{
+				SeccompProfile: &v1.SeccompProfile{Type: v1.SeccompProfileTypeLocalhost, LocalhostProfile: profile}}}
 		pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}
 		if got, err := cri.ContainerConfig(pod, &c, cri.ContainerInput{SeccompRoot: "/var/lib/kubelet/seccomp"}); err == nil {
 			t.Errorf("%s: the container runs with %v", what, got.Linux.SecurityContext.Seccomp)
 		}
 	}
 	c := v1.Container{Name: "c"}
-	got, err := cri.ContainerConfig(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}, &c, cri.ContainerInput{SeccompDefault: true})
+	got, err := cri.ContainerConfig(&v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{c}}}, &c,
+		cri.ContainerInput{SeccompDefault: true})
 	check(t, err)
 	if got.Linux.SecurityContext.Seccomp.ProfileType.String() != "RuntimeDefault" {
 		t.Errorf("a container that says nothing runs with %v", got.Linux.SecurityContext.Seccomp)
@@ -237,9 +243,10 @@ func TestCVE_2020_8557(t *testing.T) {
 	var pods []*v1.Pod
 	dirs := map[types.UID]string{}
 	for name, file := range map[string]string{"hosts": "etc-hosts", "message": "containers/c/0", "modest": ""} {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: v1.PodSpec{Containers: []v1.Container{
-			{Name: "c", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: limit}}},
-		}}}
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)},
+			Spec: v1.PodSpec{Containers: []v1.Container{
+				{Name: "c", Resources: v1.ResourceRequirements{Limits: v1.ResourceList{v1.ResourceEphemeralStorage: limit}}},
+			}}}
 		dir := t.TempDir()
 		pods, dirs[pod.UID] = append(pods, pod), dir
 		check(t, os.MkdirAll(filepath.Join(dir, "containers/c"), 0o750))
@@ -274,7 +281,8 @@ func TestCVE_2021_20206(t *testing.T) {
 	list, err := libcni.ConfListFromBytes([]byte(`{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"../evil"}]}`))
 	if err == nil {
 		cni := libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(dir, "bin")}, dir, nil)
-		_, err = cni.AddNetworkList(t.Context(), list, &libcni.RuntimeConf{ContainerID: "x", NetNS: "/proc/self/ns/net", IfName: "eth0"})
+		_, err = cni.AddNetworkList(t.Context(), list,
+			&libcni.RuntimeConf{ContainerID: "x", NetNS: "/proc/self/ns/net", IfName: "eth0"})
 	}
 	if _, statErr := os.Stat(ran); err == nil || statErr == nil {
 		t.Errorf("the program ran; error %v", err)
@@ -288,7 +296,8 @@ type node struct {
 }
 
 func (n *node) pod() *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a", UID: "u"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a", UID: "u"},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
 }
 
 func (n *node) Pods() []*v1.Pod                                { return []*v1.Pod{n.pod()} }
@@ -325,13 +334,15 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 	check(t, err)
 	n = &node{logs: t.TempDir()}
 	s, err := server.New(server.Config{
-		Listener: listener, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"}, Client: l.Client, Pods: n, Runtime: n, Stats: n,
+		Listener: listener, NodeName: "n1", CertDir: t.TempDir(), NodeAddresses: []string{"127.0.0.1"},
+		Client: l.Client, Pods: n, Runtime: n, Stats: n,
 		LogDir: n.logs, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Kubelet: &kubeletconfig.KubeletConfiguration{
 			EnableProfilingHandler: ptr.To(false),
 			Authentication: kubeletconfig.KubeletAuthentication{
-				X509:    kubeletconfig.KubeletX509Authentication{ClientCAFile: clientCA},
-				Webhook: kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr.To(true), CacheTTL: metav1.Duration{Duration: time.Minute}},
+				X509: kubeletconfig.KubeletX509Authentication{ClientCAFile: clientCA},
+				Webhook: kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr.To(true),
+					CacheTTL: metav1.Duration{Duration: time.Minute}},
 			},
 			Authorization: kubeletconfig.KubeletAuthorization{Mode: kubeletconfig.KubeletAuthorizationModeWebhook},
 		},
@@ -353,7 +364,9 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 // 2020-8551), and with the right to read, by requests that run commands (KEP-2862).
 func TestKubelet(t *testing.T) {
 	lab := newLab(t, nil)
-	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log"}, Verbs: []string{"get"}})
+	lab.user(t, "reader", "",
+		rbacv1.PolicyRule{APIGroups: []string{""},
+			Resources: []string{"nodes/proxy", "nodes/metrics", "nodes/stats", "nodes/log"}, Verbs: []string{"get"}})
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	ask := func(user, request string) int {
 		t.Helper()
@@ -375,7 +388,8 @@ func TestKubelet(t *testing.T) {
 		return resp.StatusCode
 	}
 	for _, path := range []string{
-		"/debug/pprof/", "/debug/pprof/profile?seconds=1", "/stats/summary", "/metrics", "/metrics/resource", "/pods", "/runningpods/", "/configz", "/healthz", "/logs/", "/",
+		"/debug/pprof/", "/debug/pprof/profile?seconds=1", "/stats/summary", "/metrics", "/metrics/resource",
+		"/pods", "/runningpods/", "/configz", "/healthz", "/logs/", "/",
 		"/containerLogs/a/p/c", "/run/a/p/c?cmd=id", "/exec/a/p/c?command=id", "/checkpoint/a/p/c", "/../pods", "//pods",
 	} {
 		for _, method := range []string{"GET", "POST", "OPTIONS", "FOO"} {
@@ -384,11 +398,14 @@ func TestKubelet(t *testing.T) {
 			}
 		}
 	}
-	const upgrade = " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io"
+	const upgrade = " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: " +
+		"websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+		"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v4.channel.k8s.io"
 	eventually(t, "the reader may read", func(context.Context) bool {
 		return ask("reader", "GET /pods HTTP/1.1\r\nHost: x") == http.StatusOK
 	})
-	for _, path := range []string{"/exec/a/p/c?command=id&output=1", "/attach/a/p/c?output=1", "/portForward/a/p?port=80", "/exec/a/p/u/c?command=id"} {
+	for _, path := range []string{"/exec/a/p/c?command=id&output=1", "/attach/a/p/c?output=1",
+		"/portForward/a/p?port=80", "/exec/a/p/u/c?command=id"} {
 		if code := ask("reader", "GET "+path+upgrade); code != http.StatusForbidden {
 			t.Errorf("who may read nodes/proxy gets %d for %s", code, strings.SplitN(path, "?", 2)[0])
 		}

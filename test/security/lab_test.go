@@ -70,7 +70,8 @@ func (b *buffer) String() string {
 // harden applies the settings of "ctl cluster".
 func harden(c *config.Config) {
 	c.AnonymousAuth, c.Profiling, c.ExtendTokenExpiration = false, false, false
-	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs", "EndpointOwnership", "IngressHosts"}
+	c.EnableAdmission = []string{"NodeRestriction", "NodeOwnership", "DenyServiceExternalIPs",
+		"EndpointOwnership", "IngressHosts"}
 	c.Transport.Deny = []string{"special"}
 }
 
@@ -94,15 +95,19 @@ func (l *lab) user(t *testing.T, name, namespace string, rules ...rbacv1.PolicyR
 	rbac := l.Client.RbacV1()
 	var err error
 	if namespace == "" {
-		_, err = rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+		_, err = rbac.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules},
+			metav1.CreateOptions{})
 		check(t, err)
 		_, err = rbac.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}, metav1.CreateOptions{})
+			ObjectMeta: meta, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}, metav1.CreateOptions{})
 	} else {
-		_, err = rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{})
+		_, err = rbac.Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules},
+			metav1.CreateOptions{})
 		check(t, err)
 		_, err = rbac.RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
-			ObjectMeta: meta, Subjects: subjects, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}, metav1.CreateOptions{})
+			ObjectMeta: meta, Subjects: subjects,
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}, metav1.CreateOptions{})
 	}
 	check(t, err)
 	return l.as(t, name)
@@ -138,14 +143,16 @@ func (l *lab) as(t *testing.T, user string, groups ...string) kubernetes.Interfa
 
 func (l *lab) namespace(t *testing.T, name string) {
 	t.Helper()
-	_, err := l.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := l.Client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	check(t, err)
 }
 
 // node creates a Node whose kubelet is at an address.
 func (l *lab) node(t *testing.T, name, address string) {
 	t.Helper()
-	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	n, err := l.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	check(t, err)
 	host, port, err := net.SplitHostPort(address)
 	check(t, err)
@@ -181,7 +188,8 @@ func (l *lab) pod(t *testing.T, namespace, name, node string, ips ...string) {
 // account creates a namespace's default service account.
 func account(t *testing.T, c kubernetes.Interface, namespace string) {
 	t.Helper()
-	_, err := c.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err := c.CoreV1().ServiceAccounts(namespace).Create(t.Context(),
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
@@ -208,7 +216,8 @@ func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 // by watching.
 func allowed(t *testing.T, do func(context.Context) error) {
 	t.Helper()
-	eventually(t, "the right that the attacker has", func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
+	eventually(t, "the right that the attacker has",
+		func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
 }
 
 // victim is a server that must not be reached.
@@ -220,7 +229,9 @@ type victim struct {
 
 func newVictim(t *testing.T) *victim {
 	v := &victim{}
-	v.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { v.note(r.Method + " " + r.URL.Path) }))
+	v.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		v.note(r.Method + " " + r.URL.Path)
+	}))
 	v.Config.ConnState = func(_ net.Conn, s http.ConnState) {
 		if s == http.StateNew {
 			v.note("connection")

@@ -101,7 +101,8 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 		for i := range 300 {
 			pod := withVolume(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}, v1.VolumeMount{})
 			pod.UID = types.UID(fmt.Sprintf("uid%d", i))
-			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))} // so that the group changes each time
+			// so that the group changes each time
+			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))}
 			_, err := m.Prepare(t.Context(), pod)
 			check(t, err)
 		}
@@ -123,7 +124,9 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 // a secret writable.
 func TestContentVolumesAreNotTrusted(t *testing.T) {
 	for name, plant := range map[string]func(t *testing.T, dir, outside string){
-		"link at a mount point": func(t *testing.T, dir, outside string) { check(t, os.Symlink(outside, filepath.Join(dir, "sub"))) },
+		"link at a mount point": func(t *testing.T, dir, outside string) {
+			check(t, os.Symlink(outside, filepath.Join(dir, "sub")))
+		},
 		"pipe as content": func(t *testing.T, dir, _ string) {
 			check(t, os.Remove(filepath.Join(dir, "..data", "key")))
 			check(t, unix.Mkfifo(filepath.Join(dir, "..data", "key"), 0o600))
@@ -136,18 +139,22 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			outside, root := hostDir(t, "key"), t.TempDir()
 			// The test uses a config map, because its volume is not a mount and needs no root.
-			pod := withVolume(v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}, v1.VolumeMount{})
-			pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
+			pod := withVolume(v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "x"}}}, v1.VolumeMount{})
+			pod.Spec.Volumes = append(pod.Spec.Volumes,
+				v1.Volume{Name: "w", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})
 			ms, err := volumesIn(root, drivers{}).Prepare(t.Context(), pod)
 			check(t, err)
 			dir, _ := ms.Path("v")
 			plant(t, dir, outside)
 			// The kubelet restarts and has to create a mount point in the volume.
-			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
+			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
+				v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
 			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // the pod may fail
 			entries, err := os.ReadDir(outside)
 			check(t, err)
-			if text, err := os.ReadFile(filepath.Join(outside, "key")); len(entries) != 1 || err != nil || string(text) != secretText {
+			if text, err := os.ReadFile(filepath.Join(outside, "key")); len(entries) != 1 || err != nil ||
+				string(text) != secretText {
 				t.Errorf("the node's directory has %v, and its file %q", entries, text)
 			}
 		})
@@ -158,7 +165,8 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 // directories that are nested too deep for any path.
 func TestDeepDirectoriesAreMeasured(t *testing.T) {
 	m := volumesIn(t.TempDir(), drivers{})
-	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}, v1.VolumeMount{})
+	pod := withVolume(v1.VolumeSource{
+		EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(1<<20, resource.BinarySI)}}, v1.VolumeMount{})
 	ms, err := m.Prepare(t.Context(), pod)
 	check(t, err)
 	dir, _ := ms.Path("v")
@@ -196,7 +204,8 @@ func deepen(t *testing.T, dir string, depth int) {
 // directory. A pod that has the node's /var/log as a volume can put links and pipes there.
 func TestNodeLogsStayInDirectory(t *testing.T) {
 	lab := newLab(t, nil)
-	lab.user(t, "reader", "", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/log"}, Verbs: []string{"get"}})
+	lab.user(t, "reader", "",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/log"}, Verbs: []string{"get"}})
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	outside := hostDir(t, "shadow")
 	check(t, os.Symlink(filepath.Join(outside, "shadow"), filepath.Join(n.logs, "link")))
@@ -205,17 +214,22 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	check(t, unix.Mkfifo(filepath.Join(n.logs, "pipe"), 0o600))
 	check(t, os.MkdirAll(filepath.Join(n.logs, "pods"), 0o755))
 	check(t, os.WriteFile(filepath.Join(n.logs, "pods", "0.log"), []byte("a log"), 0o600))
-	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good"))) // as those in /var/log/containers
+	// as those in /var/log/containers
+	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good")))
 
 	c := lab.UserConfig(t, "reader")
-	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true // its certificate is self-signed
-	c.Timeout = time.Minute                                                                      // in case an attack blocks
+	// its certificate is self-signed
+	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true
+	// in case an attack blocks
+	c.Timeout = time.Minute
 	eventually(t, "the reader may read", func(context.Context) bool {
 		code, _, text := get(t, c, "/logs/good")
 		return code == http.StatusOK && text == "a log"
 	})
-	for _, path := range []string{"/logs/link", "/logs/dir/", "/logs/dir/shadow", "/logs/root/" + outside[1:] + "/shadow", "/logs/pipe"} {
-		if code, _, text := get(t, c, path); code == http.StatusOK || strings.Contains(text, "shadow\"") || strings.Contains(text, secretText) {
+	for _, path := range []string{"/logs/link", "/logs/dir/", "/logs/dir/shadow", "/logs/root/" + outside[1:] +
+		"/shadow", "/logs/pipe"} {
+		if code, _, text := get(t, c, path); code == http.StatusOK || strings.Contains(text, "shadow\"") ||
+			strings.Contains(text, secretText) {
 			t.Errorf("%s is answered with %d: %q", path, code, text)
 		}
 	}
@@ -245,7 +259,8 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 	}
 	rotate := func(root, path string) error {
 		k, err := logs.New(logs.Config{
-			Runtime: running{path}, Root: root, MaxSize: 1, MaxFiles: 5, Period: time.Second, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+			Runtime: running{path}, Root: root, MaxSize: 1, MaxFiles: 5, Period: time.Second,
+			Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		})
 		check(t, err)
 		return k.Rotate(t.Context())
@@ -285,14 +300,18 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 			"link": func(t *testing.T, dir, outside string) {
 				check(t, os.Symlink(filepath.Join(outside, "0.log"), filepath.Join(dir, "0.log")))
 			},
-			"directory": func(t *testing.T, dir, outside string) { check(t, os.Remove(dir)); check(t, os.Symlink(outside, dir)) },
-			"pipe":      func(t *testing.T, dir, _ string) { check(t, unix.Mkfifo(filepath.Join(dir, "0.log"), 0o600)) },
+			"directory": func(t *testing.T, dir, outside string) {
+				check(t, os.Remove(dir))
+				check(t, os.Symlink(outside, dir))
+			},
+			"pipe": func(t *testing.T, dir, _ string) { check(t, unix.Mkfifo(filepath.Join(dir, "0.log"), 0o600)) },
 		} {
 			t.Run(name, func(t *testing.T) {
 				_, dir, outside := setUp(t)
 				plant(t, dir, outside)
 				var out bytes.Buffer
-				err := logs.Read(t.Context(), filepath.Join(dir, "0.log"), logs.Options{Stdout: &out, Stderr: &out, Clock: clock.Real()})
+				err := logs.Read(t.Context(), filepath.Join(dir, "0.log"),
+					logs.Options{Stdout: &out, Stderr: &out, Clock: clock.Real()})
 				if err == nil || out.Len() > 0 {
 					t.Errorf("the user reads %q, %v", &out, err)
 				}

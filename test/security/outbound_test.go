@@ -71,14 +71,17 @@ func TestCVE_2018_1002105(t *testing.T) {
 	lab.namespace(t, "a")
 	lab.node(t, "n1", l.Addr().String())
 	lab.pod(t, "a", "p", "n1", "192.0.2.10")
-	eve := lab.user(t, "eve", "a", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/exec"}, Verbs: []string{"get", "create"}})
+	eve := lab.user(t, "eve", "a",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"pods", "pods/exec"},
+			Verbs: []string{"get", "create"}})
 	allowed(t, func(ctx context.Context) error {
 		_, err := eve.CoreV1().Pods("a").Get(ctx, "p", metav1.GetOptions{})
 		return err
 	})
 
-	conn, resp := raw(t, lab.UserConfig(t, "eve"), "POST /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\n"+
-		"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
+	conn, resp := raw(t, lab.UserConfig(t, "eve"),
+		"POST /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\n"+
+			"Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n")
 	if resp.StatusCode == http.StatusSwitchingProtocols || requests.Load() != 1 {
 		t.Fatalf("the attack does not begin: %s, %d requests", resp.Status, requests.Load())
 	}
@@ -102,14 +105,17 @@ func TestCVE_2020_8559(t *testing.T) {
 	lab.pod(t, "a", "p", "n1", "192.0.2.10")
 	for _, upgrade := range []string{
 		"Upgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io",
-		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io",
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: " +
+			"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io",
 	} {
-		_, resp := raw(t, lab.Config, "GET /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+upgrade+"\r\n\r\n")
+		_, resp := raw(t, lab.Config,
+			"GET /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+upgrade+"\r\n\r\n")
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 			t.Errorf("the redirect is passed on: %s %s", resp.Status, resp.Header.Get("Location"))
 		}
 	}
-	for _, path := range []string{"/api/v1/namespaces/a/pods/p/log", "/api/v1/namespaces/a/pods/p/log?insecureSkipTLSVerifyBackend=true"} {
+	for _, path := range []string{"/api/v1/namespaces/a/pods/p/log",
+		"/api/v1/namespaces/a/pods/p/log?insecureSkipTLSVerifyBackend=true"} {
 		if code, header, _ := get(t, lab.Config, path); code < 400 || header.Get("Location") != "" {
 			t.Errorf("%s is answered with %d", path, code)
 		}
@@ -126,7 +132,8 @@ func TestCVE_2022_3294(t *testing.T) {
 	// All other rules allow the address, so that the proxy's own rule is tested.
 	lab := newLab(t, reaching)
 	lab.namespace(t, "a")
-	for name, host := range map[string]string{"ip": "127.0.0.1", "name": "localhost", "mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "unspecified": "0.0.0.0"} {
+	for name, host := range map[string]string{"ip": "127.0.0.1", "name": "localhost",
+		"mapped": "::ffff:127.0.0.1", "metadata": "169.254.169.254", "unspecified": "0.0.0.0"} {
 		lab.node(t, name, net.JoinHostPort(host, port))
 		for _, path := range []string{"/proxy/", ":" + port + "/proxy/"} {
 			path = "/api/v1/nodes/" + name + path
@@ -170,7 +177,8 @@ func TestCVE_2020_8562(t *testing.T) {
 	own.unharmed(t)
 
 	// What every other connection goes by is as strict.
-	conn, err := outbound.NewDialer(outbound.Policy{Deny: outbound.SpecialRanges()}).DialContext(t.Context(), "tcp", net.JoinHostPort("rebind.example.", port))
+	conn, err := outbound.NewDialer(outbound.Policy{Deny: outbound.SpecialRanges()}).DialContext(t.Context(),
+		"tcp", net.JoinHostPort("rebind.example.", port))
 	if err == nil {
 		_ = conn.Close()
 	}
@@ -203,7 +211,8 @@ func changingNames(t *testing.T) *atomic.Int32 {
 				if asked.Add(1)%2 == 1 {
 					a = [4]byte{203, 0, 113, 7}
 				}
-				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: a}}}
+				m.Answers = []dnsmessage.Resource{
+					{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}, Body: &dnsmessage.AResource{A: a}}}
 			}
 			if out, err := m.Pack(); err == nil {
 				_, _ = server.WriteTo(out, from)
@@ -230,23 +239,28 @@ func TestCVE_2020_8561(t *testing.T) {
 	t.Cleanup(hook.Close)
 	configure := func(lab *lab, server *httptest.Server) {
 		t.Helper()
-		_, err := lab.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
-			ObjectMeta: metav1.ObjectMeta{Name: "evil"},
-			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-				Name: "evil.example.com", AdmissionReviewVersions: []string{"v1"}, SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
-				FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To(int32(30)),
-				ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/"), CABundle: encodeCertificate(server)},
-				Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
-					Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}}}},
-			}},
-		}, metav1.CreateOptions{})
+		_, err := lab.Client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(),
+			&admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: "evil"},
+				Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+					Name: "evil.example.com", AdmissionReviewVersions: []string{"v1"},
+					SideEffects:   ptr.To(admissionregistrationv1.SideEffectClassNone),
+					FailurePolicy: ptr.To(admissionregistrationv1.Fail), TimeoutSeconds: ptr.To(int32(30)),
+					ClientConfig: admissionregistrationv1.WebhookClientConfig{URL: ptr.To(server.URL + "/"),
+						CABundle: encodeCertificate(server)},
+					Rules: []admissionregistrationv1.RuleWithOperations{{Operations: []admissionregistrationv1.OperationType{"CREATE"},
+						Rule: admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+							Resources: []string{"configmaps"}}}},
+				}},
+			}, metav1.CreateOptions{})
 		check(t, err)
 	}
 	refusal := func(lab *lab) string {
 		t.Helper()
 		var said string
 		eventually(t, "the webhook counts", func(ctx context.Context) bool {
-			_, err := lab.Client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
+			_, err := lab.Client.CoreV1().ConfigMaps("default").Create(ctx,
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "x-"}}, metav1.CreateOptions{})
 			if err != nil {
 				said = err.Error()
 			}
@@ -277,7 +291,8 @@ func TestCVE_2022_3172(t *testing.T) {
 	const group = "/apis/evil.example.com/v1"
 	extension := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == group { // it appears healthy
-			_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
+			_, _ = io.WriteString(w,
+				`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
 			return
 		}
 		http.Redirect(w, r, elsewhere.URL+"/", http.StatusFound)
@@ -324,16 +339,19 @@ func aggregate(t *testing.T, lab *lab, address string) {
 	check(t, err)
 	_, err = lab.Client.CoreV1().Services("default").Create(t.Context(), &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "evil"},
-		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []v1.ServicePort{{Port: int32(number)}}},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost",
+			Ports: []v1.ServicePort{{Port: int32(number)}}},
 	}, metav1.CreateOptions{})
 	check(t, err)
-	_, err = aggregatorclient.NewForConfigOrDie(lab.Config).ApiregistrationV1().APIServices().Create(t.Context(), &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com"},
-		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "evil.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10, InsecureSkipTLSVerify: true,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "evil", Port: ptr.To(int32(number))},
-		},
-	}, metav1.CreateOptions{})
+	_, err = aggregatorclient.NewForConfigOrDie(lab.Config).ApiregistrationV1().APIServices().Create(
+		t.Context(), &apiregistrationv1.APIService{
+			ObjectMeta: metav1.ObjectMeta{Name: "v1.evil.example.com"},
+			Spec: apiregistrationv1.APIServiceSpec{
+				Group: "evil.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10,
+				InsecureSkipTLSVerify: true,
+				Service:               &apiregistrationv1.ServiceReference{Namespace: "default", Name: "evil", Port: ptr.To(int32(number))},
+			},
+		}, metav1.CreateOptions{})
 	check(t, err)
 }
 

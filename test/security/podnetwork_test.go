@@ -136,7 +136,8 @@ func (p *podNamespace) listen(addr netip.Addr) *net.UDPConn {
 func (p *podNamespace) send(from, to netip.Addr, text string) {
 	p.t.Helper()
 	within(p.t, p.ns, func() error {
-		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7000)))
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(from, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to, 7000)))
 		if err != nil {
 			return err
 		}

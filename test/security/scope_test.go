@@ -39,21 +39,27 @@ func TestCVE_2019_11247(t *testing.T) {
 	extensions, err := apiextensionsclient.NewForConfig(lab.Config)
 	check(t, err)
 	open := &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr.To(true)}
-	_, err = extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensionsv1.ClusterScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: open}}},
-		}}, metav1.CreateOptions{})
+	_, err = extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
+		&apiextensionsv1.CustomResourceDefinition{
+			ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}, Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+				Group: "example.com", Scope: apiextensionsv1.ClusterScoped,
+				Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
+				Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+					{Name: "v1", Served: true, Storage: true,
+						Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: open}}},
+			}}, metav1.CreateOptions{})
 	check(t, err)
 	client, err := dynamic.NewForConfig(lab.Config)
 	check(t, err)
 	things := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"})
 	eventually(t, "things are served", func(ctx context.Context) bool {
 		_, err := things.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "x"}, "spec": "s3cr3t"}}, metav1.CreateOptions{})
+			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "x"},
+			"spec": "s3cr3t"}}, metav1.CreateOptions{})
 		return err == nil
 	})
-	eve := lab.user(t, "eve", "a", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+	eve := lab.user(t, "eve", "a", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"},
+		Verbs: []string{"*"}})
 	allowed(t, func(ctx context.Context) error {
 		_, err := eve.CoreV1().ConfigMaps("a").List(ctx, metav1.ListOptions{})
 		return err
@@ -61,10 +67,13 @@ func TestCVE_2019_11247(t *testing.T) {
 	http1, err := rest.HTTPClientFor(lab.UserConfig(t, "eve"))
 	check(t, err)
 	for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodPost} {
-		for _, path := range []string{"/apis/example.com/v1/namespaces/a/things/x", "/apis/example.com/v1/namespaces/a/things", "/apis/example.com/v1/namespaces/a/things/x/status"} {
-			req, err := http.NewRequestWithContext(t.Context(), method, lab.Config.Host+path, strings.NewReader(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x"},"spec":"evil"}`))
+		for _, path := range []string{"/apis/example.com/v1/namespaces/a/things/x",
+			"/apis/example.com/v1/namespaces/a/things", "/apis/example.com/v1/namespaces/a/things/x/status"} {
+			req, err := http.NewRequestWithContext(t.Context(), method, lab.Config.Host+path,
+				strings.NewReader(`{"apiVersion":"example.com/v1","kind":"Thing","metadata":{"name":"x"},"spec":"evil"}`))
 			check(t, err)
-			req.Header.Set("Content-Type", map[bool]string{true: "application/merge-patch+json", false: "application/json"}[method == http.MethodPatch])
+			req.Header.Set("Content-Type", map[bool]string{true: "application/merge-patch+json",
+				false: "application/json"}[method == http.MethodPatch])
 			resp, err := http1.Do(req)
 			check(t, err)
 			body, err := io.ReadAll(resp.Body)
@@ -88,11 +97,13 @@ func TestCVE_2020_8555(t *testing.T) {
 	lab.namespace(t, "a")
 	controllertest.Run(t, lab.Server, controller.Options{}, volumebinder.New)
 	// The last one is handled by another component, after the others have been checked.
-	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte", "kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
+	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte",
+		"kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
 		_, name, _ := strings.Cut(provisioner, "/")
 		_, err := lab.Client.StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner,
-			Parameters: map[string]string{"resturl": own.URL, "quobyteAPIServer": own.URL, "gateway": own.URL, "monitors": own.Listener.Addr().String()},
+			Parameters: map[string]string{"resturl": own.URL, "quobyteAPIServer": own.URL, "gateway": own.URL,
+				"monitors": own.Listener.Addr().String()},
 		}, metav1.CreateOptions{})
 		check(t, err)
 		_, err = lab.Client.CoreV1().PersistentVolumeClaims("a").Create(t.Context(), &v1.PersistentVolumeClaim{
@@ -114,11 +125,15 @@ func TestCVE_2020_8555(t *testing.T) {
 func TestCVE_2023_2727(t *testing.T) {
 	lab := newLab(t, nil)
 	const ns = "restricted"
-	_, err := lab.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}, metav1.CreateOptions{})
+	_, err := lab.Client.CoreV1().Namespaces().Create(t.Context(),
+		&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns,
+			Labels: map[string]string{"pod-security.kubernetes.io/enforce": "baseline"}}}, metav1.CreateOptions{})
 	check(t, err)
 	account(t, lab.Client, ns)
 	pods := lab.Client.CoreV1().Pods(ns)
-	pod, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
+	pod, err := pods.Create(t.Context(),
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}}, metav1.CreateOptions{})
 	check(t, err)
 	evil := v1.Container{Name: "evil", Image: "i", SecurityContext: &v1.SecurityContext{Privileged: ptr.To(true)}}
 	next := pod.DeepCopy()
@@ -129,7 +144,8 @@ func TestCVE_2023_2727(t *testing.T) {
 		"init container": {InitContainers: []v1.Container{evil}, Containers: []v1.Container{{Name: "c", Image: "i"}}},
 		"container":      {Containers: []v1.Container{evil}},
 	} {
-		_, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"}, Spec: spec}, metav1.CreateOptions{})
+		_, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "p-"},
+			Spec: spec}, metav1.CreateOptions{})
 		refused(t, "a privileged "+what, err)
 	}
 }
@@ -140,16 +156,20 @@ func TestCVE_2025_1974(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	for _, who := range []authorizationv1.SubjectAccessReviewSpec{
-		{User: "system:kube-proxy"}, {User: "system:kube-proxy:n1", Groups: []string{"keelson:proxies"}}, {User: "system:kube-scheduler"}, {User: "system:node:n1", Groups: []string{"system:nodes"}},
+		{User: "system:kube-proxy"}, {User: "system:kube-proxy:n1", Groups: []string{"keelson:proxies"}},
+		{User: "system:kube-scheduler"}, {User: "system:node:n1", Groups: []string{"system:nodes"}},
 		{User: "system:serviceaccount:kube-system:coredns", Groups: []string{"system:serviceaccounts"}},
-		{User: "system:serviceaccount:kube-system:endpointslice-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
-		{User: "system:serviceaccount:kube-system:service-controller", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
+		{User: "system:serviceaccount:kube-system:endpointslice-controller",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
+		{User: "system:serviceaccount:kube-system:service-controller",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system"}},
 		{User: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:authenticated"}},
 	} {
 		for _, verb := range []string{"get", "list", "watch"} {
 			for _, namespace := range []string{"", "a", "kube-system"} {
 				who.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: verb, Resource: "secrets", Namespace: namespace}
-				got, err := lab.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: who}, metav1.CreateOptions{})
+				got, err := lab.Client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+					&authorizationv1.SubjectAccessReview{Spec: who}, metav1.CreateOptions{})
 				check(t, err)
 				if got.Status.Allowed {
 					t.Errorf("%s may %s secrets in %q: %s", who.User, verb, namespace, got.Status.Reason)
@@ -165,7 +185,8 @@ func TestBodiesOfDelete(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	for _, name := range []string{"kept", "other"} {
-		_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
+			&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		check(t, err)
 	}
 	there := func(what string) {
@@ -194,13 +215,15 @@ func TestBodiesOfDelete(t *testing.T) {
 			there(what)
 		}
 	}
-	if code := send(t, lab.Config, http.MethodDelete, "/api/v1/namespaces/a/configmaps/kept", "application/json", `{"dryRun":["All"]}`); code != http.StatusOK {
+	if code := send(t, lab.Config, http.MethodDelete, "/api/v1/namespaces/a/configmaps/kept",
+		"application/json", `{"dryRun":["All"]}`); code != http.StatusOK {
 		t.Errorf("a trial is answered with %d", code)
 	}
 	there("a trial")
 	// A second request in the body of the first.
 	hidden := "DELETE /api/v1/namespaces/a/configmaps/other HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
-	conn, _ := raw(t, lab.Config, fmt.Sprintf("DELETE /api/v1/namespaces/a/configmaps/none HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(hidden), hidden))
+	conn, _ := raw(t, lab.Config, fmt.Sprintf("DELETE /api/v1/namespaces/a/configmaps/none "+
+		"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(hidden), hidden))
 	check(t, conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)))
 	_, _ = io.Copy(io.Discard, conn)
 	there("a hidden request")

@@ -26,7 +26,8 @@ func TestWrongBootstrapTokens(t *testing.T) {
 	})
 	_, err := lab.Client.CoreV1().Secrets("kube-system").Create(t.Context(), &v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: v1.SecretTypeBootstrapToken,
-		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef", "usage-bootstrap-authentication": "true"},
+		StringData: map[string]string{"token-id": "abcdef", "token-secret": "0123456789abcdef",
+			"usage-bootstrap-authentication": "true"},
 	}, metav1.CreateOptions{})
 	check(t, err)
 	code := func(token string) int {
@@ -48,7 +49,8 @@ func TestWrongBootstrapTokens(t *testing.T) {
 	}
 	reads := 0
 	for _, e := range events()[before:] {
-		if e.ObjectRef != nil && e.ObjectRef.Resource == "secrets" && strings.HasPrefix(e.ObjectRef.Name, "bootstrap-token-") {
+		if e.ObjectRef != nil && e.ObjectRef.Resource == "secrets" &&
+			strings.HasPrefix(e.ObjectRef.Name, "bootstrap-token-") {
 			reads++
 		}
 	}

@@ -76,7 +76,8 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 func TestMemoryTable(t *testing.T) {
 	m := &memory{duration: 100 * time.Minute}
 	for at := range 100 {
-		m.samples = append(m.samples, sample{"etcd", time.Duration(at) * time.Minute, time.Hour, resident{anonymous: (at/20 + 1) << 10, files: 7 << 10}})
+		m.samples = append(m.samples, sample{"etcd", time.Duration(at) * time.Minute, time.Hour,
+			resident{anonymous: (at/20 + 1) << 10, files: 7 << 10}})
 	}
 	const want = "| etcd | 1.0 | 3.0 | 5.0 | 5.0 | 7.0 |\n"
 	if table := m.table(); !strings.HasSuffix(table, want) {
@@ -90,8 +91,9 @@ func TestRefusal(t *testing.T) {
 		body string
 		want history.Outcome
 	}{
-		"conflict":     {http.StatusConflict, "", history.Refused},
-		"webhook":      {http.StatusInternalServerError, `{"message":"Internal error occurred: failed calling webhook \"x\": refused"}`, history.Refused},
+		"conflict": {http.StatusConflict, "", history.Refused},
+		"webhook": {http.StatusInternalServerError,
+			`{"message":"Internal error occurred: failed calling webhook \"x\": refused"}`, history.Refused},
 		"error":        {http.StatusInternalServerError, "etcdserver: request timed out", history.Unknown},
 		"out of order": {http.StatusServiceUnavailable, "", history.Unknown},
 	} {
@@ -119,7 +121,8 @@ func TestStreamed(t *testing.T) {
 
 func TestRole(t *testing.T) {
 	for name, want := range map[string]string{
-		"apiserver": "apiserver", "apiserver-2": "apiserver", "controller-manager-1": "controller-manager", "kubelet-n1": "kubelet",
+		"apiserver": "apiserver", "apiserver-2": "apiserver", "controller-manager-1": "controller-manager",
+		"kubelet-n1":    "kubelet",
 		"containerd-n2": "containerd", "etcd-3": "etcd", "balancer": "balancer",
 	} {
 		if got := role(name); got != want {

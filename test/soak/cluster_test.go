@@ -54,7 +54,8 @@ func (s *soak) up() {
 	}
 	s.ctl = filepath.Join(programs, "ctl")
 	s.t.Cleanup(s.down)
-	args := []string{"cluster", "up", "--name", clusterName, "--nodes", strconv.Itoa(nodes), "--bin-dir", bin, "--data-dir", s.data(), "--kubeconfig", s.kubeconfig()}
+	args := []string{"cluster", "up", "--name", clusterName, "--nodes", strconv.Itoa(nodes), "--bin-dir", bin,
+		"--data-dir", s.data(), "--kubeconfig", s.kubeconfig()}
 	if s.planes > 1 {
 		args = append(args, "--control-planes", strconv.Itoa(s.planes))
 	}
@@ -109,9 +110,11 @@ func (s *soak) podsReady(ctx context.Context, namespace string) error {
 		return fmt.Errorf("no pods in %s", namespace)
 	}
 	for _, p := range list.Items {
-		ready := slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
+		ready := slices.ContainsFunc(p.Status.Conditions,
+			func(c v1.PodCondition) bool { return c.Type == v1.PodReady && c.Status == v1.ConditionTrue })
 		if !ready || p.DeletionTimestamp != nil {
-			return fmt.Errorf("pod %s/%s on %s: %s, deleted: %v", namespace, p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp)
+			return fmt.Errorf("pod %s/%s on %s: %s, deleted: %v", namespace, p.Name, p.Spec.NodeName,
+				p.Status.Phase, p.DeletionTimestamp)
 		}
 	}
 	return nil
@@ -155,7 +158,8 @@ func (s *soak) keepLogs(dir string) {
 			s.t.Log(err)
 		}
 	}
-	for _, args := range [][]string{{"get", "all,pvc,sites,nodes", "-A", "-o", "wide"}, {"get", "events", "-A"}, {"get", "pods", "-A", "-o", "yaml"}} {
+	for _, args := range [][]string{{"get", "all,pvc,sites,nodes", "-A", "-o", "wide"}, {"get", "events", "-A"},
+		{"get", "pods", "-A", "-o", "yaml"}} {
 		out, _ := s.run("", args...)
 		if err := os.WriteFile(filepath.Join(dir, strings.Join(args[:2], "-")+".txt"), out, 0o644); err != nil {
 			s.t.Log(err)

@@ -46,7 +46,8 @@ func (s *soak) watchIdentities(ctx context.Context) *identities {
 }
 
 func newIdentities(seed uint64) *identities {
-	return &identities{mark: fmt.Appendf(nil, "%s%d/", identityMark, seed), runs: map[string]map[string]bool{}, twice: map[string]bool{}}
+	return &identities{mark: fmt.Appendf(nil, "%s%d/", identityMark, seed), runs: map[string]map[string]bool{},
+		twice: map[string]bool{}}
 }
 
 func (i *identities) wait() { i.done.Wait() }

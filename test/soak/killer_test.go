@@ -194,7 +194,8 @@ func (k *killer) heal() {
 			return err
 		}
 		for _, n := range list.Items {
-			ready := slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+			ready := slices.ContainsFunc(n.Status.Conditions,
+				func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 			if !ready || len(n.Spec.Taints) > 0 {
 				return fmt.Errorf("node %s: ready: %v, taints %v", n.Name, ready, n.Spec.Taints)
 			}

@@ -36,7 +36,8 @@ type sample struct {
 type resident struct{ anonymous, files int }
 
 // The ages at which processes are compared: young processes hold less.
-var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 24 * time.Hour}
+var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+	10 * time.Minute, 24 * time.Hour}
 
 // elected are the roles with leader election. Only their largest process is sampled, because it is
 // the leader.
@@ -163,7 +164,10 @@ func (m *memory) growth() (grown []string) {
 			}
 			late := m.median(anonymous, func(s sample) bool { return of(s) && s.at > 2*third })
 			if early > 0 && float64(late) > growthFactor*float64(early)+growthKiB {
-				grown = append(grown, fmt.Sprintf("%s at an age of %v to %v: %d KiB in the first third of the run, %d in the last", role, ages[i], ages[i+1], early, late))
+				grown = append(grown,
+					fmt.Sprintf(
+						"%s at an age of %v to %v: %d KiB in the first third of the run, %d in the last", role,
+						ages[i], ages[i+1], early, late))
 			}
 		}
 	}
@@ -174,7 +178,8 @@ func (m *memory) growth() (grown []string) {
 // of processes older than ages[0]; the maximum; and file pages at the end.
 func (m *memory) table() string {
 	var b strings.Builder
-	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % |\n|---|---|---|---|---|---|\n")
+	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % " +
+		"|\n|---|---|---|---|---|---|\n")
 	mib := func(kib int) string { return fmt.Sprintf("%.1f", float64(kib)/1024) }
 	for _, role := range m.roles() {
 		fmt.Fprintf(&b, "| %s |", role)

@@ -26,7 +26,8 @@ func unmarshal(data []byte, into any) error { return json.Unmarshal(data, into) 
 
 // postJSON creates an object unless it exists.
 func (s *soak) postJSON(ctx context.Context, path, body string) error {
-	err := s.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(ctx).Error()
+	err := s.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type",
+		"application/json").Body([]byte(body)).Do(ctx).Error()
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
@@ -78,7 +79,8 @@ func (x *sites) check(o *object) {
 
 func (x *sites) finish(a *api) {
 	l := &list{}
-	x.s.eventually("sites are listed", func(ctx context.Context) error { return a.do(ctx, http.MethodGet, sitesPath, nil, l).err })
+	x.s.eventually("sites are listed",
+		func(ctx context.Context) error { return a.do(ctx, http.MethodGet, sitesPath, nil, l).err })
 	found := map[string]bool{}
 	for i := range l.Items {
 		x.check(&l.Items[i])
@@ -109,7 +111,8 @@ func servicesPath(namespace string) string { return "/api/v1/namespaces/" + name
 
 func serviceObject(name string, port map[string]any) *object {
 	port["port"] = 80
-	return &object{APIVersion: "v1", Kind: "Service", Metadata: metadata{Name: name}, Spec: map[string]any{"type": "NodePort", "ports": []any{port}}}
+	return &object{APIVersion: "v1", Kind: "Service", Metadata: metadata{Name: name},
+		Spec: map[string]any{"type": "NodePort", "ports": []any{port}}}
 }
 
 func readService(o *object) service {
@@ -127,7 +130,8 @@ func (x *services) run(ctx context.Context, a *api) {
 		x.made++
 		made := &object{}
 		name := fmt.Sprintf("service-%d", x.made)
-		got := a.do(context.WithoutCancel(ctx), http.MethodPost, servicesPath(loadNamespace), serviceObject(name, map[string]any{}), made)
+		got := a.do(context.WithoutCancel(ctx), http.MethodPost, servicesPath(loadNamespace),
+			serviceObject(name, map[string]any{}), made)
 		x.s.count("services, "+string(got.outcome), 1)
 		if got.outcome == history.Acknowledged {
 			x.add(readService(made))
@@ -163,9 +167,10 @@ func (x *services) reuse() {
 	for _, svc := range append(x.used, x.there...) {
 		o := serviceObject(svc.name, map[string]any{"nodePort": svc.port})
 		o.Spec["clusterIP"] = svc.address
-		x.s.eventually(fmt.Sprintf("port %v and address %s can be used again", svc.port, svc.address), func(ctx context.Context) error {
-			return a.do(ctx, http.MethodPost, servicesPath("default"), o, nil).err
-		})
+		x.s.eventually(fmt.Sprintf("port %v and address %s can be used again", svc.port, svc.address),
+			func(ctx context.Context) error {
+				return a.do(ctx, http.MethodPost, servicesPath("default"), o, nil).err
+			})
 		x.s.eventually("service "+svc.name+" is gone", func(ctx context.Context) error {
 			got := a.do(ctx, http.MethodDelete, servicesPath("default")+"/"+svc.name, nil, nil)
 			if got.code == http.StatusNotFound {
@@ -207,7 +212,8 @@ func (x *requests) run(ctx context.Context) {
 }
 
 func ask(ctx context.Context, pid int, address string) error {
-	client := &http.Client{Timeout: 3 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialFrom(pid)}}
+	client := &http.Client{Timeout: 3 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: dialFrom(pid)}}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/hostname", http.NoBody)
 	if err != nil {
 		return err
@@ -247,7 +253,9 @@ func (x *definitions) run(ctx context.Context, a *api) {
 		// behind.
 		ctx := context.WithoutCancel(ctx)
 		x.until(ctx, a, http.MethodPost, definitionsPath, definition, http.StatusConflict)
-		x.until(ctx, a, http.MethodPost, path, map[string]any{"apiVersion": "churn.example.com/v1", "kind": kind, "metadata": map[string]any{"name": "a"}}, http.StatusConflict)
+		x.until(ctx, a, http.MethodPost, path,
+			map[string]any{"apiVersion": "churn.example.com/v1", "kind": kind,
+				"metadata": map[string]any{"name": "a"}}, http.StatusConflict)
 		x.until(ctx, a, http.MethodDelete, definitionsPath+"/"+name, nil, http.StatusNotFound)
 		x.s.count("definitions that came and went", 1)
 	}

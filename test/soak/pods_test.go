@@ -134,9 +134,12 @@ func (w *workloads) makePods() {
 	s := w.s
 	s.apply(strings.ReplaceAll(podManifests, "SEED", fmt.Sprint(s.seed)))
 	s.apply("apiVersion: v1\nkind: Namespace\nmetadata: {name: " + siteNamespace + "}\n")
-	w.rollouts = []*rollout{{s: s, kind: "deployments", name: "web"}, {s: s, kind: "deployments", name: "configured"}, {s: s, kind: "daemonsets", name: "agents"}}
-	w.sets = []*identitySet{{rollout{s: s, kind: "statefulsets", name: "db"}}, {rollout{s: s, kind: "statefulsets", name: "one"}}}
-	w.jobs, w.sites, w.services, w.requests, w.crds = &jobs{s: s, deleted: map[string]bool{}}, &sites{s: s}, &services{s: s}, &requests{s: s}, &definitions{s: s}
+	w.rollouts = []*rollout{{s: s, kind: "deployments", name: "web"},
+		{s: s, kind: "deployments", name: "configured"}, {s: s, kind: "daemonsets", name: "agents"}}
+	w.sets = []*identitySet{{rollout{s: s, kind: "statefulsets", name: "db"}},
+		{rollout{s: s, kind: "statefulsets", name: "one"}}}
+	w.jobs, w.sites, w.services, w.requests, w.crds = &jobs{s: s, deleted: map[string]bool{}}, &sites{s: s},
+		&services{s: s}, &requests{s: s}, &definitions{s: s}
 	for _, r := range w.rollouts {
 		s.eventually(r.name+" is complete", r.incomplete)
 	}
@@ -227,7 +230,8 @@ type status struct {
 
 func (r *rollout) roll(ctx context.Context) error {
 	patch := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"rolled":"%d"}}}}}`, time.Now().UnixNano())
-	return r.s.client.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(loadNamespace).Resource(r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
+	return r.s.client.AppsV1().RESTClient().Patch(types.MergePatchType).Namespace(loadNamespace).Resource(
+		r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
 }
 
 // incomplete returns what is missing of the last rollout.
@@ -245,7 +249,8 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	if r.kind == "statefulsets" && have.CurrentRevision == have.UpdateRevision {
 		updated = want // the status omits the count once all are updated
 	}
-	if have.ObservedGeneration < st.Metadata.Generation || ready != want || updated != want || have.Replicas > want || want == 0 {
+	if have.ObservedGeneration < st.Metadata.Generation || ready != want || updated != want ||
+		have.Replicas > want || want == 0 {
 		return fmt.Errorf("%s/%s: generation %d: %+v", r.kind, r.name, st.Metadata.Generation, have)
 	}
 	return nil
@@ -290,7 +295,8 @@ func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 	if err != nil || len(pods.Items) == 0 {
 		return errors.Join(err, errors.New("no pods"))
 	}
-	return i.s.client.CoreV1().Pods(loadNamespace).Delete(ctx, pods.Items[random.IntN(len(pods.Items))].Name, metav1.DeleteOptions{})
+	return i.s.client.CoreV1().Pods(loadNamespace).Delete(ctx, pods.Items[random.IntN(len(pods.Items))].Name,
+		metav1.DeleteOptions{})
 }
 
 // getJSON sends a GET request as clients do, and retries if the server says so.
@@ -305,7 +311,8 @@ func (s *soak) getJSON(ctx context.Context, path string, into any) error {
 // exec runs a command in a pod and returns its output.
 func (s *soak) exec(ctx context.Context, pod string, command ...string) (string, error) {
 	url := s.client.CoreV1().RESTClient().Post().Namespace(loadNamespace).Resource("pods").Name(pod).SubResource("exec").
-		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+		VersionedParams(&v1.PodExecOptions{Container: "main", Command: command, Stdout: true, Stderr: true},
+			scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(s.rest, "GET", url.String())
 	if err != nil {
 		return "", err
@@ -322,7 +329,8 @@ func (s *soak) exec(ctx context.Context, pod string, command ...string) (string,
 // appendLines appends lines to the file of a pod, one after the other.
 func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, log *history.Log) {
 	for n := 1; pause(ctx, time.Duration(random.Int64N(int64(3*time.Second)))); n++ {
-		o := history.Op{Client: "appender", Kind: history.Append, Key: pod, Value: fmt.Sprintf("%s-%d", pod, n), Begin: s.at(), Outcome: history.Acknowledged}
+		o := history.Op{Client: "appender", Kind: history.Append, Key: pod, Value: fmt.Sprintf("%s-%d", pod, n),
+			Begin: s.at(), Outcome: history.Acknowledged}
 		out, err := s.exec(context.WithoutCancel(ctx), pod, "sh", "-c", "echo "+o.Value+" >>/data/lines && echo written")
 		if err == nil && out != "written\n" {
 			// If the stream breaks between API server and kubelet, the client sees the same end as
@@ -370,7 +378,8 @@ func (j *jobs) run(ctx context.Context) {
 		name := fmt.Sprintf("job-%d", j.made)
 		mode := []string{"Indexed", "NonIndexed"}[j.made%2]
 		// If the answer was lost, the object is created again under the same name.
-		err := j.s.postJSON(ctx, "/apis/batch/v1/namespaces/"+loadNamespace+"/jobs", fmt.Sprintf(jobManifest, name, jobCompletions, mode))
+		err := j.s.postJSON(ctx, "/apis/batch/v1/namespaces/"+loadNamespace+"/jobs",
+			fmt.Sprintf(jobManifest, name, jobCompletions, mode))
 		if err != nil {
 			j.made--
 			continue

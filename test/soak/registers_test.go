@@ -32,7 +32,8 @@ func registerResources() []*resource {
 			set:   func(o *object, v string) { o.Data = map[string]string{"value": v} },
 		},
 		{
-			name: "registers", path: "/apis/soak.example.com/v1/namespaces/" + loadNamespace + "/registers", apiVersion: "soak.example.com/v1", kind: "Register",
+			name: "registers", path: "/apis/soak.example.com/v1/namespaces/" + loadNamespace + "/registers",
+			apiVersion: "soak.example.com/v1", kind: "Register",
 			value: func(o *object) string { v, _ := o.Spec["value"].(string); return v },
 			set:   func(o *object, v string) { o.Spec = map[string]any{"value": v} },
 		},
@@ -162,7 +163,8 @@ func (s *soak) increment(ctx context.Context, a *api, random *rand.Rand, log *hi
 			s.violate("counter %s is %q", name, res.value(now))
 			continue
 		}
-		o := history.Op{Client: a.name, Kind: history.Update, Key: res.key(name), Value: strconv.Itoa(n + 1), Base: now.version(), Begin: s.at()}
+		o := history.Op{Client: a.name, Kind: history.Update, Key: res.key(name), Value: strconv.Itoa(n + 1),
+			Base: now.version(), Begin: s.at()}
 		next, result := res.object(name, o.Value), &object{}
 		next.Metadata.ResourceVersion = now.Metadata.ResourceVersion
 		got := a.do(context.Background(), http.MethodPut, res.path+"/"+name, next, result)

@@ -21,14 +21,17 @@ func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
 		s.violate("memory: %s", grown)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Soak of %v, seed %d, %d control planes, %d nodes, a kill every %v, on %s.\n\n", s.duration, s.seed, s.planes, nodes, s.every, time.Now().UTC().Format(time.DateOnly))
+	fmt.Fprintf(&b, "Soak of %v, seed %d, %d control planes, %d nodes, a kill every %v, on %s.\n\n", s.duration,
+		s.seed, s.planes, nodes, s.every, time.Now().UTC().Format(time.DateOnly))
 	k.table(&b)
 	w.table(&b)
 	runs := 0
 	for _, processes := range i.runs {
 		runs += len(processes)
 	}
-	fmt.Fprintf(&b, "\n| stateful identities | |\n|---|---|\n| looks at all processes of the machine | %d |\n| identities, processes that bore them | %d, %d |\n| identities that ran twice | %d |\n", i.looks, len(i.runs), runs, len(i.twice))
+	fmt.Fprintf(&b, "\n| stateful identities | |\n|---|---|\n| looks at all processes of the machine | %d "+
+		"|\n| identities, processes that bore them | %d, %d |\n| identities that ran twice | %d |\n", i.looks,
+		len(i.runs), runs, len(i.twice))
 	b.WriteString("\nAnonymous memory in MiB, median of processes older than 15 s:\n\n")
 	b.WriteString(m.table())
 	fmt.Fprintf(&b, "\nViolations: %d.\n", len(s.violations))
@@ -69,7 +72,8 @@ func (w *workloads) table(b *strings.Builder) {
 				}
 			}
 			if len(n) > 0 {
-				fmt.Fprintf(b, "| %s: %s | %d | %d | %d |\n", part.what, kind, n[history.Acknowledged], n[history.Refused], n[history.Unknown])
+				fmt.Fprintf(b, "| %s: %s | %d | %d | %d |\n", part.what, kind, n[history.Acknowledged],
+					n[history.Refused], n[history.Unknown])
 			}
 		}
 	}
@@ -82,7 +86,8 @@ func (w *workloads) table(b *strings.Builder) {
 		}
 	}
 	b.WriteString("\n| workload | |\n|---|---|\n")
-	fmt.Fprintf(b, "| watchers, connections, lists, events | %d, %d, %d, %d |\n", len(w.watchers), connections, segments, events)
+	fmt.Fprintf(b, "| watchers, connections, lists, events | %d, %d, %d, %d |\n", len(w.watchers), connections,
+		segments, events)
 	for _, c := range w.s.counts {
 		fmt.Fprintf(b, "| %s | %d |\n", c.what, c.n)
 	}

@@ -45,7 +45,8 @@ func readSettings(t *testing.T) settings {
 	}
 	s := settings{
 		seed: uint64(time.Now().UnixNano()), planes: 2,
-		upgrade: os.Getenv("KEELSON_SOAK_UPGRADE"), report: os.Getenv("KEELSON_SOAK_REPORT"), keep: os.Getenv("KEELSON_SOAK_KEEP") != "",
+		upgrade: os.Getenv("KEELSON_SOAK_UPGRADE"), report: os.Getenv("KEELSON_SOAK_REPORT"),
+		keep: os.Getenv("KEELSON_SOAK_KEEP") != "",
 	}
 	must := func(err error) {
 		if err != nil {

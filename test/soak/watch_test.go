@@ -66,7 +66,8 @@ func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gon
 	limit := 20 + w.random.IntN(40)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(limit+60)*time.Second)
 	defer cancel()
-	url := fmt.Sprintf("%s%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%d", w.api.url, w.res.path, limit, segment.To())
+	url := fmt.Sprintf("%s%s?watch=true&allowWatchBookmarks=true&timeoutSeconds=%d&resourceVersion=%d",
+		w.api.url, w.res.path, limit, segment.To())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		w.s.violate("watch: %v", err)

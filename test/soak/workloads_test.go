@@ -66,7 +66,8 @@ func (s *soak) newWorkloads() *workloads {
 	w := &workloads{s: s, registers: &history.Log{}, counters: &history.Log{}, files: &history.Log{}}
 	a := s.apis(1)[0]
 	for _, res := range registerResources() {
-		s.eventually(res.name+" are served", func(ctx context.Context) error { return a.do(ctx, http.MethodGet, res.path, nil, nil).err })
+		s.eventually(res.name+" are served",
+			func(ctx context.Context) error { return a.do(ctx, http.MethodGet, res.path, nil, nil).err })
 	}
 	res := registerResources()[0]
 	for i := range counterKeys {
@@ -96,7 +97,8 @@ func (w *workloads) start(ctx context.Context) {
 	random := func() uint64 { part++; return part }
 	for _, res := range resources {
 		for i := range registerKeys {
-			rw := &registerWriter{s: s, api: next(), res: res, name: registerName(i), random: s.random(random()), log: w.registers}
+			rw := &registerWriter{s: s, api: next(), res: res, name: registerName(i),
+				random: s.random(random()), log: w.registers}
 			w.running.Go(func() { rw.run(ctx) })
 		}
 	}
@@ -181,7 +183,8 @@ func (w *workloads) checkHistories(a *api) {
 	for _, one := range w.watchers {
 		segments = append(segments, one.segments...)
 	}
-	found := slices.Concat(history.Registers(registers), history.Counters(counters, finals), history.Watches(registers, segments, belongs))
+	found := slices.Concat(history.Registers(registers), history.Counters(counters, finals),
+		history.Watches(registers, segments, belongs))
 	for i, v := range found {
 		if i == 100 {
 			s.violate("and %d more", len(found)-i)

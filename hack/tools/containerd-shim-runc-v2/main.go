@@ -29,10 +29,11 @@ const garbage = 200
 
 func main() {
 	// The shim initializes plugins after it has set its own percentage.
-	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage", InitFn: func(*plugin.InitContext) (any, error) {
-		debug.SetGCPercent(garbage)
-		return struct{}{}, nil
-	}})
+	registry.Register(&plugin.Registration{Type: plugins.InternalPlugin, ID: "garbage",
+		InitFn: func(*plugin.InitContext) (any, error) {
+			debug.SetGCPercent(garbage)
+			return struct{}{}, nil
+		}})
 	registry.Register(&plugin.Registration{
 		Type:     plugins.TTRPCPlugin,
 		ID:       "task",

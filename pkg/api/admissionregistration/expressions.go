@@ -91,7 +91,8 @@ func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.Ex
 }
 
 // conditions checks match conditions. They cannot refer to variables.
-func (x *expressions) conditions(r *report.Report, path *field.Path, conditions []admissionregistrationv1.MatchCondition, params bool) {
+func (x *expressions) conditions(r *report.Report, path *field.Path,
+	conditions []admissionregistrationv1.MatchCondition, params bool) {
 	if n := len(conditions); n > maxMatchConditions {
 		r.TooMany(path, n, maxMatchConditions)
 	}

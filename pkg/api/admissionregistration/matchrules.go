@@ -30,7 +30,8 @@ func checkMatchPolicy(r *report.Report, path *field.Path, p admissionregistratio
 }
 
 func checkReinvocation(r *report.Report, path *field.Path, p admissionregistrationv1.ReinvocationPolicyType) {
-	report.OneOf(r, path, p, admissionregistrationv1.IfNeededReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
+	report.OneOf(r, path, p, admissionregistrationv1.IfNeededReinvocationPolicy,
+		admissionregistrationv1.NeverReinvocationPolicy)
 }
 
 // checkMatch checks the rules and selectors that say which requests a policy or binding applies
@@ -189,5 +190,6 @@ func warnStatic[T any](_ context.Context, obj, _ *T) []string {
 	if !strings.HasSuffix(any(obj).(metav1.Object).GetName(), staticSuffix) {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: names ending with %q are reserved for static manifest-based configurations and cannot be managed via the API", staticSuffix)}
+	return []string{fmt.Sprintf("metadata.name: names ending with %q are reserved for static manifest-based "+
+		"configurations and cannot be managed via the API", staticSuffix)}
 }

@@ -22,29 +22,34 @@ import (
 
 // mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
 func mutatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
-	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies", Kind: "MutatingAdmissionPolicy",
-		Categories: []string{"api-extensions"},
+	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](
+		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies",
+			Kind:       "MutatingAdmissionPolicy",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.CheckNameAndFinalizers,
-		Default:       defaultMutatingAdmissionPolicy,
-		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
-			return &o.Spec
-		}),
-		AnyFinalizer:   true,
-		Validate:       validated(check, v.mutatingPolicy),
-		ValidateUpdate: validatedUpdate(check, v.mutatingPolicyUpdate),
-		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
+			MetaOnUpdate:  resource.CheckNameAndFinalizers,
+			Default:       defaultMutatingAdmissionPolicy,
+			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicy],
+			PrepareUpdate: strategy.CountSpec(
+				func(o *admissionregistrationv1.MutatingAdmissionPolicy) *admissionregistrationv1.MutatingAdmissionPolicySpec {
+					return &o.Spec
+				}),
+			AnyFinalizer:   true,
+			Validate:       validated(check, v.mutatingPolicy),
+			ValidateUpdate: validatedUpdate(check, v.mutatingPolicyUpdate),
+			Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicy],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "Mutations", Type: "integer", Description: "Mutation indicates the number of mutations rules defined in this configuration"},
-			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
-			column.Age(),
-		},
-		Cells: mutatingAdmissionPolicyCells,
-	})
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "Mutations", Type: "integer",
+					Description: "Mutation indicates the number of mutations rules defined in this configuration"},
+				{Name: "ParamKind", Type: "string",
+					Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+				column.Age(),
+			},
+			Cells: mutatingAdmissionPolicyCells,
+		})
 }
 
 func defaultMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmissionPolicy) {
@@ -52,11 +57,13 @@ func defaultMutatingAdmissionPolicy(p *admissionregistrationv1.MutatingAdmission
 	defaultMatch(p.Spec.MatchConstraints)
 }
 
-func (v *validator) mutatingPolicy(_ context.Context, p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+func (v *validator) mutatingPolicy(_ context.Context,
+	p *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	return v.mutating(p, nil)
 }
 
-func (v *validator) mutatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
+func (v *validator) mutatingPolicyUpdate(_ context.Context, p,
+	old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	return v.mutating(p, old)
 }
 
@@ -115,7 +122,9 @@ func (x *expressions) mutation(r *report.Report, path *field.Path, m *admissionr
 		if m.JSONPatch == nil {
 			r.Required(jsonPatch, "must be specified when patchType is JSONPatch")
 		} else {
-			x.patch(r, jsonPatch, m.JSONPatch.Expression, func(e string) plugincel.ExpressionAccessor { return &patch.JSONPatchCondition{Expression: e} })
+			x.patch(r, jsonPatch, m.JSONPatch.Expression, func(e string) plugincel.ExpressionAccessor {
+				return &patch.JSONPatchCondition{Expression: e}
+			})
 		}
 		if m.ApplyConfiguration != nil {
 			r.Invalid(apply, "{applyConfiguration}", "must not be specified when patchType is JSONPatch")
@@ -124,7 +133,9 @@ func (x *expressions) mutation(r *report.Report, path *field.Path, m *admissionr
 		if m.ApplyConfiguration == nil {
 			r.Required(apply, "must be specified when patchType is ApplyConfiguration")
 		} else {
-			x.patch(r, apply, m.ApplyConfiguration.Expression, func(e string) plugincel.ExpressionAccessor { return &patch.ApplyConfigurationCondition{Expression: e} })
+			x.patch(r, apply, m.ApplyConfiguration.Expression, func(e string) plugincel.ExpressionAccessor {
+				return &patch.ApplyConfigurationCondition{Expression: e}
+			})
 		}
 		if m.JSONPatch != nil {
 			r.Invalid(jsonPatch, "{jsonPatch}", "must not be specified when patchType is ApplyConfiguration")
@@ -135,7 +146,8 @@ func (x *expressions) mutation(r *report.Report, path *field.Path, m *admissionr
 	}
 }
 
-func (x *expressions) patch(r *report.Report, path *field.Path, expression string, of func(string) plugincel.ExpressionAccessor) {
+func (x *expressions) patch(r *report.Report, path *field.Path, expression string,
+	of func(string) plugincel.ExpressionAccessor) {
 	at := path.Child("expression")
 	if expression = strings.TrimSpace(expression); expression == "" {
 		r.Required(at, "")

@@ -20,56 +20,68 @@ import (
 
 // validatingAdmissionPolicyBindingRow declares validatingadmissionpolicybindings.
 func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
-	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings", Kind: "ValidatingAdmissionPolicyBinding",
-		Categories: []string{"api-extensions"},
+	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
+		resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
+			Kind:       "ValidatingAdmissionPolicyBinding",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.CheckNameAndFinalizers,
-		Default:       defaultValidatingAdmissionPolicyBinding,
-		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
-			return &o.Spec
-		}),
-		AnyFinalizer:   true,
-		Validate:       validated(check, validateValidatingBinding),
-		ValidateUpdate: validatedUpdate(check, validateValidatingBindingUpdate),
-		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
+			MetaOnUpdate:  resource.CheckNameAndFinalizers,
+			Default:       defaultValidatingAdmissionPolicyBinding,
+			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
+			PrepareUpdate: strategy.CountSpec(
+				func(
+					o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
+					return &o.Spec
+				}),
+			AnyFinalizer:   true,
+			Validate:       validated(check, validateValidatingBinding),
+			ValidateUpdate: validatedUpdate(check, validateValidatingBindingUpdate),
+			Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "PolicyName", Type: "string", Description: "PolicyName indicates the policy definition which the policy binding binded to"},
-			{Name: "ParamRef", Type: "string", Description: "ParamRef indicates the param resource which sets the configuration param"},
-			column.Age(),
-		},
-		Cells: validatingAdmissionPolicyBindingCells,
-	})
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "PolicyName", Type: "string",
+					Description: "PolicyName indicates the policy definition which the policy binding binded to"},
+				{Name: "ParamRef", Type: "string",
+					Description: "ParamRef indicates the param resource which sets the configuration param"},
+				column.Age(),
+			},
+			Cells: validatingAdmissionPolicyBindingCells,
+		})
 }
 
 // mutatingAdmissionPolicyBindingRow declares mutatingadmissionpolicybindings.
 func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
-	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings", Kind: "MutatingAdmissionPolicyBinding",
-		Categories: []string{"api-extensions"},
+	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](
+		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicybindings",
+			Kind:       "MutatingAdmissionPolicyBinding",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.CheckNameAndFinalizers,
-		Default:       defaultMutatingAdmissionPolicyBinding,
-		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicyBinding],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
-			return &o.Spec
-		}),
-		AnyFinalizer:   true,
-		Validate:       validated(check, validateMutatingBinding),
-		ValidateUpdate: validatedUpdate(check, validateMutatingBindingUpdate),
-		Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],
+			MetaOnUpdate:  resource.CheckNameAndFinalizers,
+			Default:       defaultMutatingAdmissionPolicyBinding,
+			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicyBinding],
+			PrepareUpdate: strategy.CountSpec(
+				func(
+					o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
+					return &o.Spec
+				}),
+			AnyFinalizer:   true,
+			Validate:       validated(check, validateMutatingBinding),
+			ValidateUpdate: validatedUpdate(check, validateMutatingBindingUpdate),
+			Warnings:       warnStatic[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "PolicyName", Type: "string", Description: "PolicyName indicates the policy definition which the policy binding binded to"},
-			{Name: "ParamRef", Type: "string", Description: "ParamRef indicates the param resource which sets the configuration param"},
-			column.Age(),
-		},
-		Cells: mutatingAdmissionPolicyBindingCells,
-	})
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "PolicyName", Type: "string",
+					Description: "PolicyName indicates the policy definition which the policy binding binded to"},
+				{Name: "ParamRef", Type: "string",
+					Description: "ParamRef indicates the param resource which sets the configuration param"},
+				column.Age(),
+			},
+			Cells: mutatingAdmissionPolicyBindingCells,
+		})
 }
 
 func defaultValidatingAdmissionPolicyBinding(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
@@ -80,7 +92,8 @@ func defaultMutatingAdmissionPolicyBinding(b *admissionregistrationv1.MutatingAd
 	defaultMatch(b.Spec.MatchResources)
 }
 
-func validateValidatingBinding(_ context.Context, b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+func validateValidatingBinding(_ context.Context,
+	b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
 	checkBinding(&r, path, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
@@ -88,11 +101,13 @@ func validateValidatingBinding(_ context.Context, b *admissionregistrationv1.Val
 	return r.Errors
 }
 
-func validateValidatingBindingUpdate(ctx context.Context, b, _ *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
+func validateValidatingBindingUpdate(ctx context.Context, b,
+	_ *admissionregistrationv1.ValidatingAdmissionPolicyBinding) field.ErrorList {
 	return validateValidatingBinding(ctx, b)
 }
 
-func validateMutatingBinding(_ context.Context, b *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+func validateMutatingBinding(_ context.Context,
+	b *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
 	checkBinding(&r, path, b.Spec.PolicyName, b.Spec.ParamRef, b.Spec.MatchResources)
@@ -102,11 +117,13 @@ func validateMutatingBinding(_ context.Context, b *admissionregistrationv1.Mutat
 	return r.Errors
 }
 
-func validateMutatingBindingUpdate(ctx context.Context, b, _ *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
+func validateMutatingBindingUpdate(ctx context.Context, b,
+	_ *admissionregistrationv1.MutatingAdmissionPolicyBinding) field.ErrorList {
 	return validateMutatingBinding(ctx, b)
 }
 
-func checkBinding(r *report.Report, path *field.Path, policy string, params *admissionregistrationv1.ParamRef, match *admissionregistrationv1.MatchResources) {
+func checkBinding(r *report.Report, path *field.Path, policy string, params *admissionregistrationv1.ParamRef,
+	match *admissionregistrationv1.MatchResources) {
 	if policy == "" {
 		r.Required(path.Child("policyName"), "")
 	} else {
@@ -141,31 +158,36 @@ func checkParamRef(r *report.Report, path *field.Path, ref *admissionregistratio
 		r.Required(at, "")
 		return
 	}
-	report.OneOfRequired(r, at, *ref.ParameterNotFoundAction, admissionregistrationv1.DenyAction, admissionregistrationv1.AllowAction)
+	report.OneOfRequired(r, at, *ref.ParameterNotFoundAction, admissionregistrationv1.DenyAction,
+		admissionregistrationv1.AllowAction)
 }
 
 func checkActions(r *report.Report, path *field.Path, actions []admissionregistrationv1.ValidationAction) {
 	seen := sets.New[admissionregistrationv1.ValidationAction]()
 	for i, a := range actions {
-		report.OneOf(r, path.Index(i), a, admissionregistrationv1.Audit, admissionregistrationv1.Deny, admissionregistrationv1.Warn)
+		report.OneOf(r, path.Index(i), a, admissionregistrationv1.Audit, admissionregistrationv1.Deny,
+			admissionregistrationv1.Warn)
 		if seen.Has(a) {
 			r.Duplicate(path.Index(i), a)
 		}
 		seen.Insert(a)
 	}
 	if seen.HasAll(admissionregistrationv1.Deny, admissionregistrationv1.Warn) {
-		r.Invalid(path, actions, "must not contain both Deny and Warn (repeating the same validation failure information in the API response and headers serves no purpose)")
+		r.Invalid(path, actions, "must not contain both Deny and Warn (repeating the same validation "+
+			"failure information in the API response and headers serves no purpose)")
 	}
 	if len(actions) == 0 {
 		r.Required(path, "at least one validation action is required")
 	}
 }
 
-func validatingAdmissionPolicyBindingCells(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding, env resource.CellEnv) []any {
+func validatingAdmissionPolicyBindingCells(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+	env resource.CellEnv) []any {
 	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), env.Age(b.CreationTimestamp)}
 }
 
-func mutatingAdmissionPolicyBindingCells(b *admissionregistrationv1.MutatingAdmissionPolicyBinding, env resource.CellEnv) []any {
+func mutatingAdmissionPolicyBindingCells(b *admissionregistrationv1.MutatingAdmissionPolicyBinding,
+	env resource.CellEnv) []any {
 	return []any{b.Name, b.Spec.PolicyName, paramRef(b.Spec.ParamRef), env.Age(b.CreationTimestamp)}
 }
 

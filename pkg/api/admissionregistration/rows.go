@@ -44,7 +44,8 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 }
 
 // validated returns a function that runs rule and, if it finds nothing, checks the parameters.
-func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context, *T) field.ErrorList {
+func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context,
+	*T) field.ErrorList {
 	if check == nil {
 		return rule
 	}
@@ -57,7 +58,8 @@ func validated[T any](check CheckParams, rule func(context.Context, *T) field.Er
 }
 
 // validatedUpdate does the same as validated, for updates.
-func validatedUpdate[T any](check CheckParams, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
+func validatedUpdate[T any](check CheckParams,
+	rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
 	if check == nil {
 		return rule
 	}

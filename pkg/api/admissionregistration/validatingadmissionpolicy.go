@@ -28,35 +28,44 @@ import (
 
 // validatingAdmissionPolicyRow declares validatingadmissionpolicies.
 func validatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
-	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy, admissionregistrationv1.ValidatingAdmissionPolicySpec, admissionregistrationv1.ValidatingAdmissionPolicyStatus](func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
-		return &o.Spec, &o.Status
-	})
-	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyList](resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicy]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies", Kind: "ValidatingAdmissionPolicy",
-		Categories: []string{"api-extensions"},
+	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy,
+		admissionregistrationv1.ValidatingAdmissionPolicySpec,
+		admissionregistrationv1.ValidatingAdmissionPolicyStatus](
+		func(o *admissionregistrationv1.ValidatingAdmissionPolicy) (
+			*admissionregistrationv1.ValidatingAdmissionPolicySpec, *admissionregistrationv1.ValidatingAdmissionPolicyStatus) {
+			return &o.Spec, &o.Status
+		})
+	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyList](
+		resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
+			Kind:       "ValidatingAdmissionPolicy",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:   resource.CheckNameAndFinalizers,
-		Default:        defaultValidatingAdmissionPolicy,
-		PrepareCreate:  parts.Create,
-		PrepareUpdate:  parts.Update,
-		ResetFields:    []string{"status"},
-		AnyFinalizer:   true,
-		Validate:       validated(check, v.validatingPolicy),
-		ValidateUpdate: validatedUpdate(check, v.validatingPolicyUpdate),
-		Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
+			MetaOnUpdate:   resource.CheckNameAndFinalizers,
+			Default:        defaultValidatingAdmissionPolicy,
+			PrepareCreate:  parts.Create,
+			PrepareUpdate:  parts.Update,
+			ResetFields:    []string{"status"},
+			AnyFinalizer:   true,
+			Validate:       validated(check, v.validatingPolicy),
+			ValidateUpdate: validatedUpdate(check, v.validatingPolicyUpdate),
+			Warnings:       warnStatic[admissionregistrationv1.ValidatingAdmissionPolicy],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "Validations", Type: "integer", Description: "Validations indicates the number of validation rules defined in this configuration"},
-			{Name: "ParamKind", Type: "string", Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
-			column.Age(),
-		},
-		Cells: validatingAdmissionPolicyCells,
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "Validations", Type: "integer",
+					Description: "Validations indicates the number of validation rules defined in this configuration"},
+				{Name: "ParamKind", Type: "string",
+					Description: "ParamKind specifies the kind of resources used to parameterize this policy"},
+				column.Age(),
+			},
+			Cells: validatingAdmissionPolicyCells,
 
-		Subresources: []resource.Sub[*admissionregistrationv1.ValidatingAdmissionPolicy]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithMetaChecks(resource.CheckNeither), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
-		},
-	})
+			Subresources: []resource.Sub[*admissionregistrationv1.ValidatingAdmissionPolicy]{
+				{Subresource: strategy.View("status", "spec", "metadata").WithMetaChecks(resource.CheckNeither),
+					PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validatePolicyStatus},
+			},
+		})
 }
 
 func defaultValidatingAdmissionPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
@@ -69,11 +78,13 @@ const (
 	maxAuditExpressionBytes = 5 << 10
 )
 
-func (v *validator) validatingPolicy(_ context.Context, p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+func (v *validator) validatingPolicy(_ context.Context,
+	p *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	return v.validating(p, nil)
 }
 
-func (v *validator) validatingPolicyUpdate(_ context.Context, p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
+func (v *validator) validatingPolicyUpdate(_ context.Context, p,
+	old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	return v.validating(p, old)
 }
 
@@ -129,12 +140,14 @@ func (x *expressions) keepValidating(old *admissionregistrationv1.ValidatingAdmi
 
 // sameConditions reports whether an update leaves match conditions and the kind of parameters
 // unchanged, so that the conditions need no check.
-func sameConditions(kind, oldKind *admissionregistrationv1.ParamKind, conditions, oldConditions []admissionregistrationv1.MatchCondition) bool {
+func sameConditions(kind, oldKind *admissionregistrationv1.ParamKind, conditions,
+	oldConditions []admissionregistrationv1.MatchCondition) bool {
 	return equality.Semantic.DeepEqual(kind, oldKind) && equality.Semantic.DeepEqual(conditions, oldConditions)
 }
 
 // checkPolicy checks the fields that both kinds of policies share.
-func checkPolicy(r *report.Report, path *field.Path, failure *admissionregistrationv1.FailurePolicyType, params *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources) {
+func checkPolicy(r *report.Report, path *field.Path, failure *admissionregistrationv1.FailurePolicyType,
+	params *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources) {
 	if failure == nil {
 		r.Required(path.Child("failurePolicy"), "")
 	} else {
@@ -221,7 +234,8 @@ func (x *expressions) message(r *report.Report, path *field.Path, expression str
 }
 
 // auditAnnotations checks audit annotations. The name of the policy is a prefix of their keys.
-func (x *expressions) auditAnnotations(r *report.Report, path *field.Path, policy string, annotations []admissionregistrationv1.AuditAnnotation) {
+func (x *expressions) auditAnnotations(r *report.Report, path *field.Path, policy string,
+	annotations []admissionregistrationv1.AuditAnnotation) {
 	if len(annotations) > maxAuditAnnotations {
 		r.Invalid(path, annotations, fmt.Sprintf("must not have more than %d auditAnnotations", maxAuditAnnotations))
 	}

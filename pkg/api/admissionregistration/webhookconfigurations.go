@@ -26,54 +26,62 @@ import (
 
 // validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
 func validatingWebhookConfigurationRow(v *validator) *resource.Row {
-	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations", Kind: "ValidatingWebhookConfiguration",
-		Categories: []string{"api-extensions"},
+	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](
+		resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations",
+			Kind:       "ValidatingWebhookConfiguration",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.CheckNameAndFinalizers,
-		Default:       defaultValidatingWebhookConfiguration,
-		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
-			return &o.Webhooks
-		}),
-		AnyFinalizer:   true,
-		Validate:       v.validatingWebhooks,
-		ValidateUpdate: v.validatingWebhooksUpdate,
-		Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
+			MetaOnUpdate:  resource.CheckNameAndFinalizers,
+			Default:       defaultValidatingWebhookConfiguration,
+			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingWebhookConfiguration],
+			PrepareUpdate: strategy.CountSpec(
+				func(o *admissionregistrationv1.ValidatingWebhookConfiguration) *[]admissionregistrationv1.ValidatingWebhook {
+					return &o.Webhooks
+				}),
+			AnyFinalizer:   true,
+			Validate:       v.validatingWebhooks,
+			ValidateUpdate: v.validatingWebhooksUpdate,
+			Warnings:       warnStatic[admissionregistrationv1.ValidatingWebhookConfiguration],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
-			column.Age(),
-		},
-		Cells: validatingWebhookConfigurationCells,
-	})
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "Webhooks", Type: "integer",
+					Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+				column.Age(),
+			},
+			Cells: validatingWebhookConfigurationCells,
+		})
 }
 
 // mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
 func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
-	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{
-		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations", Kind: "MutatingWebhookConfiguration",
-		Categories: []string{"api-extensions"},
+	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](
+		resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{
+			Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingwebhookconfigurations",
+			Kind:       "MutatingWebhookConfiguration",
+			Categories: []string{"api-extensions"},
 
-		MetaOnUpdate:  resource.CheckNameAndFinalizers,
-		Default:       defaultMutatingWebhookConfiguration,
-		PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
-		PrepareUpdate: strategy.CountSpec(func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
-			return &o.Webhooks
-		}),
-		AnyFinalizer:   true,
-		Validate:       v.mutatingWebhooks,
-		ValidateUpdate: v.mutatingWebhooksUpdate,
-		Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
+			MetaOnUpdate:  resource.CheckNameAndFinalizers,
+			Default:       defaultMutatingWebhookConfiguration,
+			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingWebhookConfiguration],
+			PrepareUpdate: strategy.CountSpec(
+				func(o *admissionregistrationv1.MutatingWebhookConfiguration) *[]admissionregistrationv1.MutatingWebhook {
+					return &o.Webhooks
+				}),
+			AnyFinalizer:   true,
+			Validate:       v.mutatingWebhooks,
+			ValidateUpdate: v.mutatingWebhooksUpdate,
+			Warnings:       warnStatic[admissionregistrationv1.MutatingWebhookConfiguration],
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "Webhooks", Type: "integer", Description: "Webhooks indicates the number of webhooks registered in this configuration"},
-			column.Age(),
-		},
-		Cells: mutatingWebhookConfigurationCells,
-	})
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "Webhooks", Type: "integer",
+					Description: "Webhooks indicates the number of webhooks registered in this configuration"},
+				column.Age(),
+			},
+			Cells: mutatingWebhookConfigurationCells,
+		})
 }
 
 const (
@@ -106,7 +114,8 @@ func defaultMutatingWebhookConfiguration(c *admissionregistrationv1.MutatingWebh
 	}
 }
 
-func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig, rules []admissionregistrationv1.RuleWithOperations) {
+func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig,
+	rules []admissionregistrationv1.RuleWithOperations) {
 	if config.Service != nil {
 		unset.Point(&config.Service.Port, servicePort)
 	}
@@ -159,9 +168,11 @@ func tolerate(now, old []hook) leniency {
 		l.names = l.names || names.Has(h.Name)
 		names.Insert(h.Name)
 		l.sideEffects = l.sideEffects || h.SideEffects == nil || !slices.Contains(harmless(), *h.SideEffects)
-		l.versions = l.versions || len(h.AdmissionReviewVersions) > 0 && !slices.ContainsFunc(h.AdmissionReviewVersions, understood)
+		l.versions = l.versions || len(h.AdmissionReviewVersions) > 0 &&
+			!slices.ContainsFunc(h.AdmissionReviewVersions, understood)
 		for _, s := range []*metav1.LabelSelector{h.NamespaceSelector, h.ObjectSelector} {
-			l.selectors = l.selectors || s != nil && len(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0
+			l.selectors = l.selectors || s != nil &&
+				len(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, nil)) > 0
 		}
 		l.conditions = l.conditions && equality.Semantic.DeepEqual(now[i].MatchConditions, h.MatchConditions)
 	}
@@ -170,7 +181,8 @@ func tolerate(now, old []hook) leniency {
 
 // harmless returns the classes of side effects that are allowed in a dry run.
 func harmless() []admissionregistrationv1.SideEffectClass {
-	return []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.SideEffectClassNoneOnDryRun}
+	return []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone,
+		admissionregistrationv1.SideEffectClassNoneOnDryRun}
 }
 
 func sideEffects(l leniency) []admissionregistrationv1.SideEffectClass {
@@ -185,19 +197,23 @@ func reviewVersions() []string { return []string{"v1", "v1beta1"} }
 
 func understood(version string) bool { return slices.Contains(reviewVersions(), version) }
 
-func (v *validator) validatingWebhooks(_ context.Context, c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+func (v *validator) validatingWebhooks(_ context.Context,
+	c *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
 	return v.webhooks(validatingHooks(c), nil, leniency{})
 }
 
-func (v *validator) validatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
+func (v *validator) validatingWebhooksUpdate(_ context.Context, c,
+	old *admissionregistrationv1.ValidatingWebhookConfiguration) field.ErrorList {
 	return v.webhooks(validatingHooks(c), validatingHooks(old), tolerate(validatingHooks(c), validatingHooks(old)))
 }
 
-func (v *validator) mutatingWebhooks(_ context.Context, c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+func (v *validator) mutatingWebhooks(_ context.Context,
+	c *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
 	return v.webhooks(mutatingHooks(c), nil, leniency{})
 }
 
-func (v *validator) mutatingWebhooksUpdate(_ context.Context, c, old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
+func (v *validator) mutatingWebhooksUpdate(_ context.Context, c,
+	old *admissionregistrationv1.MutatingWebhookConfiguration) field.ErrorList {
 	return v.webhooks(mutatingHooks(c), mutatingHooks(old), tolerate(mutatingHooks(c), mutatingHooks(old)))
 }
 
@@ -267,7 +283,8 @@ func checkClient(r *report.Report, path *field.Path, c *admissionregistrationv1.
 		if c.Service.Port != nil {
 			port = *c.Service.Port
 		}
-		r.Add(webhook.ValidateWebhookService(path.Child("service"), c.Service.Name, c.Service.Namespace, c.Service.Path, port)...)
+		r.Add(webhook.ValidateWebhookService(path.Child("service"), c.Service.Name, c.Service.Namespace,
+			c.Service.Path, port)...)
 	}
 }
 
@@ -298,10 +315,12 @@ func joined[T ~string](values []T) string {
 	return strings.Join(out, ", ")
 }
 
-func validatingWebhookConfigurationCells(c *admissionregistrationv1.ValidatingWebhookConfiguration, env resource.CellEnv) []any {
+func validatingWebhookConfigurationCells(c *admissionregistrationv1.ValidatingWebhookConfiguration,
+	env resource.CellEnv) []any {
 	return []any{c.Name, int64(len(c.Webhooks)), env.Age(c.CreationTimestamp)}
 }
 
-func mutatingWebhookConfigurationCells(c *admissionregistrationv1.MutatingWebhookConfiguration, env resource.CellEnv) []any {
+func mutatingWebhookConfigurationCells(c *admissionregistrationv1.MutatingWebhookConfiguration,
+	env resource.CellEnv) []any {
 	return []any{c.Name, int64(len(c.Webhooks)), env.Age(c.CreationTimestamp)}
 }

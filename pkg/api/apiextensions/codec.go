@@ -36,14 +36,18 @@ func (codec) Encode(obj store.Object) ([]byte, error) {
 	var hub apiextensions.CustomResourceDefinition
 	// The conversion moves fields that all versions share to the top, and its result may alias
 	// its input.
-	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+		crd.DeepCopy(), &hub, nil); err != nil {
 		return nil, err
 	}
 	var out apiextensionsv1beta1.CustomResourceDefinition
-	if err := apiextensionsv1beta1.Convert_apiextensions_CustomResourceDefinition_To_v1beta1_CustomResourceDefinition(&hub, &out, nil); err != nil {
+	if err :=
+		apiextensionsv1beta1.Convert_apiextensions_CustomResourceDefinition_To_v1beta1_CustomResourceDefinition(
+			&hub, &out, nil); err != nil {
 		return nil, err
 	}
-	out.TypeMeta = metav1.TypeMeta{APIVersion: apiextensionsv1beta1.SchemeGroupVersion.String(), Kind: "CustomResourceDefinition"}
+	out.TypeMeta = metav1.TypeMeta{APIVersion: apiextensionsv1beta1.SchemeGroupVersion.String(),
+		Kind: "CustomResourceDefinition"}
 	out.ResourceVersion = ""
 	var data bytes.Buffer
 	err := json.NewEncoder(&data).Encode(&out)
@@ -86,8 +90,11 @@ func decode(data []byte) (*apiextensionsv1.CustomResourceDefinition, error) {
 	}
 	apiextensionsv1beta1.SetObjectDefaults_CustomResourceDefinition(&old)
 	var hub apiextensions.CustomResourceDefinition
-	if err := apiextensionsv1beta1.Convert_v1beta1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(&old, &hub, nil); err != nil {
+	if err :=
+		apiextensionsv1beta1.Convert_v1beta1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+			&old, &hub, nil); err != nil {
 		return nil, err
 	}
-	return crd, apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(&hub, crd, nil)
+	return crd, apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(
+		&hub, crd, nil)
 }

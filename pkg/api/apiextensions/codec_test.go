@@ -67,7 +67,8 @@ func TestStoredFormsAreRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	json, err := yaml.YAMLToJSON([]byte("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition" + oneVersion))
+	json, err := yaml.YAMLToJSON([]byte("apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition" +
+		oneVersion))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,33 +39,35 @@ func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*re
 
 // customResourceDefinitionRow declares customresourcedefinitions.
 func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
-	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
-		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
-		StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
+	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](
+		resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
+			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
+			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
+			StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 
-		Codec:    codec{},
-		StoredAs: apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition"),
+			Codec:    codec{},
+			StoredAs: apiextensionsv1beta1.SchemeGroupVersion.WithKind("CustomResourceDefinition"),
 
-		Hooks:         hooks,
-		Default:       completeCustomResourceDefinition,
-		PrepareCreate: prepareCustomResourceDefinitionCreate,
-		PrepareUpdate: prepareCustomResourceDefinitionUpdate,
-		ResetFields:   []string{"status"},
-		ValidateName:  anyName,
-		Warnings:      warnOfFormats,
+			Hooks:         hooks,
+			Default:       completeCustomResourceDefinition,
+			PrepareCreate: prepareCustomResourceDefinitionCreate,
+			PrepareUpdate: prepareCustomResourceDefinitionUpdate,
+			ResetFields:   []string{"status"},
+			ValidateName:  anyName,
+			Warnings:      warnOfFormats,
 
-		// A definition waits until its custom resources are deleted, so the garbage collector has
-		// nothing to do.
-		DefaultGarbageCollection: "Unsupported",
-		AnyFinalizer:             true,
-		Validate:                 validateCustomResourceDefinition,
-		ValidateUpdate:           validateCustomResourceDefinitionUpdate,
+			// A definition waits until its custom resources are deleted, so the garbage collector has
+			// nothing to do.
+			DefaultGarbageCollection: "Unsupported",
+			AnyFinalizer:             true,
+			Validate:                 validateCustomResourceDefinition,
+			ValidateUpdate:           validateCustomResourceDefinitionUpdate,
 
-		Subresources: []resource.Sub[*apiextensionsv1.CustomResourceDefinition]{
-			{Subresource: strategy.View("status", "spec").WithoutTable(), PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
-		},
-	})
+			Subresources: []resource.Sub[*apiextensionsv1.CustomResourceDefinition]{
+				{Subresource: strategy.View("status", "spec").WithoutTable(),
+					PrepareUpdate: prepareCustomResourceDefinitionStatus, ValidateUpdate: validateCustomResourceDefinitionStatus},
+			},
+		})
 }
 
 const servicePort int32 = 443
@@ -111,7 +113,9 @@ func prepareCustomResourceDefinitionUpdate(_ context.Context, crd, old *apiexten
 // recordStorageVersion adds the storage version to status.storedVersions, because objects may be
 // stored in it from now on.
 func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
-	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Storage
+	})
 	if i >= 0 && !slices.Contains(crd.Status.StoredVersions, crd.Spec.Versions[i].Name) {
 		crd.Status.StoredVersions = append(crd.Status.StoredVersions, crd.Spec.Versions[i].Name)
 	}
@@ -130,11 +134,13 @@ func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiexten
 func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
 	// The results of the conversions alias their input and share parts between versions.
-	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), &hub, nil) != nil {
+	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+		crd.DeepCopy(), &hub, nil) != nil {
 		return
 	}
 	var out apiextensionsv1.CustomResourceDefinition
-	if apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(&hub, &out, nil) != nil {
+	if apiextensionsv1.Convert_apiextensions_CustomResourceDefinition_To_v1_CustomResourceDefinition(&hub, &out,
+		nil) != nil {
 		return
 	}
 	out.TypeMeta = crd.TypeMeta
@@ -144,19 +150,22 @@ func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 // The library that applies schemas also validates them, including their CEL expressions. It
 // validates the unversioned type.
 
-func validateCustomResourceDefinition(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateCustomResourceDefinition(ctx context.Context,
+	crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateCustomResourceDefinition(ctx, in[0])
 	}, crd)
 }
 
-func validateCustomResourceDefinitionUpdate(ctx context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateCustomResourceDefinitionUpdate(ctx context.Context, crd,
+	old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateCustomResourceDefinitionUpdate(ctx, in[0], in[1])
 	}, crd, old)
 }
 
-func validateCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateCustomResourceDefinitionStatus(_ context.Context, crd,
+	old *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	return validateWith(func(in ...*apiextensions.CustomResourceDefinition) field.ErrorList {
 		return validation.ValidateUpdateCustomResourceDefinitionStatus(in[0], in[1])
 	}, withoutSchemas(crd), withoutSchemas(old))
@@ -172,13 +181,15 @@ func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextension
 	return &out
 }
 
-func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
+func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList,
+	crds ...*apiextensionsv1.CustomResourceDefinition) field.ErrorList {
 	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
 	for i, crd := range crds {
 		in[i] = &apiextensions.CustomResourceDefinition{}
 		// The conversion moves fields that all versions share to the top, and its result may
 		// alias its input.
-		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd.DeepCopy(), in[i], nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+			crd.DeepCopy(), in[i], nil); err != nil {
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
 		}
 	}
@@ -195,7 +206,8 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 
 // attempt calls by and returns false if it panics. The library panics if a selectable field's path leads
 // through a schema that is missing or that the library has already rejected.
-func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList, in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
+func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList,
+	in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {
 		if recover() != nil {
 			errs, ok = nil, false
@@ -208,7 +220,8 @@ func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList
 // Two rules are special to definitions: the name follows from the other names, and a definition
 // in one of Kubernetes' own groups needs an approval annotation.
 func checkedForAllKinds(err *field.Error) bool {
-	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") && err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
+	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") &&
+		err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
 		return false
 	}
 	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")
@@ -244,7 +257,8 @@ func unknownFormats(crd *apiextensionsv1.CustomResourceDefinition) map[string]bo
 			continue
 		}
 		var schema apiextensions.CustomResourceValidation
-		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in.DeepCopy(), &schema, nil); err != nil {
+		if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(
+			in.DeepCopy(), &schema, nil); err != nil {
 			continue // validation reports the error
 		}
 		validation.SchemaHas(schema.OpenAPIV3Schema, func(s *apiextensions.JSONSchemaProps) bool {

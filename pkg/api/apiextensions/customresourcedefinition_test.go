@@ -23,7 +23,8 @@ func TestValuesOfSchemasHaveOneSpelling(t *testing.T) {
 	completeCustomResourceDefinition(crd)
 	props := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties
 	got := []string{string(props["a"].Default.Raw), string(props["l"].Items.Schema.Enum[0].Raw), crd.Kind}
-	if diff := cmp.Diff([]string{`{"b":{"x":"A","y":100},"z":1}`, `{"c":2,"d":1}`, "CustomResourceDefinition"}, got); diff != "" {
+	if diff := cmp.Diff([]string{`{"b":{"x":"A","y":100},"z":1}`, `{"c":2,"d":1}`, "CustomResourceDefinition"},
+		got); diff != "" {
 		t.Error(diff)
 	}
 }

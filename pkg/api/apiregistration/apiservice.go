@@ -63,7 +63,8 @@ func apiServiceRow() *resource.Row {
 		Cells: apiServiceCells,
 
 		Subresources: []resource.Sub[*apiregistrationv1.APIService]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
+			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(),
+				PrepareUpdate: prepareAPIServiceStatus, ValidateUpdate: validateAPIServiceStatus},
 		},
 	})
 	row.Codec = codec{registry.Codec(row)}
@@ -106,7 +107,9 @@ func prepareAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISer
 }
 
 func validateAPIService(_ context.Context, s *apiregistrationv1.APIService) field.ErrorList {
-	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList { return validation.ValidateAPIService(in[0]) }, s)
+	return validateWith(func(in ...*apiregistration.APIService) field.ErrorList {
+		return validation.ValidateAPIService(in[0])
+	}, s)
 }
 
 func validateAPIServiceUpdate(_ context.Context, s, old *apiregistrationv1.APIService) field.ErrorList {
@@ -123,11 +126,13 @@ func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISe
 
 // validateWith validates services with the aggregator's library, which works on the unversioned
 // type.
-func validateWith(by func(...*apiregistration.APIService) field.ErrorList, services ...*apiregistrationv1.APIService) field.ErrorList {
+func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
+	services ...*apiregistrationv1.APIService) field.ErrorList {
 	in := make([]*apiregistration.APIService, len(services))
 	for i, s := range services {
 		in[i] = &apiregistration.APIService{}
-		if err := apiregistrationv1.Convert_v1_APIService_To_apiregistration_APIService(s.DeepCopy(), in[i], nil); err != nil {
+		if err := apiregistrationv1.Convert_v1_APIService_To_apiregistration_APIService(s.DeepCopy(), in[i],
+			nil); err != nil {
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", s.Name, err))}
 		}
 	}

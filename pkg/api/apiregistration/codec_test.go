@@ -23,7 +23,8 @@ func TestCodec(t *testing.T) {
 	if err != nil || in.ResourceVersion != "7" {
 		t.Fatal(in, err)
 	}
-	const want = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.a"},"spec":{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":2},"status":{}}` + "\n"
+	const want = `{"kind":"APIService","apiVersion":"apiregistration.k8s.io/v1","metadata":{"name":"v1.a"},` +
+		`"spec":{"group":"a","version":"v1","groupPriorityMinimum":1,"versionPriority":2},"status":{}}` + "\n"
 	if string(data) != want {
 		t.Errorf("stored %s\nwant   %s", data, want)
 	}
@@ -36,7 +37,8 @@ func TestCodec(t *testing.T) {
 		if err != nil {
 			t.Fatal(form, err)
 		}
-		if out, ok := obj.(*apiregistrationv1.APIService); !ok || out.Name != "v1.a" || out.ResourceVersion != "9" || out.Kind != "" || out.Spec.VersionPriority != 2 {
+		if out, ok := obj.(*apiregistrationv1.APIService); !ok || out.Name != "v1.a" ||
+			out.ResourceVersion != "9" || out.Kind != "" || out.Spec.VersionPriority != 2 {
 			t.Errorf("%s: got %+v", form, obj)
 		}
 	}

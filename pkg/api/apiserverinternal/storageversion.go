@@ -34,32 +34,38 @@ func Rows() []*resource.Row {
 
 // storageVersionRow declares storageversions.
 func storageVersionRow() *resource.Row {
-	parts := strategy.Parts[apiserverinternalv1alpha1.StorageVersion, apiserverinternalv1alpha1.StorageVersionSpec, apiserverinternalv1alpha1.StorageVersionStatus](func(o *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec, *apiserverinternalv1alpha1.StorageVersionStatus) {
-		return &o.Spec, &o.Status
-	})
-	return resource.Of[apiserverinternalv1alpha1.StorageVersionList](resource.Kind[*apiserverinternalv1alpha1.StorageVersion]{
-		Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversions", Kind: "StorageVersion",
+	parts := strategy.Parts[apiserverinternalv1alpha1.StorageVersion,
+		apiserverinternalv1alpha1.StorageVersionSpec, apiserverinternalv1alpha1.StorageVersionStatus](
+		func(o *apiserverinternalv1alpha1.StorageVersion) (*apiserverinternalv1alpha1.StorageVersionSpec,
+			*apiserverinternalv1alpha1.StorageVersionStatus) {
+			return &o.Spec, &o.Status
+		})
+	return resource.Of[apiserverinternalv1alpha1.StorageVersionList](
+		resource.Kind[*apiserverinternalv1alpha1.StorageVersion]{
+			Group: apiserverinternalv1alpha1.GroupName, Version: "v1alpha1", Resource: "storageversions", Kind: "StorageVersion",
 
-		MetaOnUpdate:  resource.CheckNeither,
-		PrepareCreate: parts.ClearStatus,
-		PrepareUpdate: parts.KeepStatus,
-		ResetFields:   []string{"status"},
-		ValidateName:  validateName,
-		Validate:      validateStorageVersion,
+			MetaOnUpdate:  resource.CheckNeither,
+			PrepareCreate: parts.ClearStatus,
+			PrepareUpdate: parts.KeepStatus,
+			ResetFields:   []string{"status"},
+			ValidateName:  validateName,
+			Validate:      validateStorageVersion,
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "CommonEncodingVersion", Type: "string", Description: apiserverinternalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]},
-			{Name: "StorageVersions", Type: "string", Description: apiserverinternalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["storageVersions"]},
-			column.Age(),
-		},
-		Cells: cells,
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "CommonEncodingVersion", Type: "string",
+					Description: apiserverinternalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["commonEncodingVersion"]},
+				{Name: "StorageVersions", Type: "string",
+					Description: apiserverinternalv1alpha1.StorageVersionStatus{}.SwaggerDoc()["storageVersions"]},
+				column.Age(),
+			},
+			Cells: cells,
 
-		Subresources: []resource.Sub[*apiserverinternalv1alpha1.StorageVersion]{{
-			Subresource:   strategy.View("status", "metadata", "spec").WithMetaChecks(resource.CheckNeither),
-			PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateStatus,
-		}},
-	})
+			Subresources: []resource.Sub[*apiserverinternalv1alpha1.StorageVersion]{{
+				Subresource:   strategy.View("status", "metadata", "spec").WithMetaChecks(resource.CheckNeither),
+				PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateStatus,
+			}},
+		})
 }
 
 // shown is the number of servers that a cell lists.
@@ -70,7 +76,8 @@ func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []
 	for _, s := range v.Status.StorageVersions {
 		servers = append(servers, fmt.Sprintf("%s=%s", s.APIServerID, s.EncodingVersion))
 	}
-	return []any{v.Name, column.Deref(v.Status.CommonEncodingVersion, column.Unset), column.FewOrUnset(servers, shown), env.Age(v.CreationTimestamp)}
+	return []any{v.Name, column.Deref(v.Status.CommonEncodingVersion, column.Unset),
+		column.FewOrUnset(servers, shown), env.Age(v.CreationTimestamp)}
 }
 
 // Common returns the version that all servers store objects in, or nil if they differ or if there
@@ -80,7 +87,9 @@ func Common(servers []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 		return nil
 	}
 	common := servers[0].EncodingVersion
-	if slices.ContainsFunc(servers, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool { return s.EncodingVersion != common }) {
+	if slices.ContainsFunc(servers, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
+		return s.EncodingVersion != common
+	}) {
 		return nil
 	}
 	return &common
@@ -98,9 +107,12 @@ func Agree(v *apiserverinternalv1alpha1.StorageVersion, now time.Time) {
 		Reason: "CommonEncodingVersionUnset", Message: "Common encoding version unset",
 	}
 	if s.CommonEncodingVersion != nil {
-		next.Status, next.Reason, next.Message = apiserverinternalv1alpha1.ConditionTrue, "CommonEncodingVersionSet", "Common encoding version set"
+		next.Status, next.Reason, next.Message = apiserverinternalv1alpha1.ConditionTrue,
+			"CommonEncodingVersionSet", "Common encoding version set"
 	}
-	at := slices.IndexFunc(s.Conditions, func(c apiserverinternalv1alpha1.StorageVersionCondition) bool { return c.Type == next.Type })
+	at := slices.IndexFunc(s.Conditions, func(c apiserverinternalv1alpha1.StorageVersionCondition) bool {
+		return c.Type == next.Type
+	})
 	if at < 0 {
 		s.Conditions = append(s.Conditions, next)
 		return
@@ -162,7 +174,8 @@ func checkServer(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 		at := path.Child("servedVersions").Index(i)
 		checkVersion(r, at, v)
 		if !slices.Contains(s.DecodableVersions, v) {
-			r.Invalid(at, v, fmt.Sprintf("individual served version : %s must be included in decodableVersions : %s", v, s.DecodableVersions))
+			r.Invalid(at, v, fmt.Sprintf(
+				"individual served version : %s must be included in decodableVersions : %s", v, s.DecodableVersions))
 		}
 	}
 }
@@ -170,12 +183,14 @@ func checkServer(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 // checkVersion requires GROUP/VERSION or VERSION. It reports all faults of a value in one
 // finding.
 func checkVersion(r *report.Report, path *field.Path, apiVersion string) {
-	const form = "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character"
+	const form = "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start " +
+		"with an alphabetic character, and end with an alphanumeric character"
 	var reasons []string
 	group, version, found := strings.Cut(apiVersion, "/")
 	switch {
 	case strings.Contains(version, "/"):
-		r.Invalid(path, apiVersion, "an apiVersion is "+validation.RegexError(form, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123")+
+		r.Invalid(path, apiVersion, "an apiVersion is "+
+			validation.RegexError(form, "[a-z]([-a-z0-9]*[a-z0-9])?", "my-name", "abc-123")+
 			" with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyVersion')")
 		return
 	case !found:
@@ -199,7 +214,8 @@ func checkCommon(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 	is, said := Common(s.StorageVersions), s.CommonEncodingVersion
 	switch {
 	case is == nil && said != nil:
-		r.Invalid(path, *said, "should be nil if servers do not agree on the same encoding version, or if there is no server reporting the supported versions yet")
+		r.Invalid(path, *said, "should be nil if servers do not agree on the same encoding version, or if "+
+			"there is no server reporting the supported versions yet")
 	case is != nil && said == nil:
 		r.Invalid(path, said, "the common encoding version is "+*is)
 	case is != nil && *is != *said:
@@ -207,12 +223,14 @@ func checkCommon(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 	}
 }
 
-func checkConditions(r *report.Report, path *field.Path, conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
+func checkConditions(r *report.Report, path *field.Path,
+	conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i, c := range conditions {
 		at := path.Index(i) // as in Kubernetes, the path has no name of the list
 		if first, twice := seen[c.Type]; twice {
-			r.Invalid(at.Child("type"), string(c.Type), fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
+			r.Invalid(at.Child("type"), string(c.Type),
+				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))
 		}
 		seen[c.Type] = i
 		r.QualifiedName(at.Child("type"), string(c.Type))

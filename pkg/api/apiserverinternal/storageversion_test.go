@@ -19,10 +19,12 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	row := rowtest.Row(t, apiserverinternal.Rows(), "storageversions")
 	for name, want := range map[string][]string{
-		"core.pods":     nil,
-		"a.b.c.pods":    nil,
-		"pods":          {"name must be in the form of <group>.<resource>"},
-		"core.pods-of-": {"the resource segment a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"},
+		"core.pods":  nil,
+		"a.b.c.pods": nil,
+		"pods":       {"name must be in the form of <group>.<resource>"},
+		"core.pods-of-": {"the resource segment a DNS-1035 label must consist of lower case alphanumeric " +
+			"characters or '-', start with an alphabetic character, and end with an alphanumeric character " +
+			"(e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"},
 	} {
 		if got := row.ValidateName(name, false); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
@@ -36,22 +38,33 @@ func TestStatus(t *testing.T) {
 		status string
 		want   []string
 	}{
-		"no servers":      {`{}`, nil},
-		"one":             {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v1"]}]}`, nil},
-		"differ":          {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"g/v1","decodableVersions":["g/v1"]},{"apiServerID":"b","encodingVersion":"g/v2","decodableVersions":["g/v2"]}]}`, nil},
-		"repeated server": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
+		"no servers": {`{}`, nil},
+		"one": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a",` +
+			`"encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v1"]}]}`, nil},
+		"differ": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"g/v1",` +
+			`"decodableVersions":["g/v1"]},{"apiServerID":"b","encodingVersion":"g/v2","decodableVersions":["g/v2"]}]}`, nil},
+		"repeated server": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a",` +
+			`"encodingVersion":"v1","decodableVersions":["v1"]},{"apiServerID":"a","encodingVersion":"v1",` +
+			`"decodableVersions":["v1"]}]}`, []string{`status.storageVersions[1].apiServerID: Duplicate value: "a"`}},
 		"not said": {`{"storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"]}]}`, []string{
 			"status.commonEncodingVersion: Invalid value: null: the common encoding version is v1",
 		}},
-		"served but not read": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v2"]}]}`, []string{
-			`status.storageVersions[0].servedVersions[0]: Invalid value: "v2": individual served version : v2 must be included in decodableVersions : [v1]`,
+		"served but not read": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a",` +
+			`"encodingVersion":"v1","decodableVersions":["v1"],"servedVersions":["v2"]}]}`, []string{
+			`status.storageVersions[0].servedVersions[0]: Invalid value: "v2": individual served version : ` +
+				`v2 must be included in decodableVersions : [v1]`,
 		}},
-		"stored but not read": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a","encodingVersion":"v1","decodableVersions":["v2"]}]}`, []string{
-			`status.storageVersions[0].decodableVersions: Invalid value: ["v2"]: decodableVersions must include encodingVersion v1`,
+		"stored but not read": {`{"commonEncodingVersion":"v1","storageVersions":[{"apiServerID":"a",` +
+			`"encodingVersion":"v1","decodableVersions":["v2"]}]}`, []string{
+			`status.storageVersions[0].decodableVersions: Invalid value: ["v2"]: decodableVersions must ` +
+				`include encodingVersion v1`,
 		}},
-		"no version": {`{"commonEncodingVersion":"/","storageVersions":[{"apiServerID":"a","encodingVersion":"/","decodableVersions":["/"]}]}`, []string{
-			`status.storageVersions[0].encodingVersion: Invalid value: "/": group part: must be non-empty,version part: must be non-empty`,
-			`status.storageVersions[0].decodableVersions[0]: Invalid value: "/": group part: must be non-empty,version part: must be non-empty`,
+		"no version": {`{"commonEncodingVersion":"/","storageVersions":[{"apiServerID":"a",` +
+			`"encodingVersion":"/","decodableVersions":["/"]}]}`, []string{
+			`status.storageVersions[0].encodingVersion: Invalid value: "/": group part: must be non-empty,` +
+				`version part: must be non-empty`,
+			`status.storageVersions[0].decodableVersions[0]: Invalid value: "/": group part: must be ` +
+				`non-empty,version part: must be non-empty`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +103,8 @@ func TestAgree(t *testing.T) {
 		if c := v.Status.CommonEncodingVersion; c != nil {
 			common = *c
 		}
-		if since := v.Status.Conditions[0].LastTransitionTime; common != step.common || !since.Equal(ptr(metav1.NewTime(at(step.since)))) || len(v.Status.Conditions) != 1 {
+		if since := v.Status.Conditions[0].LastTransitionTime; common != step.common ||
+			!since.Equal(ptr(metav1.NewTime(at(step.since)))) || len(v.Status.Conditions) != 1 {
 			t.Errorf("step %d: %q since %v, want %q since %v", i, common, since, step.common, at(step.since))
 		}
 	}

@@ -52,14 +52,17 @@ func daemonSetRow(p podspec.Policy) *resource.Row {
 			{Name: "Node Selector", Type: "string", Description: corev1.PodSpec{}.SwaggerDoc()["nodeSelector"]},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
-			{Name: "Selector", Type: "string", Description: appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: appsv1.DaemonSetSpec{}.SwaggerDoc()["selector"],
+				Priority: column.Wide},
 		},
 		HiddenAnnotations: []string{appsv1.DeprecatedTemplateGeneration},
 		Cells:             daemonSetCells,
 
 		Subresources: []resource.Sub[*appsv1.DaemonSet]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareDaemonSetStatus, ValidateUpdate: validateDaemonSetStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareDaemonSetStatus,
+				ValidateUpdate: validateDaemonSetStatus},
 		},
 	})
 }
@@ -105,7 +108,8 @@ func validateDaemonSet(ctx context.Context, d *appsv1.DaemonSet) field.ErrorList
 	spec, path := &d.Spec, field.NewPath("spec")
 	r.Selector(path.Child("selector"), spec.Selector)
 	template := path.Child("template")
-	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !s.Matches(labels.Set(spec.Template.Labels)) {
+	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
+		!s.Matches(labels.Set(spec.Template.Labels)) {
 		r.Invalid(template.Child("metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`")
 	}
 	if s := spec.Selector; s != nil && len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
@@ -186,9 +190,11 @@ func daemonSetCells(d *appsv1.DaemonSet, env resource.CellEnv) []any {
 
 func olderDaemonSets() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("DaemonSet"), func(in *extensionsv1beta1.DaemonSet, out *appsv1.DaemonSet) {
-			metav1.SetMetaDataAnnotation(&out.ObjectMeta, appsv1.DeprecatedTemplateGeneration, strconv.FormatInt(in.Spec.TemplateGeneration, 10))
-		}),
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("DaemonSet"),
+			func(in *extensionsv1beta1.DaemonSet, out *appsv1.DaemonSet) {
+				metav1.SetMetaDataAnnotation(&out.ObjectMeta, appsv1.DeprecatedTemplateGeneration,
+					strconv.FormatInt(in.Spec.TemplateGeneration, 10))
+			}),
 	}
 }
 

@@ -49,14 +49,18 @@ func deploymentRow(p podspec.Policy) *resource.Row {
 			{Name: "Available", Type: "string", Description: appsv1.DeploymentStatus{}.SwaggerDoc()["availableReplicas"]},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
-			{Name: "Selector", Type: "string", Description: appsv1.DeploymentSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: appsv1.DeploymentSpec{}.SwaggerDoc()["selector"],
+				Priority: column.Wide},
 		},
 		Cells: deploymentCells,
 
 		Subresources: []resource.Sub[*appsv1.Deployment]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},
-			{Subresource: strategy.View("status", "spec", "metadata.labels"), PrepareUpdate: prepareDeploymentStatus, ValidateUpdate: validateDeploymentStatus},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"},
+				Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: deploymentScale()}},
+			{Subresource: strategy.View("status", "spec", "metadata.labels"),
+				PrepareUpdate: prepareDeploymentStatus, ValidateUpdate: validateDeploymentStatus},
 		},
 	})
 }
@@ -152,7 +156,8 @@ func validateDeploymentStatus(_ context.Context, d, old *appsv1.Deployment) fiel
 	var r report.Report
 	s, path := &d.Status, field.NewPath("status")
 	counts := []report.Count{
-		{Name: "updatedReplicas", N: s.UpdatedReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+		{Name: "updatedReplicas", N: s.UpdatedReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas},
+		{Name: "availableReplicas", N: s.AvailableReplicas},
 	}
 	r.NotNegative(path.Child("observedGeneration"), s.ObservedGeneration)
 	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
@@ -193,16 +198,18 @@ func deploymentScale() *resource.Scale {
 
 func olderDeployments() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(appsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *appsv1beta1.Deployment, out *appsv1.Deployment) {
-			if to := in.Spec.RollbackTo; to != nil {
-				keepRevision(out, to.Revision)
-			}
-		}),
-		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"), func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
-			if to := in.Spec.RollbackTo; to != nil {
-				keepRevision(out, to.Revision)
-			}
-		}),
+		resource.NewStoredForm(appsv1beta1.SchemeGroupVersion.WithKind("Deployment"),
+			func(in *appsv1beta1.Deployment, out *appsv1.Deployment) {
+				if to := in.Spec.RollbackTo; to != nil {
+					keepRevision(out, to.Revision)
+				}
+			}),
+		resource.NewStoredForm(extensionsv1beta1.SchemeGroupVersion.WithKind("Deployment"),
+			func(in *extensionsv1beta1.Deployment, out *appsv1.Deployment) {
+				if to := in.Spec.RollbackTo; to != nil {
+					keepRevision(out, to.Revision)
+				}
+			}),
 	}
 }
 

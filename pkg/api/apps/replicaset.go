@@ -23,7 +23,8 @@ import (
 
 // replicaSetRow declares replicasets.
 func replicaSetRow(p podspec.Policy) *resource.Row {
-	parts := strategy.Parts[appsv1.ReplicaSet, appsv1.ReplicaSetSpec, appsv1.ReplicaSetStatus](func(o *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
+	parts := strategy.Parts[appsv1.ReplicaSet, appsv1.ReplicaSetSpec,
+		appsv1.ReplicaSetStatus](func(o *appsv1.ReplicaSet) (*appsv1.ReplicaSetSpec, *appsv1.ReplicaSetStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[appsv1.ReplicaSetList](resource.Kind[*appsv1.ReplicaSet]{
@@ -48,14 +49,18 @@ func replicaSetRow(p podspec.Policy) *resource.Row {
 			{Name: "Ready", Type: "integer", Description: appsv1.ReplicaSetStatus{}.SwaggerDoc()["readyReplicas"]},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
-			{Name: "Selector", Type: "string", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: appsv1.ReplicaSetSpec{}.SwaggerDoc()["selector"],
+				Priority: column.Wide},
 		},
 		Cells: replicaSetCells,
 
 		Subresources: []resource.Sub[*appsv1.ReplicaSet]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateReplicaSetStatus},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"},
+				Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicaSetScale()}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateReplicaSetStatus},
 		},
 	})
 }
@@ -97,7 +102,8 @@ func validateReplicaSetStatus(_ context.Context, rs, _ *appsv1.ReplicaSet) field
 	var r report.Report
 	s, path := &rs.Status, field.NewPath("status")
 	counts := []report.Count{
-		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas},
+		{Name: "availableReplicas", N: s.AvailableReplicas},
 	}
 	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
 	r.Counts(path, counts...)
@@ -114,7 +120,8 @@ func warnReplicaSet(_ context.Context, rs, old *appsv1.ReplicaSet) []string {
 func replicaSetCells(rs *appsv1.ReplicaSet, env resource.CellEnv) []any {
 	names, images := column.Containers(rs.Spec.Template.Spec.Containers)
 	return []any{
-		rs.Name, wanted(rs.Spec.Replicas), int64(rs.Status.Replicas), int64(rs.Status.ReadyReplicas), env.Age(rs.CreationTimestamp),
+		rs.Name, wanted(rs.Spec.Replicas), int64(rs.Status.Replicas), int64(rs.Status.ReadyReplicas),
+		env.Age(rs.CreationTimestamp),
 		names, images, metav1.FormatLabelSelector(rs.Spec.Selector),
 	}
 }
@@ -126,5 +133,6 @@ func replicaSetScale() *resource.Scale {
 }
 
 func olderReplicaSets() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.ReplicaSet, appsv1.ReplicaSet](extensionsv1beta1.SchemeGroupVersion.WithKind("ReplicaSet"), nil)}
+	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.ReplicaSet,
+		appsv1.ReplicaSet](extensionsv1beta1.SchemeGroupVersion.WithKind("ReplicaSet"), nil)}
 }

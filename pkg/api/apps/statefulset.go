@@ -27,7 +27,8 @@ import (
 
 // statefulSetRow declares statefulsets.
 func statefulSetRow(p podspec.Policy) *resource.Row {
-	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec, appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
+	parts := strategy.Parts[appsv1.StatefulSet, appsv1.StatefulSetSpec,
+		appsv1.StatefulSetStatus](func(o *appsv1.StatefulSet) (*appsv1.StatefulSetSpec, *appsv1.StatefulSetStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[appsv1.StatefulSetList](resource.Kind[*appsv1.StatefulSet]{
@@ -50,13 +51,16 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 			{Name: "Ready", Type: "string", Description: "Number of the pod with ready state"},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
 		},
 		Cells: statefulSetCells,
 
 		Subresources: []resource.Sub[*appsv1.StatefulSet]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateStatefulSetStatus},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"},
+				Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: statefulSetScale()}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateStatefulSetStatus},
 		},
 	})
 }
@@ -80,7 +84,8 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		unset.Make(&spec.UpdateStrategy.RollingUpdate)
 	}
-	if rolling := spec.UpdateStrategy.RollingUpdate; rolling != nil && spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
+	if rolling := spec.UpdateStrategy.RollingUpdate; rolling != nil &&
+		spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType {
 		unset.Point(&rolling.Partition, 0)
 	}
 	retention := unset.Make(&spec.PersistentVolumeClaimRetentionPolicy)
@@ -107,7 +112,8 @@ func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 // dropMaxUnavailable clears maxUnavailable, because its feature gate is off by default, unless
 // old has it.
 func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
-	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil && old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
+	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil &&
+		old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
 		return
 	}
 	if rolling := s.Spec.UpdateStrategy.RollingUpdate; rolling != nil {
@@ -135,13 +141,15 @@ func validateStatefulSetSpec(ctx context.Context, spec *appsv1.StatefulSetSpec, 
 	checkStatefulStrategy(&r, &spec.UpdateStrategy, path.Child("updateStrategy"))
 	if p := spec.PersistentVolumeClaimRetentionPolicy; p != nil {
 		at := path.Child("persistentVolumeClaimRetentionPolicy")
-		retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
+		retain, remove := appsv1.RetainPersistentVolumeClaimRetentionPolicyType,
+			appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 		report.OneOf(&r, at.Child("whenDeleted"), p.WhenDeleted, retain, remove)
 		report.OneOf(&r, at.Child("whenScaled"), p.WhenScaled, retain, remove)
 	}
 	if fixed {
 		for i := range spec.VolumeClaimTemplates {
-			r.Add(podspec.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec, path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
+			r.Add(podspec.ValidateClaimSpec(&spec.VolumeClaimTemplates[i].Spec,
+				path.Child("volumeClaimTemplates").Index(i).Child("spec"))...)
 		}
 	}
 	notNegative(&r, path.Child("replicas"), spec.Replicas)
@@ -164,7 +172,8 @@ func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy
 		r.Required(path, "")
 	case appsv1.OnDeleteStatefulSetStrategyType:
 		if rolling != nil {
-			r.Invalid(at, rolling, fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType))
+			r.Invalid(at, rolling,
+				fmt.Sprintf("only allowed for updateStrategy '%s'", appsv1.RollingUpdateStatefulSetStrategyType))
 		}
 	case appsv1.RollingUpdateStatefulSetStrategyType:
 		if rolling == nil {
@@ -187,7 +196,8 @@ func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy
 // checkStatefulTemplate validates the pod template with the changes that the controller makes to
 // pods: it adds the volumes of the claims, and clears the host name and subdomain, which the
 // controller sets.
-func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec, selector labels.Selector, path *field.Path) {
+func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec,
+	selector labels.Selector, path *field.Path) {
 	if selector != nil {
 		t := spec.Template.DeepCopy()
 		if !selector.Empty() && !selector.Matches(labels.Set(t.Labels)) {
@@ -230,11 +240,14 @@ func validateStatefulSetUpdate(ctx context.Context, s, old *appsv1.StatefulSet) 
 	r := report.Report{Errors: validateStatefulSetSpec(ctx, &s.Spec, false)}
 	rest, was := s.Spec, &old.Spec
 	rest.Replicas, rest.Template, rest.UpdateStrategy = was.Replicas, was.Template, was.UpdateStrategy
-	rest.MinReadySeconds, rest.Ordinals, rest.RevisionHistoryLimit = was.MinReadySeconds, was.Ordinals, was.RevisionHistoryLimit
+	rest.MinReadySeconds, rest.Ordinals, rest.RevisionHistoryLimit = was.MinReadySeconds, was.Ordinals,
+		was.RevisionHistoryLimit
 	rest.PersistentVolumeClaimRetentionPolicy = was.PersistentVolumeClaimRetentionPolicy
 	if !equal.Values(rest, *was) {
-		r.Forbidden(field.NewPath("spec"), "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
-			"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden")
+		r.Forbidden(field.NewPath("spec"),
+			"updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', "+
+				"'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and "+
+				"'minReadySeconds' are forbidden")
 	}
 	return r.Errors
 }
@@ -272,7 +285,8 @@ func warnStatefulSet(_ context.Context, s, old *appsv1.StatefulSet) []string {
 		warnings = append(warnings, podspec.WarnOfClaim(&s.Spec.VolumeClaimTemplates[i].Spec, path)...)
 	}
 	if limit := s.Spec.RevisionHistoryLimit; limit != nil && *limit < 0 {
-		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical revisions; a value >= 0 is recommended")
+		warnings = append(warnings, "spec.revisionHistoryLimit: a negative value retains all historical "+
+			"revisions; a value >= 0 is recommended")
 	}
 	return warnings
 }
@@ -280,7 +294,8 @@ func warnStatefulSet(_ context.Context, s, old *appsv1.StatefulSet) []string {
 func statefulSetCells(s *appsv1.StatefulSet, env resource.CellEnv) []any {
 	names, images := column.Containers(s.Spec.Template.Spec.Containers)
 	return []any{
-		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, wanted(s.Spec.Replicas)), env.Age(s.CreationTimestamp), names, images,
+		s.Name, fmt.Sprintf("%d/%d", s.Status.ReadyReplicas, wanted(s.Spec.Replicas)),
+		env.Age(s.CreationTimestamp), names, images,
 	}
 }
 

@@ -41,7 +41,8 @@ func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path 
 }
 
 // checkTemplate validates the template of pods that run until they are deleted.
-func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector, kind string, path *field.Path) {
+func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector,
+	kind string, path *field.Path) {
 	if selector == nil {
 		return
 	}
@@ -55,7 +56,8 @@ func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateS
 func checkForever(r *report.Report, t *corev1.PodTemplateSpec, kind string, path *field.Path) {
 	report.OneOf(r, path.Child("spec", "restartPolicy"), t.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	if t.Spec.ActiveDeadlineSeconds != nil {
-		r.Forbidden(path.Child("spec", "activeDeadlineSeconds"), fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind))
+		r.Forbidden(path.Child("spec", "activeDeadlineSeconds"),
+			fmt.Sprintf("activeDeadlineSeconds in %s is not Supported", kind))
 	}
 }
 

@@ -44,7 +44,8 @@ func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 // localSubjectAccessReviewRow declares localsubjectaccessreviews.
 func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.LocalSubjectAccessReview]{
-		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews", Kind: "LocalSubjectAccessReview", Namespaced: true,
+		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews",
+		Kind: "LocalSubjectAccessReview", Namespaced: true,
 		Verbs:     []string{"create"},
 		Ephemeral: true,
 		Create:    create,

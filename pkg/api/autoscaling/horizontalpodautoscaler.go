@@ -32,11 +32,15 @@ func Rows() []*resource.Row {
 
 // horizontalPodAutoscalerRow declares horizontalpodautoscalers.
 func horizontalPodAutoscalerRow() *resource.Row {
-	parts := strategy.Parts[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerSpec, autoscalingv2.HorizontalPodAutoscalerStatus](func(o *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec, *autoscalingv2.HorizontalPodAutoscalerStatus) {
-		return &o.Spec, &o.Status
-	})
+	parts := strategy.Parts[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerSpec,
+		autoscalingv2.HorizontalPodAutoscalerStatus](
+		func(o *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv2.HorizontalPodAutoscalerSpec,
+			*autoscalingv2.HorizontalPodAutoscalerStatus) {
+			return &o.Spec, &o.Status
+		})
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
-		Group: "autoscaling", Version: "v2", Versions: []resource.Version{{Name: "v2"}, v1()}, Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+		Group: "autoscaling", Version: "v2", Versions: []resource.Version{{Name: "v2"}, v1()},
+		Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
 		ShortNames: []string{"hpa"}, Categories: []string{"all"},
 
 		Default:                  defaultHorizontalPodAutoscaler,
@@ -49,17 +53,22 @@ func horizontalPodAutoscalerRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "Reference", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]},
+			{Name: "Reference", Type: "string",
+				Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["scaleTargetRef"]},
 			{Name: "Targets", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["metrics"]},
-			{Name: "MinPods", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]},
-			{Name: "MaxPods", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]},
-			{Name: "Replicas", Type: "string", Description: autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]},
+			{Name: "MinPods", Type: "string",
+				Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["minReplicas"]},
+			{Name: "MaxPods", Type: "string",
+				Description: autoscalingv2.HorizontalPodAutoscalerSpec{}.SwaggerDoc()["maxReplicas"]},
+			{Name: "Replicas", Type: "string",
+				Description: autoscalingv2.HorizontalPodAutoscalerStatus{}.SwaggerDoc()["currentReplicas"]},
 			column.Age(),
 		},
 		Cells: horizontalPodAutoscalerCells,
 
 		Subresources: []resource.Sub[*autoscalingv2.HorizontalPodAutoscaler]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateHorizontalPodAutoscalerStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateHorizontalPodAutoscalerStatus},
 		},
 	})
 }

@@ -54,7 +54,8 @@ func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.Err
 
 // validateHorizontalPodAutoscalerUpdate lets an update keep what older rules allowed: a minimum
 // of zero replicas, and an invalid scale target.
-func validateHorizontalPodAutoscalerUpdate(_ context.Context, h, old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+func validateHorizontalPodAutoscalerUpdate(_ context.Context, h,
+	old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	least := int32(1)
 	if old.Spec.MinReplicas != nil && *old.Spec.MinReplicas == 0 {
 		least = 0
@@ -67,7 +68,8 @@ func validateHorizontalPodAutoscalerUpdate(_ context.Context, h, old *autoscalin
 	return slices.DeleteFunc(errs, func(err *field.Error) bool { return err.Field == at })
 }
 
-func validateHorizontalPodAutoscalerStatus(_ context.Context, h, _ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
+func validateHorizontalPodAutoscalerStatus(_ context.Context, h,
+	_ *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status")
 	r.NotNegative(path.Child("currentReplicas"), int64(h.Status.CurrentReplicas))
 	r.NotNegative(path.Child("desiredReplicas"), int64(h.Status.DesiredReplicas))
@@ -125,7 +127,8 @@ func scalingRules(r *report.Report, path *field.Path, rules *autoscalingv2.HPASc
 			r.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds, "must be greater than zero")
 		}
 		if policy.PeriodSeconds > maxPeriodSeconds {
-			r.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds, fmt.Sprintf("must be less than or equal to %d", maxPeriodSeconds))
+			r.Invalid(at.Child("periodSeconds"), policy.PeriodSeconds,
+				fmt.Sprintf("must be less than or equal to %d", maxPeriodSeconds))
 		}
 	}
 	if rules.Tolerance != nil {
@@ -138,7 +141,8 @@ func metricSpecs(r *report.Report, path *field.Path, spec *autoscalingv2.Horizon
 	for i := range spec.Metrics {
 		m := &spec.Metrics[i]
 		metricSpec(r, path.Index(i), m)
-		fromOutside = fromOutside || m.Type == autoscalingv2.ObjectMetricSourceType || m.Type == autoscalingv2.ExternalMetricSourceType
+		fromOutside = fromOutside || m.Type == autoscalingv2.ObjectMetricSourceType ||
+			m.Type == autoscalingv2.ExternalMetricSourceType
 	}
 	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !fromOutside {
 		// With no pods running, only an object or external metric can show that pods are needed.
@@ -157,25 +161,30 @@ type source struct {
 
 func sources(m *autoscalingv2.MetricSpec) []source {
 	return []source{
-		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil, func(r *report.Report, path *field.Path) { objectSource(r, path, m.Object) }},
-		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil, func(r *report.Report, path *field.Path) { externalSource(r, path, m.External) }},
-		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(r *report.Report, path *field.Path) { podsSource(r, path, m.Pods) }},
+		{autoscalingv2.ObjectMetricSourceType, "object", m.Object != nil,
+			func(r *report.Report, path *field.Path) { objectSource(r, path, m.Object) }},
+		{autoscalingv2.ExternalMetricSourceType, "external", m.External != nil,
+			func(r *report.Report, path *field.Path) { externalSource(r, path, m.External) }},
+		{autoscalingv2.PodsMetricSourceType, "pods", m.Pods != nil, func(r *report.Report, path *field.Path) {
+			podsSource(r, path, m.Pods)
+		}},
 		{autoscalingv2.ResourceMetricSourceType, "resource", m.Resource != nil, func(r *report.Report, path *field.Path) {
 			resourceName(r, path, m.Resource.Name)
 			resourceTarget(r, path.Child("target"), &m.Resource.Target)
 		}},
-		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil, func(r *report.Report, path *field.Path) {
-			resourceName(r, path, m.ContainerResource.Name)
-			if m.ContainerResource.Name != "" {
-				r.Add(podspec.MetricResourceName(m.ContainerResource.Name, path.Child("name"))...)
-			}
-			if m.ContainerResource.Container == "" {
-				r.Required(path.Child("container"), "must specify a container")
-			} else {
-				r.Label(path.Child("container"), m.ContainerResource.Container)
-			}
-			resourceTarget(r, path.Child("target"), &m.ContainerResource.Target)
-		}},
+		{autoscalingv2.ContainerResourceMetricSourceType, "containerResource", m.ContainerResource != nil,
+			func(r *report.Report, path *field.Path) {
+				resourceName(r, path, m.ContainerResource.Name)
+				if m.ContainerResource.Name != "" {
+					r.Add(podspec.MetricResourceName(m.ContainerResource.Name, path.Child("name"))...)
+				}
+				if m.ContainerResource.Container == "" {
+					r.Required(path.Child("container"), "must specify a container")
+				} else {
+					r.Label(path.Child("container"), m.ContainerResource.Container)
+				}
+				resourceTarget(r, path.Child("target"), &m.ContainerResource.Target)
+			}},
 	}
 }
 

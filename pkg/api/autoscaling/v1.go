@@ -65,7 +65,8 @@ func v1() resource.Version {
 
 // isCPU reports whether m is the CPU utilization, the only metric that v1 has a field for.
 func isCPU(m autoscalingv2.MetricSpec) bool {
-	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
+	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
+		m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
 }
 
 func toV1(o resource.Object) (resource.Object, error) {
@@ -96,7 +97,8 @@ func toV1(o resource.Object) (resource.Object, error) {
 	}
 	var current []autoscalingv1.MetricStatus
 	for _, m := range in.Status.CurrentMetrics {
-		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil && m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
+		if m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
+			m.Resource.Name == corev1.ResourceCPU && m.Resource.Current.AverageUtilization != nil {
 			out.Status.CurrentCPUUtilizationPercentage = m.Resource.Current.AverageUtilization
 		}
 		current = append(current, statusToV1(m))
@@ -106,7 +108,8 @@ func toV1(o resource.Object) (resource.Object, error) {
 }
 
 // carry writes values that have no fields in v1 into annotations.
-func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec, current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
+func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec,
+	current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
 	carried := map[string]any{}
 	if len(others) > 0 {
 		carried[metricsAnnotation] = others
@@ -196,13 +199,15 @@ func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 		out.Spec.Metrics = []autoscalingv2.MetricSpec{cpuMetric(cpuUtilization)}
 	}
 	var b autoscalingv2.HorizontalPodAutoscalerBehavior
-	if text, there := in.Annotations[behaviorAnnotation]; there && json.Unmarshal([]byte(text), &b) == nil && (b.ScaleUp != nil || b.ScaleDown != nil) {
+	if text, there := in.Annotations[behaviorAnnotation]; there && json.Unmarshal([]byte(text), &b) == nil &&
+		(b.ScaleUp != nil || b.ScaleDown != nil) {
 		out.Spec.Behavior = &b
 	}
 	if cpu := in.Status.CurrentCPUUtilizationPercentage; cpu != nil {
 		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{
-			Type:     autoscalingv2.ResourceMetricSourceType,
-			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr.To(*cpu)}},
+			Type: autoscalingv2.ResourceMetricSourceType,
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU,
+				Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr.To(*cpu)}},
 		}}
 	}
 	var current []autoscalingv1.MetricStatus
@@ -222,26 +227,31 @@ func metricToV1(m autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	out := autoscalingv1.MetricSpec{Type: autoscalingv1.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricSource{
-			Target: autoscalingv1.CrossVersionObjectReference(s.DescribedObject), MetricName: s.Metric.Name, Selector: s.Metric.Selector,
+			Target: autoscalingv1.CrossVersionObjectReference(s.DescribedObject), MetricName: s.Metric.Name,
+			Selector:    s.Metric.Selector,
 			TargetValue: ptr.Deref(s.Target.Value, apiresource.Quantity{}), AverageValue: s.Target.AverageValue,
 		}
 	}
 	if s := m.Pods; s != nil {
 		out.Pods = &autoscalingv1.PodsMetricSource{
-			MetricName: s.Metric.Name, Selector: s.Metric.Selector, TargetAverageValue: ptr.Deref(s.Target.AverageValue, apiresource.Quantity{}),
+			MetricName: s.Metric.Name, Selector: s.Metric.Selector,
+			TargetAverageValue: ptr.Deref(s.Target.AverageValue, apiresource.Quantity{}),
 		}
 	}
 	if s := m.Resource; s != nil {
-		out.Resource = &autoscalingv1.ResourceMetricSource{Name: s.Name, TargetAverageUtilization: s.Target.AverageUtilization, TargetAverageValue: s.Target.AverageValue}
+		out.Resource = &autoscalingv1.ResourceMetricSource{Name: s.Name,
+			TargetAverageUtilization: s.Target.AverageUtilization, TargetAverageValue: s.Target.AverageValue}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{
-			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization, TargetAverageValue: s.Target.AverageValue,
+			Name: s.Name, Container: s.Container, TargetAverageUtilization: s.Target.AverageUtilization,
+			TargetAverageValue: s.Target.AverageValue,
 		}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricSource{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value, TargetAverageValue: s.Target.AverageValue,
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, TargetValue: s.Target.Value,
+			TargetAverageValue: s.Target.AverageValue,
 		}
 	}
 	return out
@@ -251,11 +261,13 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	out := autoscalingv2.MetricSpec{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricSource{
-			DescribedObject: autoscalingv2.CrossVersionObjectReference(s.Target), Metric: autoscalingv2.MetricIdentifier{Name: s.MetricName, Selector: s.Selector},
-			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &s.TargetValue},
+			DescribedObject: autoscalingv2.CrossVersionObjectReference(s.Target),
+			Metric:          autoscalingv2.MetricIdentifier{Name: s.MetricName, Selector: s.Selector},
+			Target:          autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: &s.TargetValue},
 		}
 		if s.AverageValue != nil {
-			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: s.AverageValue}
+			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
+				AverageValue: s.AverageValue}
 			if !s.TargetValue.IsZero() { // the field is required in v1
 				out.Object.Target.Value = &s.TargetValue
 			}
@@ -268,7 +280,8 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		}
 	}
 	if s := m.Resource; s != nil {
-		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name, Target: averageTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
+		out.Resource = &autoscalingv2.ResourceMetricSource{Name: s.Name,
+			Target: averageTarget(s.TargetAverageUtilization, s.TargetAverageValue)}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricSource{
@@ -278,7 +291,8 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 	if s := m.External; s != nil {
 		out.External = &autoscalingv2.ExternalMetricSource{
 			Metric: autoscalingv2.MetricIdentifier{Name: s.MetricName, Selector: s.MetricSelector},
-			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: s.TargetValue, AverageValue: s.TargetAverageValue},
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.ValueMetricType, Value: s.TargetValue,
+				AverageValue: s.TargetAverageValue},
 		}
 		if s.TargetValue == nil {
 			out.External.Target.Type = autoscalingv2.AverageValueMetricType
@@ -288,7 +302,8 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 }
 
 func averageTarget(utilization *int32, value *apiresource.Quantity) autoscalingv2.MetricTarget {
-	t := autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: utilization, AverageValue: value}
+	t := autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: utilization,
+		AverageValue: value}
 	if utilization == nil {
 		t.Type = autoscalingv2.AverageValueMetricType
 	}
@@ -300,7 +315,8 @@ func statusToV1(m autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	zero := apiresource.Quantity{}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv1.ObjectMetricStatus{
-			Target: autoscalingv1.CrossVersionObjectReference(s.DescribedObject), MetricName: s.Metric.Name, Selector: s.Metric.Selector,
+			Target: autoscalingv1.CrossVersionObjectReference(s.DescribedObject), MetricName: s.Metric.Name,
+			Selector:     s.Metric.Selector,
 			CurrentValue: ptr.Deref(s.Current.Value, zero), AverageValue: s.Current.AverageValue,
 		}
 	}
@@ -311,17 +327,20 @@ func statusToV1(m autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv1.ResourceMetricStatus{
-			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: ptr.Deref(s.Current.AverageValue, zero),
+			Name: s.Name, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: ptr.Deref(s.Current.AverageValue, zero),
 		}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{
-			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization, CurrentAverageValue: ptr.Deref(s.Current.AverageValue, zero),
+			Name: s.Name, Container: s.Container, CurrentAverageUtilization: s.Current.AverageUtilization,
+			CurrentAverageValue: ptr.Deref(s.Current.AverageValue, zero),
 		}
 	}
 	if s := m.External; s != nil {
 		out.External = &autoscalingv1.ExternalMetricStatus{
-			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector, CurrentValue: ptr.Deref(s.Current.Value, zero), CurrentAverageValue: s.Current.AverageValue,
+			MetricName: s.Metric.Name, MetricSelector: s.Metric.Selector,
+			CurrentValue: ptr.Deref(s.Current.Value, zero), CurrentAverageValue: s.Current.AverageValue,
 		}
 	}
 	return out
@@ -331,8 +350,9 @@ func statusFromV1(m autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	out := autoscalingv2.MetricStatus{Type: autoscalingv2.MetricSourceType(m.Type)}
 	if s := m.Object; s != nil {
 		out.Object = &autoscalingv2.ObjectMetricStatus{
-			DescribedObject: autoscalingv2.CrossVersionObjectReference(s.Target), Metric: autoscalingv2.MetricIdentifier{Name: s.MetricName, Selector: s.Selector},
-			Current: autoscalingv2.MetricValueStatus{Value: &s.CurrentValue, AverageValue: s.AverageValue},
+			DescribedObject: autoscalingv2.CrossVersionObjectReference(s.Target),
+			Metric:          autoscalingv2.MetricIdentifier{Name: s.MetricName, Selector: s.Selector},
+			Current:         autoscalingv2.MetricValueStatus{Value: &s.CurrentValue, AverageValue: s.AverageValue},
 		}
 	}
 	if s := m.Pods; s != nil {
@@ -343,13 +363,15 @@ func statusFromV1(m autoscalingv1.MetricStatus) autoscalingv2.MetricStatus {
 	}
 	if s := m.Resource; s != nil {
 		out.Resource = &autoscalingv2.ResourceMetricStatus{
-			Name: s.Name, Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: &s.CurrentAverageValue},
+			Name: s.Name, Current: autoscalingv2.MetricValueStatus{
+				AverageUtilization: s.CurrentAverageUtilization, AverageValue: &s.CurrentAverageValue},
 		}
 	}
 	if s := m.ContainerResource; s != nil {
 		out.ContainerResource = &autoscalingv2.ContainerResourceMetricStatus{
 			Name: s.Name, Container: s.Container,
-			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization, AverageValue: &s.CurrentAverageValue},
+			Current: autoscalingv2.MetricValueStatus{AverageUtilization: s.CurrentAverageUtilization,
+				AverageValue: &s.CurrentAverageValue},
 		}
 	}
 	if s := m.External; s != nil {

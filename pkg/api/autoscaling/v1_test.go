@@ -28,30 +28,46 @@ func full() *autoscalingv2.HorizontalPodAutoscaler {
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "d", APIVersion: "apps/v1"},
 			MinReplicas:    ptr.To[int32](2), MaxReplicas: 9,
 			Metrics: []autoscalingv2.MetricSpec{
-				{Type: "Object", Object: &autoscalingv2.ObjectMetricSource{DescribedObject: object, Metric: named, Target: autoscalingv2.MetricTarget{Type: "Value", Value: &one}}},
-				{Type: "Object", Object: &autoscalingv2.ObjectMetricSource{DescribedObject: object, Metric: named, Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
-				{Type: "Pods", Pods: &autoscalingv2.PodsMetricSource{Metric: named, Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
-				{Type: "Resource", Resource: &autoscalingv2.ResourceMetricSource{Name: "memory", Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
-				{Type: "ContainerResource", ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "c", Target: autoscalingv2.MetricTarget{Type: "Utilization", AverageUtilization: ptr.To[int32](50)}}},
-				{Type: "External", External: &autoscalingv2.ExternalMetricSource{Metric: named, Target: autoscalingv2.MetricTarget{Type: "Value", Value: &one}}},
-				{Type: "External", External: &autoscalingv2.ExternalMetricSource{Metric: named, Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &one}}},
+				{Type: "Object", Object: &autoscalingv2.ObjectMetricSource{DescribedObject: object,
+					Metric: named, Target: autoscalingv2.MetricTarget{Type: "Value", Value: &one}}},
+				{Type: "Object", Object: &autoscalingv2.ObjectMetricSource{DescribedObject: object,
+					Metric: named, Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
+				{Type: "Pods", Pods: &autoscalingv2.PodsMetricSource{Metric: named,
+					Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
+				{Type: "Resource", Resource: &autoscalingv2.ResourceMetricSource{Name: "memory",
+					Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &two}}},
+				{Type: "ContainerResource",
+					ContainerResource: &autoscalingv2.ContainerResourceMetricSource{Name: "cpu", Container: "c",
+						Target: autoscalingv2.MetricTarget{Type: "Utilization", AverageUtilization: ptr.To[int32](50)}}},
+				{Type: "External", External: &autoscalingv2.ExternalMetricSource{Metric: named,
+					Target: autoscalingv2.MetricTarget{Type: "Value", Value: &one}}},
+				{Type: "External", External: &autoscalingv2.ExternalMetricSource{Metric: named,
+					Target: autoscalingv2.MetricTarget{Type: "AverageValue", AverageValue: &one}}},
 				cpuMetric(70),
 			},
 			Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleDown: &autoscalingv2.HPAScalingRules{
-				StabilizationWindowSeconds: ptr.To[int32](30), SelectPolicy: ptr.To(autoscalingv2.MinChangePolicySelect), Tolerance: &one,
+				StabilizationWindowSeconds: ptr.To[int32](30),
+				SelectPolicy:               ptr.To(autoscalingv2.MinChangePolicySelect), Tolerance: &one,
 				Policies: []autoscalingv2.HPAScalingPolicy{{Type: "Pods", Value: 3, PeriodSeconds: 60}},
 			}},
 		},
 		Status: autoscalingv2.HorizontalPodAutoscalerStatus{
 			ObservedGeneration: ptr.To[int64](4), CurrentReplicas: 3, DesiredReplicas: 4,
 			CurrentMetrics: []autoscalingv2.MetricStatus{
-				{Type: "Object", Object: &autoscalingv2.ObjectMetricStatus{DescribedObject: object, Metric: named, Current: autoscalingv2.MetricValueStatus{Value: &one}}},
-				{Type: "Pods", Pods: &autoscalingv2.PodsMetricStatus{Metric: named, Current: autoscalingv2.MetricValueStatus{AverageValue: &two}}},
-				{Type: "Resource", Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageValue: &one, AverageUtilization: ptr.To[int32](66)}}},
-				{Type: "ContainerResource", ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: "cpu", Container: "c", Current: autoscalingv2.MetricValueStatus{AverageValue: &one}}},
-				{Type: "External", External: &autoscalingv2.ExternalMetricStatus{Metric: named, Current: autoscalingv2.MetricValueStatus{Value: &one}}},
+				{Type: "Object", Object: &autoscalingv2.ObjectMetricStatus{DescribedObject: object,
+					Metric: named, Current: autoscalingv2.MetricValueStatus{Value: &one}}},
+				{Type: "Pods", Pods: &autoscalingv2.PodsMetricStatus{Metric: named,
+					Current: autoscalingv2.MetricValueStatus{AverageValue: &two}}},
+				{Type: "Resource", Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU,
+					Current: autoscalingv2.MetricValueStatus{AverageValue: &one, AverageUtilization: ptr.To[int32](66)}}},
+				{Type: "ContainerResource",
+					ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: "cpu", Container: "c",
+						Current: autoscalingv2.MetricValueStatus{AverageValue: &one}}},
+				{Type: "External", External: &autoscalingv2.ExternalMetricStatus{Metric: named,
+					Current: autoscalingv2.MetricValueStatus{Value: &one}}},
 			},
-			Conditions: []autoscalingv2.HorizontalPodAutoscalerCondition{{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}},
+			Conditions: []autoscalingv2.HorizontalPodAutoscalerCondition{
+				{Type: autoscalingv2.AbleToScale, Status: corev1.ConditionTrue, Reason: "ReadyForNewScale"}},
 		},
 	}
 }
@@ -63,10 +79,12 @@ func TestV1CarriesEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := mid.(*autoscalingv1.HorizontalPodAutoscaler)
-	if *h.Spec.TargetCPUUtilizationPercentage != 70 || *h.Status.CurrentCPUUtilizationPercentage != 66 || len(h.Annotations) != 5 {
+	if *h.Spec.TargetCPUUtilizationPercentage != 70 || *h.Status.CurrentCPUUtilizationPercentage != 66 ||
+		len(h.Annotations) != 5 {
 		t.Errorf("as v1: %+v", h)
 	}
-	const behavior = `{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":30,"SelectPolicy":"Min","Policies":[{"Type":"Pods","Value":3,"PeriodSeconds":60}],"Tolerance":"1"}}`
+	const behavior = `{"ScaleUp":null,"ScaleDown":{"StabilizationWindowSeconds":30,"SelectPolicy":"Min",` +
+		`"Policies":[{"Type":"Pods","Value":3,"PeriodSeconds":60}],"Tolerance":"1"}}`
 	if got := h.Annotations[behaviorAnnotation]; got != behavior {
 		t.Errorf("behavior as Kubernetes writes it: %s", got)
 	}
@@ -83,14 +101,18 @@ func TestV1CarriesEverything(t *testing.T) {
 }
 
 func TestV1Defaults(t *testing.T) {
-	h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metricsAnnotation: "not JSON", behaviorAnnotation: "{}"}}}
+	h := &autoscalingv1.HorizontalPodAutoscaler{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{metricsAnnotation: "not JSON",
+			behaviorAnnotation: "{}"}}}
 	v1().Default(h)
 	o, err := fromV1(h)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := o.(*autoscalingv2.HorizontalPodAutoscaler)
-	if *out.Spec.MinReplicas != 1 || len(out.Spec.Metrics) != 1 || *out.Spec.Metrics[0].Resource.Target.AverageUtilization != 80 || out.Spec.Behavior != nil || len(out.Annotations) > 0 {
+	if *out.Spec.MinReplicas != 1 || len(out.Spec.Metrics) != 1 ||
+		*out.Spec.Metrics[0].Resource.Target.AverageUtilization != 80 || out.Spec.Behavior != nil ||
+		len(out.Annotations) > 0 {
 		t.Errorf("%+v", out)
 	}
 }

@@ -28,7 +28,8 @@ import (
 
 // cronJobRow declares cronjobs.
 func cronJobRow(p podspec.Policy) *resource.Row {
-	parts := strategy.Parts[batchv1.CronJob, batchv1.CronJobSpec, batchv1.CronJobStatus](func(o *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {
+	parts := strategy.Parts[batchv1.CronJob, batchv1.CronJobSpec,
+		batchv1.CronJobStatus](func(o *batchv1.CronJob) (*batchv1.CronJobSpec, *batchv1.CronJobStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[batchv1.CronJobList](resource.Kind[*batchv1.CronJob]{
@@ -53,7 +54,8 @@ func cronJobRow(p podspec.Policy) *resource.Row {
 			{Name: "Last Schedule", Type: "string", Description: batchv1.CronJobStatus{}.SwaggerDoc()["lastScheduleTime"]},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
 			{Name: "Selector", Type: "string", Description: batchv1.JobSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
 		},
 		Cells: cronJobCells,
@@ -197,7 +199,9 @@ func warnCronJob(_ context.Context, c, old *batchv1.CronJob) []string {
 		warnings = warnJobSpec(&c.Spec.JobTemplate.Spec, path)
 	}
 	if strings.Contains(c.Spec.Schedule, "TZ") {
-		warnings = append(warnings, fmt.Sprintf("cannot use TZ or CRON_TZ in %s, use timeZone instead, see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", field.NewPath("spec", "schedule")))
+		warnings = append(warnings, fmt.Sprintf("cannot use TZ or CRON_TZ in %s, use timeZone instead, see "+
+			"https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+			field.NewPath("spec", "schedule")))
 	}
 	return warnings
 }

@@ -46,7 +46,8 @@ func jobRow(p podspec.Policy) *resource.Row {
 		AllowUnconditionalUpdate: true,
 		ResetFields:              []string{"status"},
 		DefaultGarbageCollection: metav1.DeletePropagationOrphan,
-		OrphanWarning:            "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
+		OrphanWarning: "child pods are preserved by default when jobs are deleted; set " +
+			"propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress this warning",
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
@@ -55,7 +56,8 @@ func jobRow(p podspec.Policy) *resource.Row {
 			{Name: "Duration", Type: "string", Description: "Time required to complete the job."},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
 			{Name: "Selector", Type: "string", Description: batchv1.JobSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
 		},
 		Cells: jobCells,
@@ -169,8 +171,11 @@ func warnJob(_ context.Context, j, old *batchv1.Job) []string {
 func warnJobSpec(spec *batchv1.JobSpec, path *field.Path) []string {
 	var warnings []string
 	indexed := spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
-	if indexed && spec.Completions != nil && *spec.Completions > manyCompletions && spec.Parallelism != nil && *spec.Parallelism > mostWhenMany {
-		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track completedIndexes when a big number of indexes fail")
+	if indexed && spec.Completions != nil && *spec.Completions > manyCompletions && spec.Parallelism != nil &&
+		*spec.Parallelism > mostWhenMany {
+		warnings = append(warnings, path.String()+": In Indexed Jobs with a number of completions higher "+
+			"than 10^5 and a parallelism higher than 10^4, Kubernetes might not be able to track "+
+			"completedIndexes when a big number of indexes fail")
 	}
 	return append(warnings, podspec.WarnOfTemplate("", path.Child("template"), &spec.Template)...)
 }

@@ -78,15 +78,18 @@ func checkPatterns(r *report.Report, patterns []batchv1.PodFailurePolicyOnPodCon
 	}
 }
 
-func checkExitCodes(r *report.Report, spec *batchv1.JobSpec, codes *batchv1.PodFailurePolicyOnExitCodesRequirement, path *field.Path) {
-	operators := []batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn, batchv1.PodFailurePolicyOnExitCodesOpNotIn}
+func checkExitCodes(r *report.Report, spec *batchv1.JobSpec,
+	codes *batchv1.PodFailurePolicyOnExitCodesRequirement, path *field.Path) {
+	operators := []batchv1.PodFailurePolicyOnExitCodesOperator{batchv1.PodFailurePolicyOnExitCodesOpIn,
+		batchv1.PodFailurePolicyOnExitCodesOpNotIn}
 	if codes.Operator == "" {
 		r.Required(path.Child("operator"), fmt.Sprintf("valid values: %q", operators))
 	} else {
 		report.OneOf(r, path.Child("operator"), codes.Operator, operators...)
 	}
 	if name := codes.ContainerName; name != nil && !hasContainer(&spec.Template.Spec, *name) {
-		r.Invalid(path.Child("containerName"), *name, "must be one of the container or initContainer names in the pod template")
+		r.Invalid(path.Child("containerName"), *name,
+			"must be one of the container or initContainer names in the pod template")
 	}
 	values := path.Child("values")
 	if len(codes.Values) == 0 {
@@ -154,10 +157,13 @@ func checkSuccessRule(r *report.Report, rule *batchv1.SuccessPolicyRule, complet
 		path := at.Child("succeededCount")
 		r.NotNegative(path, int64(*count))
 		if *count > completions {
-			r.Invalid(path, *count, fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions))
+			r.Invalid(path, *count,
+				fmt.Sprintf("must be less than or equal to %d (the number of specified completions)", completions))
 		}
 		if rule.SucceededIndexes != nil && *count > total {
-			r.Invalid(path, *count, fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified succeededIndexes field)", total))
+			r.Invalid(path, *count,
+				fmt.Sprintf("must be less than or equal to %d (the number of indexes in the specified "+
+					"succeededIndexes field)", total))
 		}
 	}
 }
@@ -172,7 +178,8 @@ func countIndexes(text string, completions int32) (int32, error) {
 	for interval := range strings.SplitSeq(text, ",") {
 		limits := strings.Split(interval, "-")
 		if len(limits) > 2 {
-			return 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have at most two parts separated by '-'", interval)
+			return 0, fmt.Errorf("the fragment %q violates the requirement that an index interval can have "+
+				"at most two parts separated by '-'", interval)
 		}
 		first, err := parseIndex(limits[0], completions)
 		if err != nil {

@@ -99,12 +99,14 @@ func (u *statusUpdate) checkConditions() {
 	s, path := u.s, u.path
 	complete, failed := is(u.job, batchv1.JobComplete), is(u.job, batchv1.JobFailed)
 	started, stopped := !s.StartTime.Equal(u.was.StartTime), !s.CompletionTime.Equal(u.was.CompletionTime)
-	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobFailed) && complete && failed, "cannot set Complete=True and Failed=true conditions")
+	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobFailed) && complete &&
+		failed, "cannot set Complete=True and Failed=true conditions")
 	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobFailureTarget) && complete && is(u.job, batchv1.JobFailureTarget),
 		"cannot set Complete=True and FailureTarget=true conditions")
 	if u.turned(batchv1.JobComplete) || stopped {
 		if s.CompletionTime != nil && !complete {
-			u.Invalid(path.Child("completionTime"), s.CompletionTime, "cannot set completionTime when there is no Complete=True condition")
+			u.Invalid(path.Child("completionTime"), s.CompletionTime,
+				"cannot set completionTime when there is no Complete=True condition")
 		}
 		if s.CompletionTime == nil && complete {
 			u.Required(path.Child("completionTime"), "completionTime is required for Complete jobs")
@@ -115,7 +117,8 @@ func (u *statusUpdate) checkConditions() {
 	}
 	u.refuse((u.turned(batchv1.JobFailed) || u.failedIndexesChanged()) && failed && !is(u.job, batchv1.JobFailureTarget),
 		"cannot set Failed=True condition without the FailureTarget=true condition")
-	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobSuccessCriteriaMet) && complete && !is(u.job, batchv1.JobSuccessCriteriaMet),
+	u.refuse(u.turned(batchv1.JobComplete, batchv1.JobSuccessCriteriaMet) && complete &&
+		!is(u.job, batchv1.JobSuccessCriteriaMet),
 		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 }
 
@@ -134,7 +137,8 @@ func (u *statusUpdate) checkEnded() {
 		u.Required(path.Child("startTime"), "startTime is required for finished job")
 	}
 	noted := s.UncountedTerminatedPods
-	if (now || !equality.Semantic.DeepEqual(noted, u.was.UncountedTerminatedPods)) && noted != nil && len(noted.Failed)+len(noted.Succeeded) > 0 {
+	if (now || !equality.Semantic.DeepEqual(noted, u.was.UncountedTerminatedPods)) && noted != nil &&
+		len(noted.Failed)+len(noted.Succeeded) > 0 {
 		u.Invalid(path.Child("uncountedTerminatedPods"), noted, "must be empty for finished job")
 	}
 }
@@ -157,14 +161,17 @@ func (u *statusUpdate) checkIndexLists() {
 		}
 	}
 	if completed && s.CompletedIndexes != "" && !indexed(spec) {
-		u.Invalid(path.Child("completedIndexes"), s.CompletedIndexes, "cannot set non-empty completedIndexes when non-indexed completion mode")
+		u.Invalid(path.Child("completedIndexes"), s.CompletedIndexes,
+			"cannot set non-empty completedIndexes when non-indexed completion mode")
 	}
 	if failed && spec.BackoffLimitPerIndex == nil && s.FailedIndexes != nil {
-		u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, "cannot set non-null failedIndexes when backoffLimitPerIndex is null")
+		u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes,
+			"cannot set non-null failedIndexes when backoffLimitPerIndex is null")
 	}
 	if (completed || failed) && spec.Completions != nil && s.FailedIndexes != nil {
 		if at, both := overlap(s.CompletedIndexes, *s.FailedIndexes, *spec.Completions); both {
-			u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes, fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
+			u.Invalid(path.Child("failedIndexes"), *s.FailedIndexes,
+				fmt.Sprintf("failedIndexes and completedIndexes overlap at index: %d", at))
 		}
 	}
 }
@@ -208,7 +215,8 @@ func intervals(text string, completions int32) []interval {
 
 func (u *statusUpdate) checkPods() {
 	s, was := u.s, u.was
-	if (ended(u.job) != ended(u.old) || !ptr.Equal(s.Terminating, was.Terminating)) && ended(u.job) && ptr.Deref(s.Terminating, 0) > 0 {
+	if (ended(u.job) != ended(u.old) || !ptr.Equal(s.Terminating, was.Terminating)) && ended(u.job) &&
+		ptr.Deref(s.Terminating, 0) > 0 {
 		u.Invalid(u.path.Child("terminating"), s.Terminating, "terminating>0 is invalid for finished job")
 	}
 	if (!ptr.Equal(s.Ready, was.Ready) || s.Active != was.Active) && s.Ready != nil && *s.Ready > s.Active {
@@ -219,7 +227,8 @@ func (u *statusUpdate) checkPods() {
 func (u *statusUpdate) checkSuccess() {
 	met := is(u.job, batchv1.JobSuccessCriteriaMet)
 	u.refuse(met && is(u.job, batchv1.JobFailed), "cannot set SuccessCriteriaMet=True and Failed=true conditions")
-	u.refuse(met && is(u.job, batchv1.JobFailureTarget), "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
+	u.refuse(met && is(u.job, batchv1.JobFailureTarget),
+		"cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
 	u.refuse(u.job.Spec.SuccessPolicy != nil && !met && is(u.job, batchv1.JobComplete),
 		"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 }
@@ -248,7 +257,8 @@ func (u *statusUpdate) checkHistory() {
 	}
 	met, wasMet := is(u.job, batchv1.JobSuccessCriteriaMet), is(u.old, batchv1.JobSuccessCriteriaMet)
 	u.refuse(wasMet && !met, "cannot disable the SuccessCriteriaMet=True condition")
-	u.refuse(is(u.old, batchv1.JobComplete) && !wasMet && met, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
+	u.refuse(is(u.old, batchv1.JobComplete) && !wasMet &&
+		met, "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions")
 }
 
 func isFalse(j *batchv1.Job, kind batchv1.JobConditionType) bool {

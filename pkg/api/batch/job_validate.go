@@ -78,8 +78,10 @@ func checkJobWithSelector(ctx context.Context, r *report.Report, spec *batchv1.J
 	} else {
 		r.Selector(path.Child("selector"), spec.Selector)
 	}
-	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil && !s.Matches(labels.Set(spec.Template.Labels)) {
-		r.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels, "`selector` does not match template `labels`")
+	if s, err := metav1.LabelSelectorAsSelector(spec.Selector); err == nil &&
+		!s.Matches(labels.Set(spec.Template.Labels)) {
+		r.Invalid(path.Child("template", "metadata", "labels"), spec.Template.Labels,
+			"`selector` does not match template `labels`")
 	}
 }
 
@@ -147,7 +149,8 @@ func checkEnds(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 		r.Required(path, fmt.Sprintf("valid values: %q, %q", corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever))
 	case corev1.RestartPolicyOnFailure:
 		if spec.PodFailurePolicy != nil {
-			r.Invalid(path, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))
+			r.Invalid(path, policy, fmt.Sprintf("only %q is supported when podFailurePolicy is specified",
+				corev1.RestartPolicyNever))
 		}
 	default:
 		report.OneOf(r, path, policy, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
@@ -187,7 +190,8 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	}
 	if parallelism != nil && *parallelism > maxIndexedParallelism {
 		r.Invalid(path.Child("parallelism"), *parallelism,
-			fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism, batchv1.IndexedCompletion))
+			fmt.Sprintf("must be less than or equal to %d when completion mode is %s", maxIndexedParallelism,
+				batchv1.IndexedCompletion))
 	}
 	if completions != nil && failed != nil && *failed > *completions {
 		r.Invalid(path.Child("maxFailedIndexes"), *failed, "must be less than or equal to completions")
@@ -198,9 +202,12 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	if completions == nil || *completions <= manyCompletions || spec.BackoffLimitPerIndex == nil {
 		return
 	}
-	detail := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostWhenMany, manyCompletions)
+	detail := fmt.Sprintf(
+		"must be less than or equal to %d when completions are above %d and used with backoff limit per index",
+		mostWhenMany, manyCompletions)
 	if failed == nil {
-		r.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", manyCompletions))
+		r.Required(path.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d",
+			manyCompletions))
 	}
 	if parallelism != nil && *parallelism > mostWhenMany {
 		r.Invalid(path.Child("parallelism"), *parallelism, detail)
@@ -243,7 +250,8 @@ func checkTemplateUpdate(r *report.Report, j, old *batchv1.Job, path *field.Path
 	}
 	if idle := old.Status.StartTime == nil || is(old, batchv1.JobSuspended); idle && old.Status.Active == 0 {
 		was.Labels, was.Annotations = t.Labels, t.Annotations
-		was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates = t.Spec.NodeSelector, t.Spec.Tolerations, t.Spec.SchedulingGates
+		was.Spec.NodeSelector, was.Spec.Tolerations, was.Spec.SchedulingGates = t.Spec.NodeSelector,
+			t.Spec.Tolerations, t.Spec.SchedulingGates
 		was.Spec.Affinity = withNodeAffinity(was.Spec.Affinity, t.Spec.Affinity)
 		takeResources(was.Spec.Containers, t.Spec.Containers)
 		takeResources(was.Spec.InitContainers, t.Spec.InitContainers)

@@ -238,7 +238,8 @@ func TestCronJob(t *testing.T) {
 		{"name that is too long", `metadata: {name: ` + strings.Repeat("a", 53) + `}`, "metadata.name: Invalid value"},
 	})
 	rowtest.Updates(t, row, "", valid, cases)
-	rowtest.Updates(t, row, "", `{metadata: {name: `+strings.Repeat("a", 53)+`}, spec: {schedule: "TZ=UTC * * * * *", jobTemplate: {spec: {template: `+template+`}}}}`, []rowtest.Case{
+	rowtest.Updates(t, row, "", `{metadata: {name: `+strings.Repeat("a", 53)+
+		`}, spec: {schedule: "TZ=UTC * * * * *", jobTemplate: {spec: {template: `+template+`}}}}`, []rowtest.Case{
 		{"old name and zone", `spec: {suspend: true}`, ""},
 		{"zone in both places", `spec: {timeZone: UTC}`, "spec.schedule: Invalid value"},
 		{"zone in its place", `spec: {timeZone: UTC, schedule: "* * * * *"}`, ""},
@@ -252,8 +253,10 @@ func TestJobCells(t *testing.T) {
 		{`{"spec":{"completions":3},"status":{"succeeded":1}}`, "Running", "1/3", ""},
 		{`{"spec":{"parallelism":3},"status":{"succeeded":1}}`, "Running", "1/1 of 3", ""},
 		{`{"spec":{"parallelism":1}}`, "Running", "0/1", ""},
-		{`{"status":{"startTime":"2026-01-01T00:00:00Z","completionTime":"2026-01-01T00:01:10Z","conditions":[{"type":"Complete","status":"True"}]}}`, "Complete", "0/1", "70s"},
-		{`{"status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Failed","status":"True"}]}}`, "Failed", "0/1", "5m"},
+		{`{"status":{"startTime":"2026-01-01T00:00:00Z","completionTime":"2026-01-01T00:01:10Z",` +
+			`"conditions":[{"type":"Complete","status":"True"}]}}`, "Complete", "0/1", "70s"},
+		{`{"status":{"startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Failed","status":"True"}]}}`,
+			"Failed", "0/1", "5m"},
 		{`{"status":{"conditions":[{"type":"Suspended","status":"True"}]}}`, "Suspended", "0/1", ""},
 		{`{"status":{"conditions":[{"type":"Suspended","status":"False"}]}}`, "Running", "0/1", ""},
 		{`{"status":{"conditions":[{"type":"FailureTarget","status":"True"}]}}`, "FailureTarget", "0/1", ""},

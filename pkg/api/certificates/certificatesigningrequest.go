@@ -43,35 +43,45 @@ func Rows() []*resource.Row {
 
 // certificateSigningRequestRow declares certificatesigningrequests.
 func certificateSigningRequestRow() *resource.Row {
-	return resource.Of[certificatesv1.CertificateSigningRequestList](resource.Kind[*certificatesv1.CertificateSigningRequest]{
-		Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests", Kind: "CertificateSigningRequest",
-		ShortNames: []string{"csr"},
+	return resource.Of[certificatesv1.CertificateSigningRequestList](
+		resource.Kind[*certificatesv1.CertificateSigningRequest]{
+			Group: "certificates.k8s.io", Version: "v1", Resource: "certificatesigningrequests",
+			Kind:       "CertificateSigningRequest",
+			ShortNames: []string{"csr"},
 
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
-		PrepareCreate:            prepareCertificateSigningRequestCreate,
-		PrepareUpdate:            prepareCertificateSigningRequestUpdate,
-		Fields:                   certificateSigningRequestFields,
-		SelectableFields:         []string{"spec.signerName"},
-		AllowUnconditionalUpdate: true,
-		ResetFields:              []string{"spec", "status"},
-		ValidateName:             report.SegmentName,
-		Validate:                 validateCertificateSigningRequest,
+			MetaOnUpdate:             resource.CheckNameAndFinalizers,
+			PrepareCreate:            prepareCertificateSigningRequestCreate,
+			PrepareUpdate:            prepareCertificateSigningRequestUpdate,
+			Fields:                   certificateSigningRequestFields,
+			SelectableFields:         []string{"spec.signerName"},
+			AllowUnconditionalUpdate: true,
+			ResetFields:              []string{"spec", "status"},
+			ValidateName:             report.SegmentName,
+			Validate:                 validateCertificateSigningRequest,
 
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			column.Age(),
-			{Name: "SignerName", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]},
-			{Name: "Requestor", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]},
-			{Name: "RequestedDuration", Type: "string", Description: certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]},
-			{Name: "Condition", Type: "string", Description: certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]},
-		},
-		Cells: certificateSigningRequestCells,
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				column.Age(),
+				{Name: "SignerName", Type: "string",
+					Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["signerName"]},
+				{Name: "Requestor", Type: "string",
+					Description: certificatesv1beta1.CertificateSigningRequestSpec{}.SwaggerDoc()["request"]},
+				{Name: "RequestedDuration", Type: "string",
+					Description: certificatesv1.CertificateSigningRequestSpec{}.SwaggerDoc()["expirationSeconds"]},
+				{Name: "Condition", Type: "string",
+					Description: certificatesv1beta1.CertificateSigningRequestStatus{}.SwaggerDoc()["conditions"]},
+			},
+			Cells: certificateSigningRequestCells,
 
-		Subresources: []resource.Sub[*certificatesv1.CertificateSigningRequest]{
-			{Subresource: strategy.View("approval", "spec", "status.certificate").WithMetaChecks(resource.CheckNameAndFinalizers).WithoutTable(), PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
-			{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaChecks(resource.CheckNameAndFinalizers), PrepareUpdate: prepareCertificateSigningRequestStatus, ValidateUpdate: validateCertificateSigningRequestStatus},
-		},
-	})
+			Subresources: []resource.Sub[*certificatesv1.CertificateSigningRequest]{
+				{Subresource: strategy.View("approval", "spec", "status.certificate").WithMetaChecks(
+					resource.CheckNameAndFinalizers).WithoutTable(),
+					PrepareUpdate: prepareCertificateSigningRequestApproval, ValidateUpdate: validateCertificateSigningRequestState},
+				{Subresource: strategy.View("status", "spec", "status.conditions").WithMetaChecks(
+					resource.CheckNameAndFinalizers), PrepareUpdate: prepareCertificateSigningRequestStatus,
+					ValidateUpdate: validateCertificateSigningRequestStatus},
+			},
+		})
 }
 
 // prepareCertificateSigningRequestCreate records the user who makes the request and overwrites
@@ -122,7 +132,8 @@ func keepConditions(r, old *certificatesv1.CertificateSigningRequest, kind certi
 	}
 }
 
-func conditionsOf(r *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) []*certificatesv1.CertificateSigningRequestCondition {
+func conditionsOf(r *certificatesv1.CertificateSigningRequest,
+	kind certificatesv1.RequestConditionType) []*certificatesv1.CertificateSigningRequestCondition {
 	var found []*certificatesv1.CertificateSigningRequestCondition
 	for i := range r.Status.Conditions {
 		if r.Status.Conditions[i].Type == kind {
@@ -147,7 +158,8 @@ func stampConditions(ctx context.Context, r, old *certificatesv1.CertificateSign
 
 // transitionOf returns the time of the last transition of a condition: the old time if the status
 // has not changed.
-func transitionOf(c *certificatesv1.CertificateSigningRequestCondition, old *certificatesv1.CertificateSigningRequest, now metav1.Time) metav1.Time {
+func transitionOf(c *certificatesv1.CertificateSigningRequestCondition,
+	old *certificatesv1.CertificateSigningRequest, now metav1.Time) metav1.Time {
 	for _, was := range conditionsOf(old, c.Type) {
 		if was.Status == c.Status && !was.LastTransitionTime.IsZero() {
 			return was.LastTransitionTime
@@ -166,17 +178,20 @@ const minLifetime = 600
 // list them.
 func usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{
-		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth, certificatesv1.UsageCodeSigning,
+		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
+		certificatesv1.UsageCodeSigning,
 		certificatesv1.UsageContentCommitment, certificatesv1.UsageCRLSign, certificatesv1.UsageDataEncipherment,
 		certificatesv1.UsageDecipherOnly, certificatesv1.UsageDigitalSignature, certificatesv1.UsageEmailProtection,
 		certificatesv1.UsageEncipherOnly, certificatesv1.UsageIPsecEndSystem, certificatesv1.UsageIPsecTunnel,
 		certificatesv1.UsageIPsecUser, certificatesv1.UsageKeyAgreement, certificatesv1.UsageKeyEncipherment,
 		certificatesv1.UsageMicrosoftSGC, certificatesv1.UsageNetscapeSGC, certificatesv1.UsageOCSPSigning,
-		certificatesv1.UsageSMIME, certificatesv1.UsageServerAuth, certificatesv1.UsageSigning, certificatesv1.UsageTimestamping,
+		certificatesv1.UsageSMIME, certificatesv1.UsageServerAuth, certificatesv1.UsageSigning,
+		certificatesv1.UsageTimestamping,
 	}
 }
 
-func validateCertificateSigningRequest(_ context.Context, in *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateCertificateSigningRequest(_ context.Context,
+	in *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r, spec, path := &report.Report{}, &in.Spec, field.NewPath("spec")
 	if err := signed(spec.Request); err != nil {
 		r.Invalid(path.Child("request"), spec.Request, err.Error())
@@ -210,15 +225,18 @@ func validateCertificateSigningRequest(_ context.Context, in *certificatesv1.Cer
 
 // validateCertificateSigningRequestState validates an update of the approval or the status. It
 // does not check the spec, which never changes.
-func validateCertificateSigningRequestState(_ context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateCertificateSigningRequestState(_ context.Context, in,
+	old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status", "conditions")
 	conditions(r, path, in.Status.Conditions)
 	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
 	changed := !slices.Equal(was, in.Status.Certificate)
-	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil { // a stored certificate may stay
+	// a stored certificate may stay
+	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil {
 		r.Invalid(at, "<certificate data>", err.Error())
 	}
-	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied, certificatesv1.CertificateFailed} {
 		if len(conditionsOf(old, kind)) > 0 && len(conditionsOf(in, kind)) == 0 {
 			r.Forbidden(path, fmt.Sprintf("updates may not remove a condition of type %q", kind))
 		}
@@ -230,9 +248,11 @@ func validateCertificateSigningRequestState(_ context.Context, in, old *certific
 }
 
 // validateCertificateSigningRequestStatus also rejects changes of the approval by a signer.
-func validateCertificateSigningRequestStatus(ctx context.Context, in, old *certificatesv1.CertificateSigningRequest) field.ErrorList {
+func validateCertificateSigningRequestStatus(ctx context.Context, in,
+	old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r := &report.Report{Errors: validateCertificateSigningRequestState(ctx, in, old)}
-	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved, certificatesv1.CertificateDenied} {
+	for _, kind := range []certificatesv1.RequestConditionType{certificatesv1.CertificateApproved,
+		certificatesv1.CertificateDenied} {
 		if len(conditionsOf(old, kind)) == 0 && len(conditionsOf(in, kind)) > 0 {
 			r.Forbidden(field.NewPath("status", "conditions"), fmt.Sprintf("updates may not add a condition of type %q", kind))
 		}
@@ -251,7 +271,8 @@ func conditions(r *report.Report, path *field.Path, list []certificatesv1.Certif
 		case certificatesv1.CertificateApproved, certificatesv1.CertificateDenied, certificatesv1.CertificateFailed:
 			report.OneOfRequired(r, at.Child("status"), c.Status, corev1.ConditionTrue)
 		default:
-			report.OneOfRequired(r, at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue, corev1.ConditionUnknown)
+			report.OneOfRequired(r, at.Child("status"), c.Status, corev1.ConditionFalse, corev1.ConditionTrue,
+				corev1.ConditionUnknown)
 		}
 		if c.Type == certificatesv1.CertificateApproved && seen[certificatesv1.CertificateDenied] ||
 			c.Type == certificatesv1.CertificateDenied && seen[certificatesv1.CertificateApproved] {

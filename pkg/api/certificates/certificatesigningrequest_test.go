@@ -17,7 +17,8 @@ import (
 // an invalid one is also rejected for that, unless the stored one is invalid too.
 func TestCertificateStays(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	der, err := x509.CreateCertificate(nil, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{}, key.Public(), key)
+	der, err := x509.CreateCertificate(nil, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{},
+		key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func TestCertificateStays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := func(certificate []byte) *certificatesv1.CertificateSigningRequest {
-				return &certificatesv1.CertificateSigningRequest{Status: certificatesv1.CertificateSigningRequestStatus{Certificate: certificate}}
+				return &certificatesv1.CertificateSigningRequest{
+					Status: certificatesv1.CertificateSigningRequestStatus{Certificate: certificate}}
 			}
 			errs := validateCertificateSigningRequestState(t.Context(), request(tc.is), request(tc.was))
 			if len(errs) != len(tc.want) {

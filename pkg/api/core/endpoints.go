@@ -25,7 +25,8 @@ import (
 func endpointsRow() *resource.Row {
 	return resource.Of[corev1.EndpointsList](resource.Kind[*corev1.Endpoints]{
 		Group: "", Version: "v1", Resource: "endpoints", Kind: "Endpoints", Namespaced: true,
-		Versions:      []resource.Version{{Name: "v1", Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}},
+		Versions: []resource.Version{
+			{Name: "v1", Deprecated: "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"}},
 		ShortNames:    []string{"ep"},
 		StoragePrefix: "services/endpoints",
 

@@ -28,15 +28,17 @@ func EventRow() *resource.Row {
 		Group: "", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
 		ShortNames: []string{"ev"},
 
-		AnyFinalizer:             true,
-		MetaLast:                 true,
-		ValidateName:             report.SegmentName,
-		MetaOnUpdate:             resource.CheckNeither,
-		Validate:                 validateEvent,
-		ValidateUpdate:           validateEventUpdate,
-		Fields:                   eventFields,
-		FieldPaths:               []string{"involvedObject", "reason", "reportingComponent", "source", "type"},
-		SelectableFields:         []string{"involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion", "involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
+		AnyFinalizer:   true,
+		MetaLast:       true,
+		ValidateName:   report.SegmentName,
+		MetaOnUpdate:   resource.CheckNeither,
+		Validate:       validateEvent,
+		ValidateUpdate: validateEventUpdate,
+		Fields:         eventFields,
+		FieldPaths:     []string{"involvedObject", "reason", "reportingComponent", "source", "type"},
+		SelectableFields: []string{"involvedObject.kind", "involvedObject.namespace",
+			"involvedObject.name", "involvedObject.uid", "involvedObject.apiVersion",
+			"involvedObject.resourceVersion", "involvedObject.fieldPath", "reason", "reportingComponent", "source", "type"},
 		AllowCreateOnUpdate:      true,
 		AllowUnconditionalUpdate: true,
 		DefaultGarbageCollection: "Unsupported",
@@ -52,12 +54,15 @@ func EventRow() *resource.Row {
 			{Name: "Type", Type: "string", Description: corev1.Event{}.SwaggerDoc()["type"]},
 			{Name: "Reason", Type: "string", Description: corev1.Event{}.SwaggerDoc()["reason"]},
 			{Name: "Object", Type: "string", Description: corev1.Event{}.SwaggerDoc()["involvedObject"]},
-			{Name: "Subobject", Type: "string", Description: corev1.ObjectReference{}.SwaggerDoc()["fieldPath"], Priority: column.Wide},
+			{Name: "Subobject", Type: "string", Description: corev1.ObjectReference{}.SwaggerDoc()["fieldPath"],
+				Priority: column.Wide},
 			{Name: "Source", Type: "string", Description: corev1.Event{}.SwaggerDoc()["source"], Priority: column.Wide},
 			{Name: "Message", Type: "string", Description: corev1.Event{}.SwaggerDoc()["message"]},
-			{Name: "First Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["firstTimestamp"], Priority: column.Wide},
+			{Name: "First Seen", Type: "string", Description: corev1.Event{}.SwaggerDoc()["firstTimestamp"],
+				Priority: column.Wide},
 			{Name: "Count", Type: "string", Description: corev1.Event{}.SwaggerDoc()["count"], Priority: column.Wide},
-			{Name: "Name", Type: "string", Format: "name", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Priority: column.Wide},
+			{Name: "Name", Type: "string", Format: "name",
+				Description: metav1.ObjectMeta{}.SwaggerDoc()["name"], Priority: column.Wide},
 		},
 		Cells: eventCells,
 	})
@@ -81,7 +86,8 @@ func EventOf(e *eventsv1.Event) *corev1.Event {
 // ofOlderEvents copies fields that have another name in the older version.
 func ofOlderEvents(in *eventsv1beta1.Event, out *corev1.Event) {
 	out.InvolvedObject, out.Message, out.Source = in.Regarding, in.Note, in.DeprecatedSource
-	out.FirstTimestamp, out.LastTimestamp, out.Count = in.DeprecatedFirstTimestamp, in.DeprecatedLastTimestamp, in.DeprecatedCount
+	out.FirstTimestamp, out.LastTimestamp, out.Count = in.DeprecatedFirstTimestamp, in.DeprecatedLastTimestamp,
+		in.DeprecatedCount
 	out.ReportingController = in.ReportingController
 }
 

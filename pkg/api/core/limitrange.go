@@ -41,7 +41,8 @@ func defaultLimitRange(l *corev1.LimitRange) {
 		if item.Type == corev1.LimitTypeContainer {
 			defaultContainerLimits(item)
 		}
-		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest,
+			item.MaxLimitRequestRatio} {
 			podspec.Milli(list)
 		}
 	}
@@ -89,7 +90,8 @@ func validateLimitRange(_ context.Context, l *corev1.LimitRange) field.ErrorList
 		types.Insert(item.Type)
 		checkLimitNames(&r, item, at)
 		names := sets.New[corev1.ResourceName]()
-		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest, item.MaxLimitRequestRatio} {
+		for _, list := range []corev1.ResourceList{item.Max, item.Min, item.Default, item.DefaultRequest,
+			item.MaxLimitRequestRatio} {
 			names.Insert(report.Keys(list)...)
 		}
 		for _, name := range slices.Sorted(slices.Values(names.UnsortedList())) {
@@ -107,7 +109,8 @@ func validateLimitRangeUpdate(ctx context.Context, l, _ *corev1.LimitRange) fiel
 func checkLimitType(r *report.Report, kind corev1.LimitType, path *field.Path) {
 	reasons := naming.IsQualifiedName(string(kind))
 	r.Each(path, kind, reasons)
-	known := kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer || kind == corev1.LimitTypePersistentVolumeClaim
+	known := kind == corev1.LimitTypePod || kind == corev1.LimitTypeContainer ||
+		kind == corev1.LimitTypePersistentVolumeClaim
 	if len(reasons) == 0 && podspec.Unqualified(corev1.ResourceName(kind)) && !known {
 		r.Invalid(path, kind, "must be a standard limit type or fully qualified")
 	}

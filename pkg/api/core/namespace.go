@@ -26,7 +26,8 @@ import (
 
 // namespaceRow declares namespaces.
 func namespaceRow() *resource.Row {
-	parts := strategy.Parts[corev1.Namespace, corev1.NamespaceSpec, corev1.NamespaceStatus](func(o *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) {
+	parts := strategy.Parts[corev1.Namespace, corev1.NamespaceSpec,
+		corev1.NamespaceStatus](func(o *corev1.Namespace) (*corev1.NamespaceSpec, *corev1.NamespaceStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[corev1.NamespaceList](resource.Kind[*corev1.Namespace]{
@@ -56,8 +57,11 @@ func namespaceRow() *resource.Row {
 		Cells: namespaceCells,
 
 		Subresources: []resource.Sub[*corev1.Namespace]{
-			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true, ResetFields: []string{"status"}}.WithoutTable(), PrepareUpdate: parts.KeepStatus, ValidateUpdate: validateNamespaceFinalize},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateNamespaceStatus},
+			{Subresource: resource.Subresource{Name: "finalize", Verbs: []string{"update"}, View: true,
+				ResetFields: []string{"status"}}.WithoutTable(), PrepareUpdate: parts.KeepStatus,
+				ValidateUpdate: validateNamespaceFinalize},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateNamespaceStatus},
 		},
 	})
 }
@@ -143,7 +147,8 @@ func expectedNamespace(ns *corev1.Namespace, options *metav1.DeleteOptions) erro
 	}
 	conflict := func(what, said, has string) error {
 		return apierrors.NewConflict(corev1.Resource("namespaces"), ns.GetName(),
-			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, has)) //nolint:staticcheck // the text is that of Kubernetes
+			fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what,
+				has)) //nolint:staticcheck // the text is that of Kubernetes
 	}
 	if p.UID != nil && *p.UID != ns.GetUID() {
 		return conflict("UID", string(*p.UID), string(ns.GetUID()))
@@ -164,7 +169,8 @@ func validateNamespace(_ context.Context, ns *corev1.Namespace) field.ErrorList 
 
 func checkFinalizer(r *report.Report, name string, path *field.Path) {
 	r.Add(apivalidation.ValidateFinalizerName(name, path)...)
-	own := name == string(corev1.FinalizerKubernetes) || name == metav1.FinalizerOrphanDependents || name == metav1.FinalizerDeleteDependents
+	own := name == string(corev1.FinalizerKubernetes) || name == metav1.FinalizerOrphanDependents ||
+		name == metav1.FinalizerDeleteDependents
 	if !strings.Contains(name, "/") && !own {
 		r.Invalid(path, name, "name is neither a standard finalizer name nor is it fully qualified")
 	}

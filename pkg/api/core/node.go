@@ -55,16 +55,24 @@ func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 			{Name: "Roles", Type: "string", Description: "The roles of the node"},
 			column.Age(),
 			{Name: "Version", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kubeletVersion"]},
-			{Name: "Internal-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"], Priority: column.Wide},
-			{Name: "External-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"], Priority: column.Wide},
-			{Name: "OS-Image", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"], Priority: column.Wide},
-			{Name: "Kernel-Version", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"], Priority: column.Wide},
-			{Name: "Container-Runtime", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"], Priority: column.Wide},
+			{Name: "Internal-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"],
+				Priority: column.Wide},
+			{Name: "External-IP", Type: "string", Description: corev1.NodeStatus{}.SwaggerDoc()["addresses"],
+				Priority: column.Wide},
+			{Name: "OS-Image", Type: "string", Description: corev1.NodeSystemInfo{}.SwaggerDoc()["osImage"],
+				Priority: column.Wide},
+			{Name: "Kernel-Version", Type: "string",
+				Description: corev1.NodeSystemInfo{}.SwaggerDoc()["kernelVersion"], Priority: column.Wide},
+			{Name: "Container-Runtime", Type: "string",
+				Description: corev1.NodeSystemInfo{}.SwaggerDoc()["containerRuntimeVersion"], Priority: column.Wide},
 		},
 		Cells: nodeCells,
 
 		Subresources: []resource.Sub[*corev1.Node]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}, Connect: proxy, Traffic: resource.Proxied}},
+			{Subresource: resource.Subresource{Name: "proxy",
+				Verbs: []string{"create", "delete", "get", "patch", "update"},
+				Kind:  schema.GroupVersionKind{Version: "v1", Kind: "NodeProxyOptions"}, Connect: proxy,
+				Traffic: resource.Proxied}},
 			{Subresource: strategy.View("status", "spec"), PrepareUpdate: prepareNodeStatus, ValidateUpdate: validateNodeStatus},
 		},
 	})
@@ -133,7 +141,8 @@ func checkNodeResources(r *report.Report, n *corev1.Node) {
 		r.Add(podspec.ValidateQuantity(name, n.Status.Capacity[name], field.NewPath("status", "capacity", string(name)))...)
 	}
 	for _, name := range report.Keys(n.Status.Allocatable) {
-		r.Add(podspec.ValidateQuantity(name, n.Status.Allocatable[name], field.NewPath("status", "allocatable", string(name)))...)
+		r.Add(podspec.ValidateQuantity(name, n.Status.Allocatable[name],
+			field.NewPath("status", "allocatable", string(name)))...)
 	}
 }
 
@@ -144,7 +153,9 @@ func checkFeatures(r *report.Report, features []string, path *field.Path) {
 		if len(name) > 253 {
 			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must be no more than 253 characters", name))
 		} else if !form.MatchString(name) {
-			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
+			r.Invalid(path.Index(i), name, fmt.Sprintf("invalid feature name %q: must start with an "+
+				"UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "+
+				"MyFeature/mySubFeature), and contain only alphanumeric characters and slashes", name))
 		}
 		if i+1 == len(features) {
 			break

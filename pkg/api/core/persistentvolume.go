@@ -28,7 +28,9 @@ import (
 
 // persistentVolumeRow declares persistentvolumes.
 func persistentVolumeRow() *resource.Row {
-	parts := strategy.Parts[corev1.PersistentVolume, corev1.PersistentVolumeSpec, corev1.PersistentVolumeStatus](func(o *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec, *corev1.PersistentVolumeStatus) {
+	parts := strategy.Parts[corev1.PersistentVolume, corev1.PersistentVolumeSpec,
+		corev1.PersistentVolumeStatus](func(o *corev1.PersistentVolume) (*corev1.PersistentVolumeSpec,
+		*corev1.PersistentVolumeStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[corev1.PersistentVolumeList](resource.Kind[*corev1.PersistentVolume]{
@@ -50,14 +52,16 @@ func persistentVolumeRow() *resource.Row {
 			column.Name(),
 			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["capacity"]},
 			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["accessModes"]},
-			{Name: "Reclaim Policy", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]},
+			{Name: "Reclaim Policy", Type: "string",
+				Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["persistentVolumeReclaimPolicy"]},
 			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["phase"]},
 			{Name: "Claim", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["claimRef"]},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pv"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pv"},
 			{Name: "Reason", Type: "string", Description: corev1.PersistentVolumeStatus{}.SwaggerDoc()["reason"]},
 			column.Age(),
-			{Name: "VolumeMode", Type: "string", Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"], Priority: column.Wide},
+			{Name: "VolumeMode", Type: "string",
+				Description: corev1.PersistentVolumeSpec{}.SwaggerDoc()["volumeMode"], Priority: column.Wide},
 		},
 		Cells: persistentVolumeCells,
 
@@ -136,13 +140,17 @@ func validateNewVolume(ctx context.Context, pv *corev1.PersistentVolume) field.E
 // support it. Volumes had the annotation before there was a field.
 func checkMountAnnotation(pv *corev1.PersistentVolume) field.ErrorList {
 	s := &pv.Spec.PersistentVolumeSource
-	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil || s.NFS != nil || s.RBD != nil ||
-		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil || s.VsphereVolume != nil ||
+	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil ||
+		s.NFS != nil || s.RBD != nil ||
+		s.Quobyte != nil || s.ISCSI != nil || s.Cinder != nil || s.CephFS != nil || s.AzureFile != nil ||
+		s.VsphereVolume != nil ||
 		s.AzureDisk != nil || s.PhotonPersistentDisk != nil
 	if _, said := pv.Annotations[corev1.MountOptionAnnotation]; !said || takes {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(field.NewPath("metadata").Child("annotations", corev1.MountOptionAnnotation), "may not specify mount options for this volume type")}
+	return field.ErrorList{
+		field.Forbidden(field.NewPath("metadata").Child("annotations", corev1.MountOptionAnnotation),
+			"may not specify mount options for this volume type")}
 }
 
 func checkVolumeAffinity(r *report.Report, spec *corev1.PersistentVolumeSpec, at *field.Path) {
@@ -179,11 +187,13 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 	}
 	if !equality.Semantic.DeepEqual(*source, old.Spec.PersistentVolumeSource) {
 		r.Forbidden(field.NewPath("spec", "persistentvolumesource"),
-			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v", diff.Diff(old.Spec.PersistentVolumeSource, *source)))
+			fmt.Sprintf("spec.persistentvolumesource is immutable after creation\n%v",
+				diff.Diff(old.Spec.PersistentVolumeSource, *source)))
 	}
 	r.Immutable(field.NewPath("volumeMode"), pv.Spec.VolumeMode, old.Spec.VolumeMode)
 	if old.Spec.NodeAffinity != nil && !sameAffinity(pv.Spec.NodeAffinity, old.Spec.NodeAffinity) {
-		r.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, apivalidation.FieldImmutableErrorMsg+", except for updating from beta label to GA")
+		r.Invalid(field.NewPath("nodeAffinity"), pv.Spec.NodeAffinity, apivalidation.FieldImmutableErrorMsg+
+			", except for updating from beta label to GA")
 	}
 	if old.Spec.VolumeAttributesClassName != nil && pv.Spec.VolumeAttributesClassName == nil {
 		r.Forbidden(field.NewPath("spec", "volumeAttributesClassName"), "update from non-nil value to nil is forbidden")
@@ -197,7 +207,8 @@ func sameAffinity(affinity, old *corev1.VolumeNodeAffinity) bool {
 	was := old.DeepCopy()
 	if affinity != nil && affinity.Required != nil && was.Required != nil {
 		for i := range min(len(affinity.Required.NodeSelectorTerms), len(was.Required.NodeSelectorTerms)) {
-			renameLabels(affinity.Required.NodeSelectorTerms[i].MatchExpressions, was.Required.NodeSelectorTerms[i].MatchExpressions)
+			renameLabels(affinity.Required.NodeSelectorTerms[i].MatchExpressions,
+				was.Required.NodeSelectorTerms[i].MatchExpressions)
 		}
 	}
 	return equality.Semantic.DeepEqual(affinity, was)
@@ -222,7 +233,8 @@ func renameLabels(is, was []corev1.NodeSelectorRequirement) {
 // namesGroup reports whether a stored claim names the API group of its data source, in which case
 // an update does not check the group again.
 func namesGroup(spec *corev1.PersistentVolumeClaimSpec) bool {
-	return spec.DataSource != nil && spec.DataSource.APIGroup != nil || spec.DataSourceRef != nil && spec.DataSourceRef.APIGroup != nil
+	return spec.DataSource != nil && spec.DataSource.APIGroup != nil || spec.DataSourceRef != nil &&
+		spec.DataSourceRef.APIGroup != nil
 }
 
 // ValidateVolumeSource validates the source of the volume with the given name. at is the path of
@@ -281,7 +293,8 @@ func ValidateVolumeSource(r *report.Report, name string, spec *corev1.Persistent
 	if !s.Found {
 		r.Required(at, "must specify a volume type")
 	}
-	if v.HostPath != nil && path.Clean(v.HostPath.Path) == "/" && spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
+	if v.HostPath != nil && path.Clean(v.HostPath.Path) == "/" &&
+		spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
 		r.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may not be 'recycle' for a hostPath mount of '/'")
 	}
 }
@@ -298,7 +311,8 @@ func checkGlusterfs(r *report.Report, v *corev1.GlusterfsPersistentVolumeSource,
 	switch namespace := v.EndpointsNamespace; {
 	case namespace == nil:
 	case *namespace == "":
-		r.Invalid(at.Child("endpointsNamespace"), *namespace, "if the endpointnamespace is set, it must be a valid namespace name")
+		r.Invalid(at.Child("endpointsNamespace"), *namespace,
+			"if the endpointnamespace is set, it must be a valid namespace name")
 	default:
 		r.Label(at.Child("endpointsNamespace"), *namespace)
 	}
@@ -323,7 +337,8 @@ func checkCSISource(r *report.Report, v *corev1.CSIPersistentVolumeSource, at *f
 		name string
 		ref  *corev1.SecretReference
 	}{
-		{"controllerPublishSecretRef", v.ControllerPublishSecretRef}, {"controllerExpandSecretRef", v.ControllerExpandSecretRef},
+		{"controllerPublishSecretRef", v.ControllerPublishSecretRef},
+		{"controllerExpandSecretRef", v.ControllerExpandSecretRef},
 		{"nodePublishSecretRef", v.NodePublishSecretRef}, {"nodeExpandSecretRef", v.NodeExpandSecretRef},
 	} {
 		if s.ref == nil {
@@ -350,11 +365,13 @@ func warnPersistentVolume(_ context.Context, pv, _ *corev1.PersistentVolume) []s
 	}
 	spec := field.NewPath("spec")
 	if pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRecycle {
-		warnings = append(warnings, spec.Child("persistentVolumeReclaimPolicy").String()+": The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
+		warnings = append(warnings, spec.Child("persistentVolumeReclaimPolicy").String()+
+			": The Recycle reclaim policy is deprecated. Instead, the recommended approach is to use dynamic provisioning.")
 	}
 	if a := pv.Spec.NodeAffinity; a != nil && a.Required != nil {
 		for i := range a.Required.NodeSelectorTerms {
-			warnings = append(warnings, podspec.WarnOfNodeTerm(&a.Required.NodeSelectorTerms[i], false, spec.Child("nodeAffinity", "required", "nodeSelectorTerms").Index(i))...)
+			warnings = append(warnings, podspec.WarnOfNodeTerm(&a.Required.NodeSelectorTerms[i], false,
+				spec.Child("nodeAffinity", "required", "nodeSelectorTerms").Index(i))...)
 		}
 	}
 	return append(warnings, podspec.WarnOfPersistentSource(&pv.Spec.PersistentVolumeSource, spec)...)
@@ -372,7 +389,8 @@ func persistentVolumeCells(pv *corev1.PersistentVolume, env resource.CellEnv) []
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	return []any{
 		pv.Name, size.String(), accessModes(pv.Spec.AccessModes), string(pv.Spec.PersistentVolumeReclaimPolicy), phase, claim,
-		storageClass(pv.Annotations, &pv.Spec.StorageClassName), column.Deref(pv.Spec.VolumeAttributesClassName, column.Unset),
+		storageClass(pv.Annotations, &pv.Spec.StorageClassName),
+		column.Deref(pv.Spec.VolumeAttributesClassName, column.Unset),
 		pv.Status.Reason, env.Age(pv.CreationTimestamp), column.Deref(pv.Spec.VolumeMode, column.Unset),
 	}
 }

@@ -28,9 +28,11 @@ import (
 
 // persistentVolumeClaimRow declares persistentvolumeclaims.
 func persistentVolumeClaimRow() *resource.Row {
-	parts := strategy.Parts[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimSpec, corev1.PersistentVolumeClaimStatus](func(o *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
-		return &o.Spec, &o.Status
-	})
+	parts := strategy.Parts[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimSpec,
+		corev1.PersistentVolumeClaimStatus](
+		func(o *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaimSpec, *corev1.PersistentVolumeClaimStatus) {
+			return &o.Spec, &o.Status
+		})
 	return resource.Of[corev1.PersistentVolumeClaimList](resource.Kind[*corev1.PersistentVolumeClaim]{
 		Group: "", Version: "v1", Resource: "persistentvolumeclaims", Kind: "PersistentVolumeClaim", Namespaced: true,
 		ShortNames: []string{"pvc"},
@@ -51,16 +53,19 @@ func persistentVolumeClaimRow() *resource.Row {
 			{Name: "Status", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["phase"]},
 			{Name: "Volume", Type: "string", Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeName"]},
 			{Name: "Capacity", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["capacity"]},
-			{Name: "Access Modes", Type: "string", Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]},
+			{Name: "Access Modes", Type: "string",
+				Description: corev1.PersistentVolumeClaimStatus{}.SwaggerDoc()["accessModes"]},
 			{Name: "StorageClass", Type: "string", Description: "StorageClass of the pvc"},
 			{Name: "VolumeAttributesClass", Type: "string", Description: "VolumeAttributesClass of the pvc"},
 			column.Age(),
-			{Name: "VolumeMode", Type: "string", Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"], Priority: column.Wide},
+			{Name: "VolumeMode", Type: "string",
+				Description: corev1.PersistentVolumeClaimSpec{}.SwaggerDoc()["volumeMode"], Priority: column.Wide},
 		},
 		Cells: persistentVolumeClaimCells,
 
 		Subresources: []resource.Sub[*corev1.PersistentVolumeClaim]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePersistentVolumeClaimStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validatePersistentVolumeClaimStatus},
 		},
 	})
 }
@@ -142,10 +147,12 @@ func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.P
 		was.VolumeName = spec.VolumeName
 	}
 	annotation, annotated := old.Annotations[corev1.BetaStorageClassAnnotation]
-	named := was.StorageClassName == nil && spec.StorageClassName != nil && (!annotated || *spec.StorageClassName == annotation)
+	named := was.StorageClassName == nil && spec.StorageClassName != nil &&
+		(!annotated || *spec.StorageClassName == annotation)
 	now, still := pvc.Annotations[corev1.BetaStorageClassAnnotation]
 	if moved := named && annotated && (!still || now == annotation); !moved && now != annotation {
-		r.Invalid(field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation), now, apivalidation.FieldImmutableErrorMsg)
+		r.Invalid(field.NewPath("metadata", "annotations", corev1.BetaStorageClassAnnotation), now,
+			apivalidation.FieldImmutableErrorMsg)
 	}
 	if named {
 		spec.StorageClassName = nil
@@ -158,14 +165,17 @@ func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.P
 	}
 	if !equality.Semantic.DeepEqual(*spec, *was) {
 		r.Forbidden(field.NewPath("spec"), fmt.Sprintf(
-			"spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims\n%v", diff.Diff(*was, *spec)))
+			"spec is immutable after creation except resources.requests and volumeAttributesClassName for "+
+				"bound claims\n%v", diff.Diff(*was, *spec)))
 	}
-	size, oldSize := pvc.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
+	size, oldSize := pvc.Spec.Resources.Requests[corev1.ResourceStorage],
+		old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if capacity := old.Status.Capacity[corev1.ResourceStorage]; size.Cmp(oldSize) < 0 && size.Cmp(capacity) <= 0 {
 		r.Forbidden(field.NewPath("spec", "resources", "requests", "storage"), "field can not be less than status.capacity")
 	}
 	r.Immutable(field.NewPath("volumeMode"), pvc.Spec.VolumeMode, old.Spec.VolumeMode)
-	if old.Status.CurrentVolumeAttributesClassName != nil && !ptr.Equal(pvc.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName) {
+	if old.Status.CurrentVolumeAttributesClassName != nil &&
+		!ptr.Equal(pvc.Spec.VolumeAttributesClassName, old.Spec.VolumeAttributesClassName) {
 		at := field.NewPath("spec", "volumeAttributesClassName")
 		if class := pvc.Spec.VolumeAttributesClassName; class == nil {
 			r.Forbidden(at, "update to nil is forbidden when status.currentVolumeAttributesClassName is not nil")
@@ -193,7 +203,8 @@ func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.Persi
 func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus, path *field.Path) {
 	states := []corev1.ClaimResourceStatus{
 		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
-		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible, corev1.PersistentVolumeClaimNodeResizePending,
+		corev1.PersistentVolumeClaimNodeResizeInProgress, corev1.PersistentVolumeClaimNodeResizeInfeasible,
+		corev1.PersistentVolumeClaimNodeResizePending,
 	}
 	at := path.Child("allocatedResourceStatuses")
 	for _, name := range report.Keys(status.AllocatedResourceStatuses) {
@@ -259,7 +270,8 @@ func persistentVolumeClaimCells(pvc *corev1.PersistentVolumeClaim, env resource.
 	}
 	return []any{
 		pvc.Name, phase, pvc.Spec.VolumeName, capacity, modes,
-		storageClass(pvc.Annotations, pvc.Spec.StorageClassName), column.Deref(pvc.Spec.VolumeAttributesClassName, column.Unset),
+		storageClass(pvc.Annotations, pvc.Spec.StorageClassName),
+		column.Deref(pvc.Spec.VolumeAttributesClassName, column.Unset),
 		env.Age(pvc.CreationTimestamp), column.Deref(pvc.Spec.VolumeMode, column.Unset),
 	}
 }

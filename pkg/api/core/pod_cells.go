@@ -36,7 +36,8 @@ func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 // podRowConditions marks pods that have finished, so that clients can print them in another
 // colour.
 func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
-	ended := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: string(pod.Status.Phase)}
+	ended := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue,
+		Reason: string(pod.Status.Phase)}
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
 		ended.Message = "The pod has completed successfully."

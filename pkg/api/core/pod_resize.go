@@ -19,7 +19,8 @@ import (
 // containers were added, removed, renamed or reordered, it keeps nothing, so that validation
 // rejects the update.
 func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
-	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) && len(pod.Spec.InitContainers) == len(old.Spec.InitContainers)
+	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) &&
+		len(pod.Spec.InitContainers) == len(old.Spec.InitContainers)
 	if sameShape {
 		containers := resized(pod.Spec.Containers, old.Spec.Containers)
 		initContainers := resized(pod.Spec.InitContainers, old.Spec.InitContainers)
@@ -74,10 +75,12 @@ func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 		return r.Errors
 	}
 	for i := range old.Spec.InitContainers {
-		refuseRemoval(&r, &pod.Spec.InitContainers[i].Resources, &old.Spec.InitContainers[i].Resources, spec.Child("initContainers").Index(i).Child("resources"))
+		refuseRemoval(&r, &pod.Spec.InitContainers[i].Resources, &old.Spec.InitContainers[i].Resources,
+			spec.Child("initContainers").Index(i).Child("resources"))
 	}
 	for i := range old.Spec.Containers {
-		refuseRemoval(&r, &pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources, spec.Child("containers").Index(i).Child("resources"))
+		refuseRemoval(&r, &pod.Spec.Containers[i].Resources, &old.Spec.Containers[i].Resources,
+			spec.Child("containers").Index(i).Child("resources"))
 	}
 	checkResized(&r, rest, &old.Spec, spec)
 	if len(r.Errors) == 0 && !equality.Semantic.DeepEqual(*rest, old.Spec) {

@@ -20,8 +20,11 @@ func TestInitContainerOfBefore(t *testing.T) {
 	old := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", ResourceVersion: "1"},
 		Spec: corev1.PodSpec{
-			InitContainers: []corev1.Container{{Name: "once", Image: "i", ResizePolicy: []corev1.ContainerResizePolicy{{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}},
-			Containers:     []corev1.Container{{Name: "c", Image: "i"}},
+			InitContainers: []corev1.Container{
+				{Name: "once", Image: "i",
+					ResizePolicy: []corev1.ContainerResizePolicy{
+						{ResourceName: corev1.ResourceCPU, RestartPolicy: corev1.RestartContainer}}}},
+			Containers: []corev1.Container{{Name: "c", Image: "i"}},
 		},
 	}
 	for _, list := range [][]corev1.Container{old.Spec.InitContainers, old.Spec.Containers} {
@@ -43,7 +46,8 @@ func TestInitContainerOfBefore(t *testing.T) {
 	}
 	pod.Spec.InitContainers[0].Resources.Requests = more
 	errs := validatePodResize(t.Context(), pod, old)
-	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized") {
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), "spec.initContainers[0]: Forbidden: non-sidecar "+
+		"init containers with a resize policy of RestartContainer cannot be resized") {
 		t.Errorf("resized: %v", errs)
 	}
 }

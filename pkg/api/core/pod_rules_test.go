@@ -41,7 +41,8 @@ func TestPodUpdateRules(t *testing.T) {
 		{"no toleration", `spec: {tolerations: null}`, "spec.tolerations: Forbidden"},
 	})
 	affinity := func(values string) string {
-		return `affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions: [` + values + `]}]}}}`
+		return `affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ` +
+			`{nodeSelectorTerms: [{matchExpressions: [` + values + `]}]}}}`
 	}
 	gated := `{metadata: {name: p, namespace: ns}, spec: {schedulingGates: [{name: a}, {name: b}], ` +
 		`nodeSelector: {a: b}, ` + affinity(`{key: a, operator: Exists}`) + `, containers: [{name: c, image: i}]}}`
@@ -115,26 +116,40 @@ func TestPodCells(t *testing.T) {
 		want   []any // name, ready, status, restarts
 	}{
 		"pending": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending"}}`, []any{"x", "0/1", "Pending", "0"}},
-		"running": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running","containerStatuses":[{"name":"a","ready":true,"restartCount":2,"state":{"running":{}}}]}}`,
+		"running": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running",` +
+			`"containerStatuses":[{"name":"a","ready":true,"restartCount":2,"state":{"running":{}}}]}}`,
 			[]any{"x", "1/1", "Running", "2"}},
-		"restarted": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running","containerStatuses":[{"name":"a","ready":true,"restartCount":2,"state":{"running":{}},"lastState":{"terminated":{"finishedAt":"2026-01-01T00:00:00Z"}}}]}}`,
+		"restarted": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running",` +
+			`"containerStatuses":[{"name":"a","ready":true,"restartCount":2,"state":{"running":{}},"lastState":{"terminated":{"finishedAt":"2026-01-01T00:00:00Z"}}}]}}`,
 			[]any{"x", "1/1", "Running", "2 (5m ago)"}},
-		"waiting": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending","containerStatuses":[{"name":"a","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}}`,
+		"waiting": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending",` +
+			`"containerStatuses":[{"name":"a","state":{"waiting":{"reason":"ImagePullBackOff"}}}]}}`,
 			[]any{"x", "0/1", "ImagePullBackOff", "0"}},
-		"exited": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed","containerStatuses":[{"name":"a","state":{"terminated":{"exitCode":3}}}]}}`,
+		"exited": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed",` +
+			`"containerStatuses":[{"name":"a","state":{"terminated":{"exitCode":3}}}]}}`,
 			[]any{"x", "0/1", "ExitCode:3", "0"}},
-		"killed": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed","containerStatuses":[{"name":"a","state":{"terminated":{"signal":9}}}]}}`,
+		"killed": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed",` +
+			`"containerStatuses":[{"name":"a","state":{"terminated":{"signal":9}}}]}}`,
 			[]any{"x", "0/1", "Signal:9", "0"}},
-		"completed": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Succeeded","containerStatuses":[{"name":"a","state":{"terminated":{"reason":"Completed"}}}]}}`,
+		"completed": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Succeeded",` +
+			`"containerStatuses":[{"name":"a","state":{"terminated":{"reason":"Completed"}}}]}}`,
 			[]any{"x", "0/1", "Completed", "0"}},
-		"initializing": {`{"spec":{"initContainers":[{"name":"i"},{"name":"j"}],"containers":[{"name":"a"}]},"status":{"phase":"Pending","initContainerStatuses":[{"name":"i","state":{"terminated":{}}},{"name":"j","state":{"running":{}}}]}}`,
+		"initializing": {`{"spec":{"initContainers":[{"name":"i"},{"name":"j"}],` +
+			`"containers":[{"name":"a"}]},"status":{"phase":"Pending","initContainerStatuses":[{"name":"i","state":{"terminated":{}}},{"name":"j","state":{"running":{}}}]}}`,
 			[]any{"x", "0/1", "Init:1/2", "0"}},
-		"failed to initialize": {`{"spec":{"initContainers":[{"name":"i"}],"containers":[{"name":"a"}]},"status":{"phase":"Pending","initContainerStatuses":[{"name":"i","restartCount":1,"state":{"terminated":{"exitCode":1}}}]}}`,
+		"failed to initialize": {`{"spec":{"initContainers":[{"name":"i"}],"containers":[{"name":"a"}]},` +
+			`"status":{"phase":"Pending","initContainerStatuses":[{"name":"i","restartCount":1,"state":{"terminated":{"exitCode":1}}}]}}`,
 			[]any{"x", "0/1", "Init:ExitCode:1", "1"}},
-		"gated":       {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"SchedulingGated"}]}}`, []any{"x", "0/1", "SchedulingGated", "0"}},
-		"terminating": {`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running"}}`, []any{"x", "0/1", "Terminating", "0"}},
-		"node lost":   {`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running","reason":"NodeLost"}}`, []any{"x", "0/1", "Unknown", "0"}},
-		"evicted":     {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed","reason":"Evicted"}}`, []any{"x", "0/1", "Evicted", "0"}},
+		"gated": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending",` +
+			`"conditions":[{"type":"PodScheduled","status":"False","reason":"SchedulingGated"}]}}`,
+			[]any{"x", "0/1", "SchedulingGated", "0"}},
+		"terminating": {`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},` +
+			`"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running"}}`, []any{"x", "0/1", "Terminating", "0"}},
+		"node lost": {`{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},` +
+			`"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running","reason":"NodeLost"}}`,
+			[]any{"x", "0/1", "Unknown", "0"}},
+		"evicted": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Failed","reason":"Evicted"}}`,
+			[]any{"x", "0/1", "Evicted", "0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := row.Cells(rowtest.Decode(t, row, "x", tc.object), env); !slices.Equal(got[:4], tc.want) {

@@ -96,15 +96,19 @@ func validatePodStatus(_ context.Context, pod, old *corev1.Pod) field.ErrorList 
 	}
 	r.Immutable(path.Child("qosClass"), status.QOSClass, was.QOSClass)
 	if !anyRestartsAll(&old.Spec) {
-		checkTransitions(&r, status.ContainerStatuses, was.ContainerStatuses, path.Child("containerStatuses"), mayRestart(&old.Spec, old.Spec.Containers))
-		checkTransitions(&r, status.InitContainerStatuses, was.InitContainerStatuses, path.Child("initContainerStatuses"), mayRestart(&old.Spec, old.Spec.InitContainers))
+		checkTransitions(&r, status.ContainerStatuses, was.ContainerStatuses, path.Child("containerStatuses"),
+			mayRestart(&old.Spec, old.Spec.Containers))
+		checkTransitions(&r, status.InitContainerStatuses, was.InitContainerStatuses,
+			path.Child("initContainerStatuses"), mayRestart(&old.Spec, old.Spec.InitContainers))
 	}
 	never := func(string, int32) bool { return false }
-	checkTransitions(&r, status.EphemeralContainerStatuses, was.EphemeralContainerStatuses, path.Child("ephemeralContainerStatuses"), never)
+	checkTransitions(&r, status.EphemeralContainerStatuses, was.EphemeralContainerStatuses,
+		path.Child("ephemeralContainerStatuses"), never)
 	checkClaimStatuses(&r, pod, path.Child("resourceClaimStatuses"))
 	checkExtendedClaim(&r, pod, path.Child("extendedResourceClaimStatus"))
 	checkPodIPs(&r, pod, old, path)
-	ordinary, initial, ephemeral := path.Child("containerStatuses"), path.Child("initContainerStatuses"), path.Child("ephemeralContainerStatuses")
+	ordinary, initial, ephemeral := path.Child("containerStatuses"), path.Child("initContainerStatuses"),
+		path.Child("ephemeralContainerStatuses")
 	checkUsers(&r, status.ContainerStatuses, ordinary, pod.Spec.OS)
 	checkUsers(&r, status.InitContainerStatuses, initial, pod.Spec.OS)
 	checkUsers(&r, status.EphemeralContainerStatuses, ephemeral, pod.Spec.OS)
@@ -139,7 +143,8 @@ func checkNomination(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 
 // checkTransitions rejects an update in which a container that cannot be restarted leaves the
 // state terminated.
-func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, path *field.Path, restarts func(name string, exitCode int32) bool) {
+func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, path *field.Path,
+	restarts func(name string, exitCode int32) bool) {
 	for i, was := range old {
 		if was.State.Terminated == nil {
 			continue
@@ -267,9 +272,11 @@ func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 		at := mappings.Index(i)
 		c := containerNamed(containers, m.ContainerName)
 		if c == nil {
-			r.Invalid(at.Child("containerName"), m.ContainerName, "must match the name of an entry in spec.initContainers.name or spec.containers.name")
+			r.Invalid(at.Child("containerName"), m.ContainerName,
+				"must match the name of an entry in spec.initContainers.name or spec.containers.name")
 		} else if _, ok := c.Resources.Requests[corev1.ResourceName(m.ResourceName)]; !ok {
-			r.Invalid(at.Child("resourceName"), m.ResourceName, "must match the extended resource name of an entry in spec.initContainers.resources.requests or spec.containers.resources.requests")
+			r.Invalid(at.Child("resourceName"), m.ResourceName, "must match the extended resource name of "+
+				"an entry in spec.initContainers.resources.requests or spec.containers.resources.requests")
 		}
 		r.Each(path.Child("requestName"), m.RequestName, naming.IsDNS1123Label(m.RequestName))
 		if seen.Has(m) {
@@ -323,7 +330,8 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 }
 
 // checkAllocatedHealth validates the health of the resources that are allocated to containers.
-func checkAllocatedHealth(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path, containers []corev1.Container) {
+func checkAllocatedHealth(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path,
+	containers []corev1.Container) {
 	for i, s := range statuses {
 		at := path.Index(i).Child("allocatedResourcesStatus")
 		for j, allocated := range s.AllocatedResourcesStatus {
@@ -347,12 +355,14 @@ func checkAllocatedName(r *report.Report, c *corev1.Container, name corev1.Resou
 		return has.Name == claim && has.Request == "" || has.Request != "" && has.Name+"/"+has.Request == claim
 	})
 	if !known {
-		r.Invalid(path, name, "must match one of the container's resource claims in a format 'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
+		r.Invalid(path, name, "must match one of the container's resource claims in a format "+
+			"'claim:<claimName>/<request>' or 'claim:<claimName>' if request is empty")
 	}
 }
 
 func checkHealth(r *report.Report, resources []corev1.ResourceHealth, path *field.Path) {
-	known := []corev1.ResourceHealthStatus{corev1.ResourceHealthStatusHealthy, corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown}
+	known := []corev1.ResourceHealthStatus{corev1.ResourceHealthStatusHealthy,
+		corev1.ResourceHealthStatusUnhealthy, corev1.ResourceHealthStatusUnknown}
 	seen := sets.New[corev1.ResourceID]()
 	for i, h := range resources {
 		at := path.Index(i)

@@ -98,7 +98,8 @@ func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 		onlyNarrower(&r, rest, &old.Spec, spec)
 	}
 	if !equal.Values(*rest, old.Spec) {
-		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable, diff.Diff(old.Spec, *rest)))
+		r.Forbidden(spec, fmt.Sprintf("pod updates may not change fields other than %s\n%v", mutable,
+			diff.Diff(old.Spec, *rest)))
 	}
 	return r.Errors
 }
@@ -157,7 +158,8 @@ func onlyFewerGates(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 			known = known || was.Name == gate.Name
 		}
 		if !known {
-			r.Forbidden(path.Index(i).Child("name"), fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name))
+			r.Forbidden(path.Index(i).Child("name"),
+				fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", gate.Name))
 		}
 	}
 }
@@ -187,7 +189,8 @@ func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path) {
 	for key, value := range old.NodeSelector {
 		if got, ok := rest.NodeSelector[key]; !ok || got != value {
-			r.Invalid(path.Child("nodeSelector"), rest.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)")
+			r.Invalid(path.Child("nodeSelector"), rest.NodeSelector,
+				"only additions to spec.nodeSelector are allowed (no mutations or deletions)")
 			break
 		}
 	}
@@ -196,7 +199,8 @@ func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path)
 	if equal.Values(is, was) {
 		return
 	}
-	onlyMoreTerms(r, is, was, path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))
+	onlyMoreTerms(r, is, was,
+		path.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"))
 	switch {
 	case rest.Affinity == nil:
 		rest.Affinity = &corev1.Affinity{NodeAffinity: was}
@@ -262,7 +266,8 @@ func validatePodEphemeralContainers(ctx context.Context, pod, old *corev1.Pod) f
 		if !ok {
 			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be removed\n", was.Name))
 		} else if !equal.Values(was, *is) {
-			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name, diff.Diff(was, *is)))
+			r.Forbidden(path, fmt.Sprintf("existing ephemeral containers %q may not be changed\n%v", was.Name,
+				diff.Diff(was, *is)))
 		}
 	}
 	return r.Errors

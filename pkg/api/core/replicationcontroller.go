@@ -26,9 +26,11 @@ import (
 
 // replicationControllerRow declares replicationcontrollers.
 func replicationControllerRow(p podspec.Policy) *resource.Row {
-	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec, corev1.ReplicationControllerStatus](func(o *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
-		return &o.Spec, &o.Status
-	})
+	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec,
+		corev1.ReplicationControllerStatus](
+		func(o *corev1.ReplicationController) (*corev1.ReplicationControllerSpec, *corev1.ReplicationControllerStatus) {
+			return &o.Spec, &o.Status
+		})
 	return resource.Of[corev1.ReplicationControllerList](resource.Kind[*corev1.ReplicationController]{
 		Group: "", Version: "v1", Resource: "replicationcontrollers", Kind: "ReplicationController", Namespaced: true,
 		ShortNames: []string{"rc"}, Categories: []string{"all"},
@@ -55,19 +57,24 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 			{Name: "Ready", Type: "integer", Description: corev1.ReplicationControllerStatus{}.SwaggerDoc()["readyReplicas"]},
 			column.Age(),
 			{Name: "Containers", Type: "string", Description: "Names of each container in the template.", Priority: column.Wide},
-			{Name: "Images", Type: "string", Description: "Images referenced by each container in the template.", Priority: column.Wide},
-			{Name: "Selector", Type: "string", Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+			{Name: "Images", Type: "string",
+				Description: "Images referenced by each container in the template.", Priority: column.Wide},
+			{Name: "Selector", Type: "string",
+				Description: corev1.ReplicationControllerSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
 		},
 		Cells: replicationControllerCells,
 
 		Subresources: []resource.Sub[*corev1.ReplicationController]{
-			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, Scale: replicationControllerScale()}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
-				parts.KeepSpec(ctx, rc, old)
-				if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
-					rc.Labels = maps.Clone(t.Labels) // the default is missing if the update had no spec
-				}
-			}, ValidateUpdate: validateReplicationControllerStatus},
+			{Subresource: resource.Subresource{Name: "scale", Verbs: []string{"get", "patch", "update"},
+				Kind:  schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+				Scale: replicationControllerScale()}},
+			{Subresource: strategy.View("status", "spec"),
+				PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
+					parts.KeepSpec(ctx, rc, old)
+					if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
+						rc.Labels = maps.Clone(t.Labels) // the default is missing if the update had no spec
+					}
+				}, ValidateUpdate: validateReplicationControllerStatus},
 		},
 	})
 }
@@ -146,7 +153,8 @@ func validateReplicationController(ctx context.Context, rc *corev1.ReplicationCo
 	r.Add(podspec.ValidateTemplate(ctx, spec.Template, template)...)
 	report.OneOf(&r, template.Child("spec", "restartPolicy"), spec.Template.Spec.RestartPolicy, corev1.RestartPolicyAlways)
 	if spec.Template.Spec.ActiveDeadlineSeconds != nil {
-		r.Forbidden(template.Child("spec", "activeDeadlineSeconds"), "activeDeadlineSeconds in ReplicationController is not Supported")
+		r.Forbidden(template.Child("spec", "activeDeadlineSeconds"),
+			"activeDeadlineSeconds in ReplicationController is not Supported")
 	}
 	return r.Errors
 }
@@ -159,7 +167,8 @@ func validateReplicationControllerStatus(_ context.Context, rc, _ *corev1.Replic
 	var r report.Report
 	s, path := &rc.Status, field.NewPath("status")
 	counts := []report.Count{
-		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas}, {Name: "availableReplicas", N: s.AvailableReplicas},
+		{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas}, {Name: "readyReplicas", N: s.ReadyReplicas},
+		{Name: "availableReplicas", N: s.AvailableReplicas},
 	}
 	r.NotNegative(path.Child("replicas"), int64(s.Replicas))
 	r.Counts(path, counts...)

@@ -24,7 +24,8 @@ import (
 
 // resourceQuotaRow declares resourcequotas.
 func resourceQuotaRow() *resource.Row {
-	parts := strategy.Parts[corev1.ResourceQuota, corev1.ResourceQuotaSpec, corev1.ResourceQuotaStatus](func(o *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
+	parts := strategy.Parts[corev1.ResourceQuota, corev1.ResourceQuotaSpec,
+		corev1.ResourceQuotaStatus](func(o *corev1.ResourceQuota) (*corev1.ResourceQuotaSpec, *corev1.ResourceQuotaStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[corev1.ResourceQuotaList](resource.Kind[*corev1.ResourceQuota]{
@@ -43,14 +44,17 @@ func resourceQuotaRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "Request", Type: "string", Description: "Request represents a minimum amount of cpu/memory that a container may consume."},
-			{Name: "Limit", Type: "string", Description: "Limits control the maximum amount of cpu/memory that a container may use independent of contention on the node."},
+			{Name: "Request", Type: "string",
+				Description: "Request represents a minimum amount of cpu/memory that a container may consume."},
+			{Name: "Limit", Type: "string", Description: "Limits control the maximum amount of cpu/memory " +
+				"that a container may use independent of contention on the node."},
 			column.Age(),
 		},
 		Cells: resourceQuotaCells,
 
 		Subresources: []resource.Sub[*corev1.ResourceQuota]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateResourceQuotaStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateResourceQuotaStatus},
 		},
 	})
 }
@@ -137,7 +141,8 @@ func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) boo
 	}
 }
 
-func checkScopePairs(r *report.Report, spec *corev1.ResourceQuotaSpec, scopes sets.Set[corev1.ResourceQuotaScope], path *field.Path) {
+func checkScopePairs(r *report.Report, spec *corev1.ResourceQuotaSpec,
+	scopes sets.Set[corev1.ResourceQuotaScope], path *field.Path) {
 	if scopes.HasAll(corev1.ResourceQuotaScopeBestEffort, corev1.ResourceQuotaScopeNotBestEffort) {
 		r.Invalid(path, spec.Scopes, "conflicting scopes")
 	}
@@ -158,10 +163,13 @@ func checkScopeSelector(r *report.Report, spec *corev1.ResourceQuotaSpec, path *
 				r.Invalid(path, spec.ScopeSelector, "unsupported scope applied to resource")
 			}
 		}
-		named := q.ScopeName == corev1.ResourceQuotaScopePriorityClass || q.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
+		named := q.ScopeName == corev1.ResourceQuotaScopePriorityClass ||
+			q.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass
 		if slices.Contains(quotaScopes(), q.ScopeName) && !named && q.Operator != corev1.ScopeSelectorOpExists {
-			r.Invalid(path.Child("operator"), q.Operator, "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
-				"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
+			r.Invalid(path.Child("operator"), q.Operator,
+				"must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, "+
+					"ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, "+
+					"ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity")
 		}
 		switch q.Operator {
 		case corev1.ScopeSelectorOpIn, corev1.ScopeSelectorOpNotIn:
@@ -170,7 +178,8 @@ func checkScopeSelector(r *report.Report, spec *corev1.ResourceQuotaSpec, path *
 			}
 		case corev1.ScopeSelectorOpExists, corev1.ScopeSelectorOpDoesNotExist:
 			if len(q.Values) > 0 {
-				r.Invalid(path.Child("values"), q.Values, "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
+				r.Invalid(path.Child("values"), q.Values,
+					"must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector")
 			}
 		default:
 			r.Invalid(path.Child("operator"), q.Operator, "not a valid selector operator")
@@ -201,7 +210,8 @@ func warnResourceQuota(_ context.Context, q, old *corev1.ResourceQuota) []string
 		return nil
 	}
 	var warnings []string
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceStorage, corev1.ResourceEphemeralStorage} {
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory,
+		corev1.ResourceStorage, corev1.ResourceEphemeralStorage} {
 		asked, used := "requests."+name, "limits."+name
 		request, there := q.Spec.Hard[asked]
 		if !there && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
@@ -211,7 +221,8 @@ func warnResourceQuota(_ context.Context, q, old *corev1.ResourceQuota) []string
 		}
 		limit, limited := q.Spec.Hard[used]
 		if there && limited && request.Cmp(limit) > 0 {
-			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", asked, request.String(), used, limit.String()))
+			warnings = append(warnings, fmt.Sprintf("ResourceQuota %s (%s) should be less than %s (%s)", asked,
+				request.String(), used, limit.String()))
 		}
 	}
 	return warnings

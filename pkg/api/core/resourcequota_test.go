@@ -18,7 +18,8 @@ func TestStoredQuotaAmounts(t *testing.T) {
 	}
 	quota := func(hard, statusHard, used string) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{
-			Spec: corev1.ResourceQuotaSpec{Hard: pods(hard)}, Status: corev1.ResourceQuotaStatus{Hard: pods(statusHard), Used: pods(used)},
+			Spec:   corev1.ResourceQuotaSpec{Hard: pods(hard)},
+			Status: corev1.ResourceQuotaStatus{Hard: pods(statusHard), Used: pods(used)},
 		}
 	}
 	const half, other = "18446744073709551616m", "18446744073709551617m"

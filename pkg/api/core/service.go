@@ -29,7 +29,8 @@ import (
 
 // serviceRow declares services.
 func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resource.Row {
-	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec, corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {
+	parts := strategy.Parts[corev1.Service, corev1.ServiceSpec,
+		corev1.ServiceStatus](func(o *corev1.Service) (*corev1.ServiceSpec, *corev1.ServiceStatus) {
 		return &o.Spec, &o.Status
 	})
 	k := resource.Kind[*corev1.Service]{
@@ -60,13 +61,18 @@ func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resourc
 			{Name: "External-IP", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["externalIPs"]},
 			{Name: "Port(s)", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["ports"]},
 			column.Age(),
-			{Name: "Selector", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["selector"], Priority: column.Wide},
+			{Name: "Selector", Type: "string", Description: corev1.ServiceSpec{}.SwaggerDoc()["selector"],
+				Priority: column.Wide},
 		},
 		Cells: serviceCells,
 
 		Subresources: []resource.Sub[*corev1.Service]{
-			{Subresource: resource.Subresource{Name: "proxy", Verbs: []string{"create", "delete", "get", "patch", "update"}, Kind: schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}, Connect: proxy, Traffic: resource.Proxied}},
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
+			{Subresource: resource.Subresource{Name: "proxy",
+				Verbs: []string{"create", "delete", "get", "patch", "update"},
+				Kind:  schema.GroupVersionKind{Version: "v1", Kind: "ServiceProxyOptions"}, Connect: proxy,
+				Traffic: resource.Proxied}},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateServiceStatus, Warnings: warnServiceStatus},
 		},
 	}
 	if allocator != nil {
@@ -141,7 +147,8 @@ func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	if hasHealthPort(was) && !hasHealthPort(spec) && spec.HealthCheckNodePort == was.HealthCheckNodePort {
 		spec.HealthCheckNodePort = 0
 	}
-	if reachableFromOutside(was) && !reachableFromOutside(spec) && spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
+	if reachableFromOutside(was) && !reachableFromOutside(spec) &&
+		spec.ExternalTrafficPolicy == was.ExternalTrafficPolicy {
 		spec.ExternalTrafficPolicy = ""
 	}
 	if spec.Type != corev1.ServiceTypeLoadBalancer {
@@ -192,14 +199,16 @@ func onlyOldNodePorts(spec, was *corev1.ServiceSpec) bool {
 }
 
 func hasHealthPort(spec *corev1.ServiceSpec) bool {
-	return spec.Type == corev1.ServiceTypeLoadBalancer && spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return spec.Type == corev1.ServiceTypeLoadBalancer &&
+		spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 func warnService(_ context.Context, s, _ *corev1.Service) []string {
 	var warnings []string
 	spec, path := &s.Spec, field.NewPath("spec")
 	if _, there := s.Annotations[corev1.DeprecatedAnnotationTopologyAwareHints]; there {
-		warnings = append(warnings, fmt.Sprintf("annotation %s is deprecated, please use %s instead", corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
+		warnings = append(warnings, fmt.Sprintf("annotation %s is deprecated, please use %s instead",
+			corev1.DeprecatedAnnotationTopologyAwareHints, corev1.AnnotationTopologyMode))
 	}
 	if spec.ClusterIP != "" && spec.ClusterIP != corev1.ClusterIPNone {
 		for i, ip := range spec.ClusterIPs {
@@ -224,13 +233,16 @@ func warnService(_ context.Context, s, _ *corev1.Service) []string {
 		warnings = append(warnings, validation.GetWarningsForCIDR(path.Child("loadBalancerSourceRanges").Index(i), cidr)...)
 	}
 	if external && len(spec.ExternalIPs) > 0 {
-		warnings = append(warnings, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q", corev1.ServiceTypeExternalName))
+		warnings = append(warnings, fmt.Sprintf("spec.externalIPs is ignored when spec.type is %q",
+			corev1.ServiceTypeExternalName))
 	}
 	if !external && spec.ExternalName != "" {
-		warnings = append(warnings, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q", corev1.ServiceTypeExternalName))
+		warnings = append(warnings, fmt.Sprintf("spec.externalName is ignored when spec.type is not %q",
+			corev1.ServiceTypeExternalName))
 	}
 	if d := spec.TrafficDistribution; d != nil && *d == corev1.ServiceTrafficDistributionPreferClose {
-		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q", corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
+		warnings = append(warnings, fmt.Sprintf("spec.trafficDistribution: %q is deprecated; use %q",
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone))
 	}
 	return warnings
 }
@@ -253,7 +265,8 @@ func warnServiceStatus(_ context.Context, s, _ *corev1.Service) []string {
 	var warnings []string
 	for i, ingress := range s.Status.LoadBalancer.Ingress {
 		if ingress.IP != "" {
-			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(i), ingress.IP)...)
+			warnings = append(warnings,
+				validation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(i), ingress.IP)...)
 		}
 	}
 	return warnings

@@ -105,7 +105,8 @@ func validateServiceUpdate(_ context.Context, svc, old *corev1.Service) field.Er
 		}
 	}
 	class := field.NewPath("spec", "loadBalancerClass")
-	if spec.Type == corev1.ServiceTypeLoadBalancer && was.Type == spec.Type && !ptr.Equal(spec.LoadBalancerClass, was.LoadBalancerClass) {
+	if spec.Type == corev1.ServiceTypeLoadBalancer && was.Type == spec.Type &&
+		!ptr.Equal(spec.LoadBalancerClass, was.LoadBalancerClass) {
 		r.Invalid(class, spec.LoadBalancerClass, "may not change once set")
 	}
 	checkLoadBalancerClass(&r, spec, field.NewPath("spec"))

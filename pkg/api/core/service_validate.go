@@ -42,7 +42,8 @@ func validateServiceContent(svc, old *corev1.Service) field.ErrorList {
 		checkServicePort(&r, &spec.Ports[i], len(spec.Ports) > 1, names, path.Child("ports").Index(i))
 	}
 	r.Labels(path.Child("selector"), spec.Selector)
-	report.OneOfRequired(&r, path.Child("sessionAffinity"), spec.SessionAffinity, corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
+	report.OneOfRequired(&r, path.Child("sessionAffinity"), spec.SessionAffinity,
+		corev1.ServiceAffinityClientIP, corev1.ServiceAffinityNone)
 	checkAffinityConfig(&r, spec, path.Child("sessionAffinityConfig"))
 	if spec.Type != corev1.ServiceTypeExternalName {
 		checkClusterIPs(&r, spec, &old.Spec, path)
@@ -56,7 +57,8 @@ func validateServiceContent(svc, old *corev1.Service) field.ErrorList {
 		}
 	}
 	report.OneOfRequired(&r, path.Child("type"), spec.Type,
-		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort)
+		corev1.ServiceTypeClusterIP, corev1.ServiceTypeExternalName, corev1.ServiceTypeLoadBalancer,
+		corev1.ServiceTypeNodePort)
 	checkPortNumbers(&r, spec, path.Child("ports"))
 	checkSourceRanges(&r, svc, old)
 	checkLoadBalancerFields(&r, spec, path)
@@ -87,7 +89,8 @@ func checkServiceType(r *report.Report, spec *corev1.ServiceSpec, path *field.Pa
 	switch spec.Type {
 	case corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort:
 		if isHeadless(spec) {
-			r.Invalid(path.Child("clusterIPs").Index(0), spec.ClusterIPs[0], fmt.Sprintf("may not be set to 'None' for %s services", spec.Type))
+			r.Invalid(path.Child("clusterIPs").Index(0), spec.ClusterIPs[0],
+				fmt.Sprintf("may not be set to 'None' for %s services", spec.Type))
 		}
 	case corev1.ServiceTypeExternalName:
 		const detail = "may not be set for ExternalName services"
@@ -119,7 +122,8 @@ func checkServicePort(r *report.Report, port *corev1.ServicePort, named bool, na
 		r.Required(at.Child("name"), "")
 	}
 	r.Each(at.Child("port"), port.Port, validation.IsValidPortNum(int(port.Port)))
-	report.OneOfRequired(r, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+	report.OneOfRequired(r, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP,
+		corev1.ProtocolUDP)
 	r.Add(podspec.ValidatePort(port.TargetPort, at.Child("targetPort"))...)
 	if port.AppProtocol != nil {
 		r.QualifiedName(at.Child("appProtocol"), *port.AppProtocol)
@@ -259,7 +263,8 @@ func checkTrafficPolicies(r *report.Report, spec *corev1.ServiceSpec, path *fiel
 	}
 	if d := spec.TrafficDistribution; d != nil {
 		report.OneOf(r, path.Child("trafficDistribution"), *d,
-			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode)
+			corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
+			corev1.ServiceTrafficDistributionPreferSameNode)
 	}
 }
 

@@ -34,7 +34,8 @@ func serviceAccountRow(token *resource.Creator) *resource.Row {
 		Cells: serviceAccountCells,
 
 		Subresources: []resource.Sub[*corev1.ServiceAccount]{
-			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"}, Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, Create: token}},
+			{Subresource: resource.Subresource{Name: "token", Verbs: []string{"create"},
+				Kind: schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenRequest"}, Create: token}},
 		},
 	})
 }
@@ -60,7 +61,8 @@ func warnServiceAccount(_ context.Context, sa, old *corev1.ServiceAccount) []str
 	if _, has := sa.Annotations[key]; !has {
 		return nil
 	}
-	return []string{"metadata.annotations[" + key + "]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
+	return []string{"metadata.annotations[" + key +
+		"]: deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"}
 }
 
 func serviceAccountCells(o *corev1.ServiceAccount, env resource.CellEnv) []any {

@@ -151,9 +151,11 @@ func TestVolumeCells(t *testing.T) {
 		resource, object string
 		want             []any
 	}{
-		{"persistentvolumes", `{"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce","ReadOnlyMany"],"claimRef":{"namespace":"ns","name":"c"}},"status":{"phase":"Bound"}}`,
+		{"persistentvolumes", `{"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce",` +
+			`"ReadOnlyMany"],"claimRef":{"namespace":"ns","name":"c"}},"status":{"phase":"Bound"}}`,
 			[]any{"x", "1Gi", "RWO,ROX", "Retain", "Bound", "ns/c", "", "<unset>", "", "5m", "Filesystem"}},
-		{"persistentvolumeclaims", `{"spec":{"volumeName":"pv","storageClassName":"fast"},"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteMany"]}}`,
+		{"persistentvolumeclaims", `{"spec":{"volumeName":"pv","storageClassName":"fast"},` +
+			`"status":{"phase":"Bound","capacity":{"storage":"1Gi"},"accessModes":["ReadWriteMany"]}}`,
 			[]any{"x", "Bound", "pv", "1Gi", "RWX", "fast", "<unset>", "5m", "Filesystem"}},
 		{"persistentvolumeclaims", `{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"status":{"phase":"Pending"}}`,
 			[]any{"x", "Terminating", "", "", "", "", "<unset>", "5m", "Filesystem"}},

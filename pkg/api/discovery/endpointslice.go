@@ -257,7 +257,8 @@ func warnEndpointSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) []s
 	var warnings []string
 	for i := range s.Endpoints {
 		for j, address := range s.Endpoints[i].Addresses {
-			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
+			warnings = append(warnings,
+				validation.GetWarningsForIP(field.NewPath("endpoints").Index(i).Child("addresses").Index(j), address)...)
 		}
 	}
 	return warnings
@@ -280,7 +281,8 @@ func endpointSliceCells(s *discoveryv1.EndpointSlice, env resource.CellEnv) []an
 		addresses = append(addresses, s.Endpoints[i].Addresses...)
 	}
 	return []any{
-		s.Name, string(s.AddressType), column.FewOrUnset(ports, shown), column.FewOrUnset(addresses, shown), env.Age(s.CreationTimestamp),
+		s.Name, string(s.AddressType), column.FewOrUnset(ports, shown), column.FewOrUnset(addresses, shown),
+		env.Age(s.CreationTimestamp),
 	}
 }
 
@@ -288,11 +290,12 @@ func endpointSliceCells(s *discoveryv1.EndpointSlice, env resource.CellEnv) []an
 // endpoint is.
 func olderEndpointSlices() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"), func(in *discoveryv1beta1.EndpointSlice, out *discoveryv1.EndpointSlice) {
-			for i := range in.Endpoints {
-				place(in.Endpoints[i].Topology, &out.Endpoints[i])
-			}
-		}),
+		resource.NewStoredForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"),
+			func(in *discoveryv1beta1.EndpointSlice, out *discoveryv1.EndpointSlice) {
+				for i := range in.Endpoints {
+					place(in.Endpoints[i].Topology, &out.Endpoints[i])
+				}
+			}),
 	}
 }
 

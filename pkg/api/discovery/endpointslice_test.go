@@ -115,7 +115,8 @@ func TestCells(t *testing.T) {
 	env := resource.CellEnv{Age: func(metav1.Time) string { return "5m" }}
 	for text, want := range map[string][]any{
 		`{"addressType":"IPv4"}`: {"s", "IPv4", "<unset>", "<unset>", "5m"},
-		`{"addressType":"IPv4","ports":[{"port":80},{"port":81,"name":"b"}],"endpoints":[{"addresses":["10.0.0.1","10.0.0.2"]}]}`: {"s", "IPv4", "80,81", "10.0.0.1,10.0.0.2", "5m"},
+		`{"addressType":"IPv4","ports":[{"port":80},{"port":81,"name":"b"}],` +
+			`"endpoints":[{"addresses":["10.0.0.1","10.0.0.2"]}]}`: {"s", "IPv4", "80,81", "10.0.0.1,10.0.0.2", "5m"},
 	} {
 		if got := row.Cells(rowtest.Decode(t, row, "s", text), env); !slices.Equal(got, want) {
 			t.Errorf("%s: cells %q, want %q", text, got, want)

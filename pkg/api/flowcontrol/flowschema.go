@@ -26,7 +26,9 @@ import (
 
 // flowSchemaRow declares flowschemas.
 func flowSchemaRow() *resource.Row {
-	parts := strategy.Parts[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec, flowcontrolv1.FlowSchemaStatus](func(o *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec, *flowcontrolv1.FlowSchemaStatus) {
+	parts := strategy.Parts[flowcontrolv1.FlowSchema, flowcontrolv1.FlowSchemaSpec,
+		flowcontrolv1.FlowSchemaStatus](func(o *flowcontrolv1.FlowSchema) (*flowcontrolv1.FlowSchemaSpec,
+		*flowcontrolv1.FlowSchemaStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[flowcontrolv1.FlowSchemaList](resource.Kind[*flowcontrolv1.FlowSchema]{
@@ -43,9 +45,12 @@ func flowSchemaRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "PriorityLevel", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"]},
-			{Name: "MatchingPrecedence", Type: "string", Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["matchingPrecedence"]},
-			{Name: "DistinguisherMethod", Type: "string", Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["distinguisherMethod"]},
+			{Name: "PriorityLevel", Type: "string",
+				Description: flowcontrolv1.PriorityLevelConfigurationReference{}.SwaggerDoc()["name"]},
+			{Name: "MatchingPrecedence", Type: "string",
+				Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["matchingPrecedence"]},
+			{Name: "DistinguisherMethod", Type: "string",
+				Description: flowcontrolv1.FlowSchemaSpec{}.SwaggerDoc()["distinguisherMethod"]},
 			column.Age(),
 			{Name: "MissingPL", Type: "string", Description: "references a broken or non-existent PriorityLevelConfiguration"},
 		},
@@ -56,7 +61,8 @@ func flowSchemaRow() *resource.Row {
 		},
 
 		Subresources: []resource.Sub[*flowcontrolv1.FlowSchema]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validateFlowSchemaStatus},
+			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta,
+				ValidateUpdate: validateFlowSchemaStatus},
 		},
 	})
 }
@@ -82,7 +88,9 @@ func validateFlowSchema(_ context.Context, s *flowcontrolv1.FlowSchema) field.Er
 	var r report.Report
 	path := field.NewPath("spec")
 	checkSchema(&r, path, s.Name, &s.Spec)
-	i := slices.IndexFunc(bootstrap.MandatoryFlowSchemas, func(m *flowcontrolv1.FlowSchema) bool { return m.Name == s.Name })
+	i := slices.IndexFunc(bootstrap.MandatoryFlowSchemas, func(m *flowcontrolv1.FlowSchema) bool {
+		return m.Name == s.Name
+	})
 	if i >= 0 && !equality.Semantic.DeepEqual(s.Spec, bootstrap.MandatoryFlowSchemas[i].Spec) {
 		r.Invalid(path, s.Spec, fmt.Sprintf("spec of '%s' must equal the fixed value", s.Name))
 	}
@@ -131,9 +139,11 @@ func checkSchema(r *report.Report, path *field.Path, name string, s *flowcontrol
 	case p == 1 && name != exemptName:
 		r.Invalid(at, p, "only the schema named 'exempt' may have matchingPrecedence 1")
 	}
-	if m := s.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType && m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
+	if m := s.DistinguisherMethod; m != nil && m.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType &&
+		m.Type != flowcontrolv1.FlowDistinguisherMethodByUserType {
 		r.Add(field.NotSupported(path.Child("distinguisherMethod", "type"), m,
-			[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType, flowcontrolv1.FlowDistinguisherMethodByUserType}))
+			[]flowcontrolv1.FlowDistinguisherMethodType{flowcontrolv1.FlowDistinguisherMethodByNamespaceType,
+				flowcontrolv1.FlowDistinguisherMethodByUserType}))
 	}
 	at = path.Child("priorityLevelConfiguration", "name")
 	if level := s.PriorityLevelConfiguration.Name; level == "" {
@@ -166,7 +176,8 @@ func checkRules(r *report.Report, path *field.Path, rules *flowcontrolv1.PolicyR
 
 // checkSubject validates a subject. The part that belongs to its kind must be set, and no other.
 func checkSubject(r *report.Report, path *field.Path, s *flowcontrolv1.Subject) {
-	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup, flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
+	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup,
+		flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
 	if !slices.Contains(kinds, s.Kind) {
 		report.OneOf(r, path.Child("kind"), s.Kind, kinds...)
 		return
@@ -177,7 +188,8 @@ func checkSubject(r *report.Report, path *field.Path, s *flowcontrolv1.Subject) 
 		set   bool
 		check func(*field.Path)
 	}{
-		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil, func(at *field.Path) { checkAccount(r, at, s.ServiceAccount) }},
+		{flowcontrolv1.SubjectKindServiceAccount, "serviceAccount", s.ServiceAccount != nil,
+			func(at *field.Path) { checkAccount(r, at, s.ServiceAccount) }},
 		{flowcontrolv1.SubjectKindUser, "user", s.User != nil, func(at *field.Path) { checkNamed(r, at, s.User.Name) }},
 		{flowcontrolv1.SubjectKindGroup, "group", s.Group != nil, func(at *field.Path) { checkNamed(r, at, s.Group.Name) }},
 	}
@@ -313,6 +325,7 @@ func flowSchemaCells(s *flowcontrolv1.FlowSchema, env resource.CellEnv) []any {
 		}
 	}
 	return []any{
-		s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method, env.Age(s.CreationTimestamp), dangling,
+		s.Name, s.Spec.PriorityLevelConfiguration.Name, int64(s.Spec.MatchingPrecedence), method,
+		env.Age(s.CreationTimestamp), dangling,
 	}
 }

@@ -27,37 +27,45 @@ import (
 
 // priorityLevelConfigurationRow declares prioritylevelconfigurations.
 func priorityLevelConfigurationRow() *resource.Row {
-	parts := strategy.Parts[flowcontrolv1.PriorityLevelConfiguration, flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus](func(o *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec, *flowcontrolv1.PriorityLevelConfigurationStatus) {
-		return &o.Spec, &o.Status
-	})
-	return resource.Of[flowcontrolv1.PriorityLevelConfigurationList](resource.Kind[*flowcontrolv1.PriorityLevelConfiguration]{
-		Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations", Kind: "PriorityLevelConfiguration",
+	parts := strategy.Parts[flowcontrolv1.PriorityLevelConfiguration,
+		flowcontrolv1.PriorityLevelConfigurationSpec, flowcontrolv1.PriorityLevelConfigurationStatus](
+		func(o *flowcontrolv1.PriorityLevelConfiguration) (*flowcontrolv1.PriorityLevelConfigurationSpec,
+			*flowcontrolv1.PriorityLevelConfigurationStatus) {
+			return &o.Spec, &o.Status
+		})
+	return resource.Of[flowcontrolv1.PriorityLevelConfigurationList](
+		resource.Kind[*flowcontrolv1.PriorityLevelConfiguration]{
+			Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "prioritylevelconfigurations",
+			Kind: "PriorityLevelConfiguration",
 
-		Default:                  defaultPriorityLevelConfiguration,
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
-		PrepareCreate:            parts.Create,
-		PrepareUpdate:            parts.Update,
-		Validate:                 validatePriorityLevel,
-		ValidateUpdate:           validatePriorityLevelUpdate,
-		AllowUnconditionalUpdate: true,
-		ResetFields:              []string{"status"},
+			Default:                  defaultPriorityLevelConfiguration,
+			MetaOnUpdate:             resource.CheckNameAndFinalizers,
+			PrepareCreate:            parts.Create,
+			PrepareUpdate:            parts.Update,
+			Validate:                 validatePriorityLevel,
+			ValidateUpdate:           validatePriorityLevelUpdate,
+			AllowUnconditionalUpdate: true,
+			ResetFields:              []string{"status"},
 
-		StoredForms: olderPriorityLevels(),
-		Columns: []metav1.TableColumnDefinition{
-			column.Name(),
-			{Name: "Type", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]},
-			{Name: "NominalConcurrencyShares", Type: "string", Description: flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc()["nominalConcurrencyShares"]},
-			{Name: "Queues", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queues"]},
-			{Name: "HandSize", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["handSize"]},
-			{Name: "QueueLengthLimit", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queueLengthLimit"]},
-			column.Age(),
-		},
-		Cells: priorityLevelConfigurationCells,
+			StoredForms: olderPriorityLevels(),
+			Columns: []metav1.TableColumnDefinition{
+				column.Name(),
+				{Name: "Type", Type: "string", Description: flowcontrolv1.PriorityLevelConfigurationSpec{}.SwaggerDoc()["type"]},
+				{Name: "NominalConcurrencyShares", Type: "string",
+					Description: flowcontrolv1.LimitedPriorityLevelConfiguration{}.SwaggerDoc()["nominalConcurrencyShares"]},
+				{Name: "Queues", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queues"]},
+				{Name: "HandSize", Type: "string", Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["handSize"]},
+				{Name: "QueueLengthLimit", Type: "string",
+					Description: flowcontrolv1.QueuingConfiguration{}.SwaggerDoc()["queueLengthLimit"]},
+				column.Age(),
+			},
+			Cells: priorityLevelConfigurationCells,
 
-		Subresources: []resource.Sub[*flowcontrolv1.PriorityLevelConfiguration]{
-			{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta, ValidateUpdate: validatePriorityLevelStatus},
-		},
-	})
+			Subresources: []resource.Sub[*flowcontrolv1.PriorityLevelConfiguration]{
+				{Subresource: strategy.View("status", "spec", "metadata"), PrepareUpdate: parts.KeepSpecAndAllMeta,
+					ValidateUpdate: validatePriorityLevelStatus},
+			},
+		})
 }
 
 func defaultPriorityLevelConfiguration(c *flowcontrolv1.PriorityLevelConfiguration) {
@@ -192,7 +200,8 @@ func checkLimitResponse(r *report.Report, path *field.Path, l *flowcontrolv1.Lim
 			checkQueuing(r, at, l.Queuing)
 		}
 	default:
-		report.OneOfRequired(r, path.Child("type"), l.Type, flowcontrolv1.LimitResponseTypeQueue, flowcontrolv1.LimitResponseTypeReject)
+		report.OneOfRequired(r, path.Child("type"), l.Type, flowcontrolv1.LimitResponseTypeQueue,
+			flowcontrolv1.LimitResponseTypeReject)
 	}
 }
 
@@ -215,7 +224,9 @@ func checkQueuing(r *report.Report, path *field.Path, q *flowcontrolv1.QueuingCo
 	case q.HandSize > q.Queues:
 		r.Invalid(at, q.HandSize, fmt.Sprintf("should not be greater than queues (%d)", q.Queues))
 	case shufflesharding.RequiredEntropyBits(int(q.Queues), int(q.HandSize)) > shufflesharding.MaxHashBits:
-		r.Invalid(at, q.HandSize, fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d", q.Queues, q.HandSize, shufflesharding.MaxHashBits))
+		r.Invalid(at, q.HandSize,
+			fmt.Sprintf("required entropy bits of deckSize %d and handSize %d should not be greater than %d",
+				q.Queues, q.HandSize, shufflesharding.MaxHashBits))
 	}
 }
 
@@ -236,16 +247,18 @@ func priorityLevelConfigurationCells(c *flowcontrolv1.PriorityLevelConfiguration
 // assured.
 func olderPriorityLevels() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta1.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
-			if in.Spec.Limited != nil {
-				takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
-			}
-		}),
-		resource.NewStoredForm(flowcontrolv1beta2.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"), func(in *flowcontrolv1beta2.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
-			if in.Spec.Limited != nil {
-				takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
-			}
-		}),
+		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
+			func(in *flowcontrolv1beta1.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
+				if in.Spec.Limited != nil {
+					takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
+				}
+			}),
+		resource.NewStoredForm(flowcontrolv1beta2.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
+			func(in *flowcontrolv1beta2.PriorityLevelConfiguration, out *flowcontrolv1.PriorityLevelConfiguration) {
+				if in.Spec.Limited != nil {
+					takeShares(out, in.Spec.Limited.AssuredConcurrencyShares)
+				}
+			}),
 	}
 }
 

@@ -20,8 +20,10 @@ const (
 // ProvisionerDriver returns the driver that replaces a provisioner, or "" if there is none.
 func ProvisionerDriver(provisioner string) string {
 	return map[string]string{
-		"kubernetes.io/aws-ebs": awsEBS, "kubernetes.io/azure-disk": azureDisk, "kubernetes.io/azure-file": azureFile, "kubernetes.io/cinder": cinder,
-		"kubernetes.io/gce-pd": gcePD, "kubernetes.io/portworx-volume": portworx, "kubernetes.io/vsphere-volume": vSphereVolume,
+		"kubernetes.io/aws-ebs": awsEBS, "kubernetes.io/azure-disk": azureDisk,
+		"kubernetes.io/azure-file": azureFile, "kubernetes.io/cinder": cinder,
+		"kubernetes.io/gce-pd": gcePD, "kubernetes.io/portworx-volume": portworx,
+		"kubernetes.io/vsphere-volume": vSphereVolume,
 	}[provisioner]
 }
 

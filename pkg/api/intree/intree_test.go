@@ -39,7 +39,8 @@ func TestEveryPluginHasOneDriver(t *testing.T) {
 			t.Errorf("%s is provisioned by %q, mounted by %q", provisioner, want, got)
 		}
 	}
-	if got := ProvisionerDriver("x") + VolumeDriver(&corev1.VolumeSource{}) + PersistentVolumeDriver(&corev1.PersistentVolumeSource{}); got != "" {
+	if got := ProvisionerDriver("x") + VolumeDriver(&corev1.VolumeSource{}) +
+		PersistentVolumeDriver(&corev1.PersistentVolumeSource{}); got != "" {
 		t.Errorf("for none: %q", got)
 	}
 }

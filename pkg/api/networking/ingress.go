@@ -28,7 +28,8 @@ import (
 
 // ingressRow declares ingresses.
 func ingressRow() *resource.Row {
-	parts := strategy.Parts[networkingv1.Ingress, networkingv1.IngressSpec, networkingv1.IngressStatus](func(o *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
+	parts := strategy.Parts[networkingv1.Ingress, networkingv1.IngressSpec,
+		networkingv1.IngressStatus](func(o *networkingv1.Ingress) (*networkingv1.IngressSpec, *networkingv1.IngressStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[networkingv1.IngressList](resource.Kind[*networkingv1.Ingress]{
@@ -48,8 +49,10 @@ func ingressRow() *resource.Row {
 		StoredForms: olderIngresses(),
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "Class", Type: "string", Description: "The name of the IngressClass resource that should be used for additional configuration"},
-			{Name: "Hosts", Type: "string", Description: "Hosts that incoming requests are matched against before the ingress rule"},
+			{Name: "Class", Type: "string",
+				Description: "The name of the IngressClass resource that should be used for additional configuration"},
+			{Name: "Hosts", Type: "string",
+				Description: "Hosts that incoming requests are matched against before the ingress rule"},
 			{Name: "Address", Type: "string", Description: "Address is a list containing ingress points for the load-balancer"},
 			{Name: "Ports", Type: "string", Description: "Ports of TLS configurations that open"},
 			column.Age(),
@@ -57,7 +60,8 @@ func ingressRow() *resource.Row {
 		Cells: ingressCells,
 
 		Subresources: []resource.Sub[*networkingv1.Ingress]{
-			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validateIngressStatus, Warnings: warnIngressStatus},
+			{Subresource: strategy.View("status", "spec"), PrepareUpdate: parts.KeepSpec,
+				ValidateUpdate: validateIngressStatus, Warnings: warnIngressStatus},
 		},
 	})
 }
@@ -73,7 +77,8 @@ func validateIngress(_ context.Context, in *networkingv1.Ingress) field.ErrorLis
 	r := ingress(in)
 	class, annotated := in.Annotations[classAnnotation]
 	if name := in.Spec.IngressClassName; annotated && name != nil && *name != class {
-		r.Invalid(field.NewPath("annotations").Child(classAnnotation), class, "must match `ingressClassName` when both are specified")
+		r.Invalid(field.NewPath("annotations").Child(classAnnotation), class,
+			"must match `ingressClassName` when both are specified")
 	}
 	return r.Errors
 }
@@ -253,7 +258,8 @@ func warnIngressStatus(_ context.Context, i, _ *networkingv1.Ingress) []string {
 	var warnings []string
 	for n, ingress := range i.Status.LoadBalancer.Ingress {
 		if ingress.IP != "" {
-			warnings = append(warnings, validation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(n), ingress.IP)...)
+			warnings = append(warnings,
+				validation.GetWarningsForIP(field.NewPath("status", "loadBalancer", "ingress").Index(n), ingress.IP)...)
 		}
 	}
 	return warnings
@@ -308,7 +314,8 @@ func olderIngresses() []resource.StoredForm {
 
 func ofBeta(in *networkingv1beta1.Ingress, out *networkingv1.Ingress) {
 	if b := in.Spec.Backend; b != nil {
-		out.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: b.Resource, Service: serviceOf(b.ServiceName, b.ServicePort)}
+		out.Spec.DefaultBackend = &networkingv1.IngressBackend{Resource: b.Resource,
+			Service: serviceOf(b.ServiceName, b.ServicePort)}
 	}
 	for i := range in.Spec.Rules {
 		if http := in.Spec.Rules[i].HTTP; http != nil {
@@ -332,5 +339,6 @@ func serviceOf(name string, port intstr.IntOrString) *networkingv1.IngressServic
 	if name == "" && port == (intstr.IntOrString{}) {
 		return nil
 	}
-	return &networkingv1.IngressServiceBackend{Name: name, Port: networkingv1.ServiceBackendPort{Name: port.StrVal, Number: port.IntVal}}
+	return &networkingv1.IngressServiceBackend{Name: name,
+		Port: networkingv1.ServiceBackendPort{Name: port.StrVal, Number: port.IntVal}}
 }

@@ -23,10 +23,11 @@ func ingressClassRow() *resource.Row {
 	return resource.Of[networkingv1.IngressClassList](resource.Kind[*networkingv1.IngressClass]{
 		Group: "networking.k8s.io", Version: "v1", Resource: "ingressclasses", Kind: "IngressClass",
 
-		Default:                  defaultIngressClass,
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
-		PrepareCreate:            strategy.StartGeneration[networkingv1.IngressClass],
-		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
+		Default:       defaultIngressClass,
+		MetaOnUpdate:  resource.CheckNameAndFinalizers,
+		PrepareCreate: strategy.StartGeneration[networkingv1.IngressClass],
+		PrepareUpdate: strategy.CountSpec(
+			func(o *networkingv1.IngressClass) *networkingv1.IngressClassSpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
 		Validate:                 validateIngressClass,
 		ValidateUpdate:           validateIngressClassUpdate,

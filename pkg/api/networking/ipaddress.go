@@ -24,7 +24,9 @@ import (
 // ipAddressRow declares ipaddresses.
 func ipAddressRow() *resource.Row {
 	return resource.Of[networkingv1.IPAddressList](resource.Kind[*networkingv1.IPAddress]{
-		Group: "networking.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, ipAddressVersions()...), Resource: "ipaddresses", Kind: "IPAddress",
+		Group: "networking.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, ipAddressVersions()...), Resource: "ipaddresses",
+		Kind:       "IPAddress",
 		ShortNames: []string{"ip"},
 
 		ValidateName:             nameIPAddress,

@@ -28,9 +28,10 @@ func networkPolicyRow() *resource.Row {
 		Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies", Kind: "NetworkPolicy", Namespaced: true,
 		ShortNames: []string{"netpol"},
 
-		Default:                  defaultNetworkPolicy,
-		PrepareCreate:            strategy.StartGeneration[networkingv1.NetworkPolicy],
-		PrepareUpdate:            strategy.CountSpec(func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
+		Default:       defaultNetworkPolicy,
+		PrepareCreate: strategy.StartGeneration[networkingv1.NetworkPolicy],
+		PrepareUpdate: strategy.CountSpec(
+			func(o *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicySpec { return &o.Spec }),
 		AllowUnconditionalUpdate: true,
 		Validate:                 validateNetworkPolicy,
 		ValidateUpdate:           validateNetworkPolicyUpdate,
@@ -112,7 +113,8 @@ func validateNetworkPolicyUpdate(_ context.Context, p, old *networkingv1.Network
 	return checkPolicy(p, ranges)
 }
 
-func policyRule(r *report.Report, path *field.Path, ports []networkingv1.NetworkPolicyPort, side string, peers []networkingv1.NetworkPolicyPeer, ranges []string) {
+func policyRule(r *report.Report, path *field.Path, ports []networkingv1.NetworkPolicyPort, side string,
+	peers []networkingv1.NetworkPolicyPeer, ranges []string) {
 	for i := range ports {
 		policyPort(r, path.Child("ports").Index(i), &ports[i])
 	}
@@ -223,5 +225,6 @@ func networkPolicyCells(p *networkingv1.NetworkPolicy, env resource.CellEnv) []a
 }
 
 func olderNetworkPolicies() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.NetworkPolicy, networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion.WithKind("NetworkPolicy"), nil)}
+	return []resource.StoredForm{resource.NewStoredForm[extensionsv1beta1.NetworkPolicy,
+		networkingv1.NetworkPolicy](extensionsv1beta1.SchemeGroupVersion.WithKind("NetworkPolicy"), nil)}
 }

@@ -24,11 +24,15 @@ import (
 
 // serviceCIDRRow declares servicecidrs.
 func serviceCIDRRow() *resource.Row {
-	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec, networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec, *networkingv1.ServiceCIDRStatus) {
+	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec,
+		networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec,
+		*networkingv1.ServiceCIDRStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[networkingv1.ServiceCIDRList](resource.Kind[*networkingv1.ServiceCIDR]{
-		Group: "networking.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, serviceCIDRVersions()...), Resource: "servicecidrs", Kind: "ServiceCIDR",
+		Group: "networking.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, serviceCIDRVersions()...),
+		Resource: "servicecidrs", Kind: "ServiceCIDR",
 
 		PrepareCreate:            parts.ClearStatus,
 		PrepareUpdate:            parts.KeepStatus,
@@ -70,7 +74,8 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		r.Add(validation.IsValidCIDR(path.Index(i), cidr)...)
 	}
 	if len(c.Spec.CIDRs) == maxCIDRs {
-		if family := netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[0]); family != netutils.IPFamilyUnknown && family == netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[1]) {
+		if family := netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[0]); family != netutils.IPFamilyUnknown &&
+			family == netutils.IPFamilyOfCIDRString(c.Spec.CIDRs[1]) {
 			r.Invalid(path, c.Spec.CIDRs, perIP)
 		}
 	}
@@ -104,7 +109,8 @@ func serviceCIDRCells(c *networkingv1.ServiceCIDR, env resource.CellEnv) []any {
 func serviceCIDRVersions() []resource.Version {
 	v := older.Version{
 		Name: "v1beta1", Deprecated: fmt.Sprintf(olderForm, "ServiceCIDR"),
-		Stored: &networkingv1.ServiceCIDR{}, Object: &networkingv1beta1.ServiceCIDR{}, List: &networkingv1beta1.ServiceCIDRList{},
+		Stored: &networkingv1.ServiceCIDR{}, Object: &networkingv1beta1.ServiceCIDR{},
+		List:    &networkingv1beta1.ServiceCIDRList{},
 		Convert: convertServiceCIDR,
 	}
 	return []resource.Version{v.Row()}
@@ -113,13 +119,15 @@ func serviceCIDRVersions() []resource.Version {
 func convertServiceCIDR(in, out resource.Object) error {
 	if in, ok := in.(*networkingv1.ServiceCIDR); ok {
 		if out, ok := out.(*networkingv1beta1.ServiceCIDR); ok {
-			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1beta1.ServiceCIDRSpec(in.Spec), networkingv1beta1.ServiceCIDRStatus(in.Status)
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1beta1.ServiceCIDRSpec(in.Spec),
+				networkingv1beta1.ServiceCIDRStatus(in.Status)
 			return nil
 		}
 	}
 	if in, ok := in.(*networkingv1beta1.ServiceCIDR); ok {
 		if out, ok := out.(*networkingv1.ServiceCIDR); ok {
-			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1.ServiceCIDRSpec(in.Spec), networkingv1.ServiceCIDRStatus(in.Status)
+			out.ObjectMeta, out.Spec, out.Status = in.ObjectMeta, networkingv1.ServiceCIDRSpec(in.Spec),
+				networkingv1.ServiceCIDRStatus(in.Status)
 			return nil
 		}
 	}

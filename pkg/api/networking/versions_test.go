@@ -19,8 +19,11 @@ import (
 func TestOlderVersions(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}}
 	objects := []resource.Object{
-		&networkingv1beta1.IPAddress{ObjectMeta: meta, Spec: networkingv1beta1.IPAddressSpec{ParentRef: &networkingv1beta1.ParentReference{Resource: "services", Name: "n"}}},
-		&networkingv1beta1.ServiceCIDR{ObjectMeta: meta, Spec: networkingv1beta1.ServiceCIDRSpec{CIDRs: []string{"10.0.0.0/24"}}},
+		&networkingv1beta1.IPAddress{ObjectMeta: meta,
+			Spec: networkingv1beta1.IPAddressSpec{
+				ParentRef: &networkingv1beta1.ParentReference{Resource: "services", Name: "n"}}},
+		&networkingv1beta1.ServiceCIDR{ObjectMeta: meta,
+			Spec: networkingv1beta1.ServiceCIDRSpec{CIDRs: []string{"10.0.0.0/24"}}},
 	}
 	for i, v := range slices.Concat(ipAddressVersions(), serviceCIDRVersions()) {
 		stored, err := v.ToStorage(objects[i])

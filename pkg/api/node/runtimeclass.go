@@ -62,7 +62,8 @@ func validateRuntimeClass(_ context.Context, c *nodev1.RuntimeClass) field.Error
 		r.Each(field.NewPath("handler"), c.Handler, apivalidation.NameIsDNSLabel(c.Handler, false))
 	}
 	if c.Overhead != nil {
-		r.Add(podspec.ValidateResources(&corev1.ResourceRequirements{Limits: c.Overhead.PodFixed}, nil, field.NewPath("overhead"))...)
+		r.Add(podspec.ValidateResources(&corev1.ResourceRequirements{Limits: c.Overhead.PodFixed}, nil,
+			field.NewPath("overhead"))...)
 	}
 	if s := c.Scheduling; s != nil {
 		r.Labels(field.NewPath("scheduling", "nodeSelector"), s.NodeSelector)
@@ -106,14 +107,16 @@ func runtimeClassCells(c *nodev1.RuntimeClass, env resource.CellEnv) []any {
 // olderRuntimeClasses returns the older stored form, in which the fields are below spec.
 func olderRuntimeClasses() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"), func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {
-			out.Handler = in.Spec.RuntimeHandler
-			if o := in.Spec.Overhead; o != nil {
-				out.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}
-			}
-			if s := in.Spec.Scheduling; s != nil {
-				out.Scheduling = &nodev1.Scheduling{NodeSelector: s.NodeSelector, Tolerations: append([]corev1.Toleration(nil), s.Tolerations...)}
-			}
-		}),
+		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"),
+			func(in *nodev1alpha1.RuntimeClass, out *nodev1.RuntimeClass) {
+				out.Handler = in.Spec.RuntimeHandler
+				if o := in.Spec.Overhead; o != nil {
+					out.Overhead = &nodev1.Overhead{PodFixed: o.PodFixed}
+				}
+				if s := in.Spec.Scheduling; s != nil {
+					out.Scheduling = &nodev1.Scheduling{NodeSelector: s.NodeSelector,
+						Tolerations: append([]corev1.Toleration(nil), s.Tolerations...)}
+				}
+			}),
 	}
 }

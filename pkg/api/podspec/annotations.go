@@ -51,7 +51,8 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 			r.Invalid(path.Key(key), name, "container not found")
 		}
 		profile := annotations[key]
-		if profile != "" && parseProfile(profile) == nil && !strings.HasPrefix(profile, corev1.DeprecatedAppArmorBetaProfileNamePrefix) {
+		if profile != "" && parseProfile(profile) == nil &&
+			!strings.HasPrefix(profile, corev1.DeprecatedAppArmorBetaProfileNamePrefix) {
 			r.Invalid(path.Key(key), profile, fmt.Sprintf("invalid AppArmor profile name: %q", profile))
 		}
 	}
@@ -78,7 +79,8 @@ func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 		c := &check{}
 		c.checkDescends(local, path)
 		r.Add(c.Errors...)
-	case profile != corev1.SeccompProfileRuntimeDefault && profile != corev1.DeprecatedSeccompProfileDockerDefault && profile != corev1.SeccompProfileNameUnconfined:
+	case profile != corev1.SeccompProfileRuntimeDefault &&
+		profile != corev1.DeprecatedSeccompProfileDockerDefault && profile != corev1.SeccompProfileNameUnconfined:
 		r.Invalid(path, profile, "must be a valid seccomp profile")
 	}
 }

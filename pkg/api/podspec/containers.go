@@ -143,9 +143,10 @@ func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 // runsAgain reports whether a resize would restart a container that must finish. Older versions
 // accepted this.
 func runsAgain(container corev1.Container) bool {
-	return !Restartable(&container) && slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
-		return p.RestartPolicy == corev1.RestartContainer
-	})
+	return !Restartable(&container) &&
+		slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
+			return p.RestartPolicy == corev1.RestartContainer
+		})
 }
 
 func (c *check) checkEphemeral(path *field.Path) {
@@ -179,7 +180,8 @@ func (c *check) checkEphemeralFields(container *corev1.Container, at *field.Path
 		set  bool
 	}{
 		{"ports", container.Ports != nil},
-		{"resources", container.Resources.Limits != nil || container.Resources.Requests != nil || container.Resources.Claims != nil},
+		{"resources", container.Resources.Limits != nil || container.Resources.Requests != nil ||
+			container.Resources.Claims != nil},
 		{"resizePolicy", container.ResizePolicy != nil},
 		{"restartPolicy", container.RestartPolicy != nil},
 		{"restartPolicyRules", container.RestartPolicyRules != nil},
@@ -251,7 +253,8 @@ func (c *check) checkPorts(ports []corev1.ContainerPort, path *field.Path) {
 		if port.HostPort != 0 {
 			c.Each(at.Child("hostPort"), port.HostPort, validation.IsValidPortNum(int(port.HostPort)))
 		}
-		report.OneOfRequired(&c.Report, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)
+		report.OneOfRequired(&c.Report, at.Child("protocol"), port.Protocol, corev1.ProtocolSCTP,
+			corev1.ProtocolTCP, corev1.ProtocolUDP)
 	}
 }
 
@@ -307,7 +310,8 @@ const (
 	maxExitCodes    = 255
 )
 
-func (c *check) checkRestartRules(policy *corev1.ContainerRestartPolicy, rules []corev1.ContainerRestartRule, at *field.Path) {
+func (c *check) checkRestartRules(policy *corev1.ContainerRestartPolicy, rules []corev1.ContainerRestartRule,
+	at *field.Path) {
 	if policy != nil {
 		report.OneOf(&c.Report, at.Child("restartPolicy"), *policy,
 			corev1.ContainerRestartPolicyAlways, corev1.ContainerRestartPolicyNever, corev1.ContainerRestartPolicyOnFailure)

@@ -215,10 +215,11 @@ func DefaultPodResources(pod *corev1.Pod) {
 	if limits == nil {
 		limits = corev1.ResourceList{}
 	}
-	addMissing(limits, podresources.AggregateContainerLimits(pod, podresources.PodResourcesOptions{}), func(name corev1.ResourceName) bool {
-		_, requested := own.Requests[name]
-		return hugePages(name) && !requested && podresources.IsSupportedPodLevelResource(name)
-	})
+	addMissing(limits, podresources.AggregateContainerLimits(pod, podresources.PodResourcesOptions{}),
+		func(name corev1.ResourceName) bool {
+			_, requested := own.Requests[name]
+			return hugePages(name) && !requested && podresources.IsSupportedPodLevelResource(name)
+		})
 	if len(limits) > 0 {
 		own.Limits = limits
 	}
@@ -229,9 +230,10 @@ func DefaultPodResources(pod *corev1.Pod) {
 	if requests == nil {
 		requests = corev1.ResourceList{}
 	}
-	addMissing(requests, podresources.AggregateContainerRequests(pod, podresources.PodResourcesOptions{}), func(name corev1.ResourceName) bool {
-		return podresources.IsSupportedPodLevelResource(name) && !hugePages(name)
-	})
+	addMissing(requests, podresources.AggregateContainerRequests(pod, podresources.PodResourcesOptions{}),
+		func(name corev1.ResourceName) bool {
+			return podresources.IsSupportedPodLevelResource(name) && !hugePages(name)
+		})
 	addMissing(requests, own.Limits, podresources.IsSupportedPodLevelResource)
 	if len(requests) > 0 {
 		own.Requests = requests

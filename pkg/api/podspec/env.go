@@ -71,7 +71,8 @@ func (c *check) checkEnvSource(variable *corev1.EnvVar, path *field.Path) {
 	}
 	switch {
 	case sources == 0:
-		c.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`")
+		c.Invalid(path, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, "+
+			"`secretKeyRef` or `fileKeyRef`")
 	case variable.Value != "":
 		c.Invalid(path, "", "may not be specified when `value` is not empty")
 	case sources > 1:
@@ -92,7 +93,8 @@ func downwardLabel(apiVersion, path string) (string, error) {
 		}
 		return "", fmt.Errorf("field label does not support subscript: %s", path)
 	}
-	known := slices.Concat(fieldsForEnv(), fieldsForFiles(), []string{"spec.restartPolicy", "spec.schedulerName", "status.phase"})
+	known := slices.Concat(fieldsForEnv(), fieldsForFiles(),
+		[]string{"spec.restartPolicy", "spec.schedulerName", "status.phase"})
 	if path == "spec.host" {
 		return "spec.nodeName", nil
 	}
@@ -139,7 +141,8 @@ func (c *check) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed []string,
 // resourceFields returns the resources of a container that it can refer to.
 func resourceFields() []string {
 	return []string{
-		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory",
+		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+		"requests.memory",
 	}
 }
 
@@ -177,7 +180,8 @@ func (c *check) checkDivisor(name string, divisor resource.Quantity, path *field
 		return
 	}
 	if !slices.Contains(bytes, text) {
-		c.Invalid(path, name, fmt.Sprintf("only divisor's values %s are supported with the %s resource", strings.Join(bytes, ", "), kind))
+		c.Invalid(path, name, fmt.Sprintf("only divisor's values %s are supported with the %s resource",
+			strings.Join(bytes, ", "), kind))
 	}
 }
 

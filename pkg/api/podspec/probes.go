@@ -33,7 +33,8 @@ func (c *check) checkLifecycle(container *corev1.Container, at *field.Path) {
 	if p := container.ReadinessProbe; p != nil {
 		c.checkProbe(p, at.Child("readinessProbe"))
 		if p.TerminationGracePeriodSeconds != nil {
-			c.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"), p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
+			c.Invalid(at.Child("readinessProbe", "terminationGracePeriodSeconds"),
+				p.TerminationGracePeriodSeconds, "must not be set for readinessProbes")
 		}
 	}
 	if p := container.StartupProbe; p != nil {
@@ -97,7 +98,8 @@ func (c *check) checkAction(a action, path *field.Path) {
 	one("sleep", a.sleep != nil, func(at *field.Path) {
 		grace := c.spec.TerminationGracePeriodSeconds
 		if grace != nil && (a.sleep.Seconds < 0 || a.sleep.Seconds > *grace) {
-			c.Invalid(at, a.sleep.Seconds, fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))
+			c.Invalid(at, a.sleep.Seconds,
+				fmt.Sprintf("must be non-negative and less than terminationGracePeriodSeconds (%d)", *grace))
 		}
 	})
 	if !found {

@@ -78,7 +78,8 @@ func MetricResourceName(name corev1.ResourceName, path *field.Path) field.ErrorL
 
 func containerResourceName(name corev1.ResourceName, shown any, path *field.Path) field.ErrorList {
 	r := report.Report{Errors: resourceName(name, shown, path)}
-	counted := name == corev1.ResourceCPU || name == corev1.ResourceMemory || name == corev1.ResourceEphemeralStorage || hugePages(name)
+	counted := name == corev1.ResourceCPU || name == corev1.ResourceMemory ||
+		name == corev1.ResourceEphemeralStorage || hugePages(name)
 	switch {
 	case !strings.Contains(string(name), "/"):
 		if !counted {
@@ -129,7 +130,8 @@ func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string]
 
 type nameFunc func(corev1.ResourceName, *field.Path) field.ErrorList
 
-func validateRequirements(req *corev1.ResourceRequirements, checkName nameFunc, claims sets.Set[string], path *field.Path) field.ErrorList {
+func validateRequirements(req *corev1.ResourceRequirements, checkName nameFunc, claims sets.Set[string],
+	path *field.Path) field.ErrorList {
 	var r report.Report
 	computes, huge := false, false
 	validate := func(name corev1.ResourceName, value resource.Quantity, at *field.Path) {
@@ -156,9 +158,11 @@ func validateRequirements(req *corev1.ResourceRequirements, checkName nameFunc, 
 		limit, limited := req.Limits[name]
 		switch {
 		case limited && value.Cmp(limit) != 0 && !overcommits(name):
-			r.Invalid(path.Child("requests"), value.String(), fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
+			r.Invalid(path.Child("requests"), value.String(),
+				fmt.Sprintf("must be equal to %s limit of %s", name, limit.String()))
 		case limited && value.Cmp(limit) > 0:
-			r.Invalid(path.Child("requests"), value.String(), fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
+			r.Invalid(path.Child("requests"), value.String(),
+				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String()))
 		case !limited && !overcommits(name):
 			r.Required(path.Child("limits"), "Limit must be set for non overcommitable resources")
 		}
@@ -195,7 +199,8 @@ func checkClaimNames(r *report.Report, refs []corev1.ResourceClaim, claims sets.
 		}
 		if seen.Has(ref.Name) || seen.Has(key) {
 			r.Duplicate(at, key)
-		} else if ref.Request == "" && slices.ContainsFunc(seen.UnsortedList(), func(s string) bool { return strings.HasPrefix(s, key+"/") }) {
+		} else if ref.Request == "" &&
+			slices.ContainsFunc(seen.UnsortedList(), func(s string) bool { return strings.HasPrefix(s, key+"/") }) {
 			r.Duplicate(at, key)
 		}
 		seen.Insert(key)
@@ -284,7 +289,8 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 			allLimited = false
 		}
 	}
-	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 { // empty pod-level resources have no effect
+	// empty pod-level resources have no effect
+	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 {
 		addComputing(requests, own.Requests)
 		if n := addComputing(limits, own.Limits); len(own.Limits) > 0 && n < 2 {
 			allLimited = false

@@ -45,7 +45,8 @@ func check(t *testing.T, rules []rule) {
 				want.Insert(strings.Split(tc.want, ", ")...)
 			}
 			if !got.Equal(want) {
-				t.Errorf("findings:\n\t%s\nwant:\n\t%s", strings.Join(sets.List(got), "\n\t"), strings.Join(sets.List(want), "\n\t"))
+				t.Errorf("findings:\n\t%s\nwant:\n\t%s", strings.Join(sets.List(got), "\n\t"),
+					strings.Join(sets.List(want), "\n\t"))
 			}
 		})
 	}
@@ -186,9 +187,12 @@ func TestPlacementRules(t *testing.T) {
 			`podAffinityTerm: {topologyKey: zone}}]}}`),
 			"affinity.podAntiAffinity.preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value"},
 		{"node field",
-			pod(`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}`),
+			pod(`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: ` +
+				`{nodeSelectorTerms: [{matchFields: [{key: metadata.name, operator: In, values: [n1]}]}]}}}`),
 			""},
-		{"unknown node field", pod(`affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: a, operator: In, values: [n1]}]}]}}}`),
+		{"unknown node field", pod(`affinity: {nodeAffinity: ` +
+			`{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: a, ` +
+			`operator: In, values: [n1]}]}]}}}`),
 			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key: Invalid value"},
 		{"toleration with an invalid operator", pod(`tolerations: [{key: a, operator: Of}]`),
 			"tolerations[0].operator: Unsupported value"},
@@ -333,12 +337,17 @@ func TestAnnotationRules(t *testing.T) {
 		"deletion cost":                      {map[string]string{corev1.PodDeletionCost: "-5"}, 0},
 		"deletion cost that is not a number": {map[string]string{corev1.PodDeletionCost: "a"}, 1},
 		"deletion cost with a plus sign":     {map[string]string{corev1.PodDeletionCost: "+5"}, 1},
-		"AppArmor":                           {map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"}, 0},
-		"AppArmor annotation of an unknown container": {map[string]string{"container.apparmor.security.beta.kubernetes.io/d": "runtime/default"}, 1},
-		"unknown AppArmor profile":                    {map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "other"}, 1},
-		"unknown seccomp profile":                     {map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "other"}, 1},
-		"valid seccomp profile":                       {map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}, 0},
-		"tolerations that are not JSON":               {map[string]string{corev1.TolerationsAnnotationKey: "{"}, 1},
+		"AppArmor": {
+			map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "runtime/default"}, 0},
+		"AppArmor annotation of an unknown container": {
+			map[string]string{"container.apparmor.security.beta.kubernetes.io/d": "runtime/default"}, 1},
+		"unknown AppArmor profile": {
+			map[string]string{"container.apparmor.security.beta.kubernetes.io/c": "other"}, 1},
+		"unknown seccomp profile": {
+			map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "other"}, 1},
+		"valid seccomp profile": {
+			map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}, 0},
+		"tolerations that are not JSON": {map[string]string{corev1.TolerationsAnnotationKey: "{"}, 1},
 	} {
 		if errs := podspec.ValidateAnnotations(tc.annotations, spec, field.NewPath("metadata", "annotations")); len(errs) != tc.findings {
 			t.Errorf("%s: findings %v, want %d", name, errs, tc.findings)

@@ -40,10 +40,12 @@ func (c *check) checkAffinity(path *field.Path) {
 		}
 	}
 	if p := a.PodAffinity; p != nil {
-		c.checkPodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
+		c.checkPodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
 	}
 	if p := a.PodAntiAffinity; p != nil {
-		c.checkPodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
+		c.checkPodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution,
+			p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
 	}
 }
 
@@ -118,7 +120,8 @@ func checkNodeField(r *report.Report, q *corev1.NodeSelectorRequirement, at *fie
 	}
 }
 
-func (c *check) checkPodTerms(must []corev1.PodAffinityTerm, should []corev1.WeightedPodAffinityTerm, path *field.Path) {
+func (c *check) checkPodTerms(must []corev1.PodAffinityTerm, should []corev1.WeightedPodAffinityTerm,
+	path *field.Path) {
 	for i := range must {
 		c.checkPodTerm(&must[i], path.Child(required).Index(i))
 	}
@@ -186,24 +189,29 @@ func (c *check) checkSpread(path *field.Path) {
 		if s.TopologyKey == "" {
 			c.Required(at.Child("topologyKey"), "can not be empty")
 		}
-		report.OneOf(&c.Report, at.Child("whenUnsatisfiable"), s.WhenUnsatisfiable, corev1.DoNotSchedule, corev1.ScheduleAnyway)
+		report.OneOf(&c.Report, at.Child("whenUnsatisfiable"), s.WhenUnsatisfiable, corev1.DoNotSchedule,
+			corev1.ScheduleAnyway)
 		for _, other := range constraints[i+1:] {
 			if other.TopologyKey == s.TopologyKey && other.WhenUnsatisfiable == s.WhenUnsatisfiable {
-				c.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"), fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
+				c.Duplicate(at.Child("{topologyKey, whenUnsatisfiable}"),
+					fmt.Sprintf("{%v, %v}", s.TopologyKey, s.WhenUnsatisfiable))
 				break
 			}
 		}
 		if n := s.MinDomains; n != nil {
 			c.Positive(at.Child("minDomains"), int64(*n))
 			if s.WhenUnsatisfiable != corev1.DoNotSchedule {
-				c.Invalid(at.Child("minDomains"), n, fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
+				c.Invalid(at.Child("minDomains"), n,
+					fmt.Sprintf("can only use minDomains if whenUnsatisfiable=%s, not %s", corev1.DoNotSchedule, s.WhenUnsatisfiable))
 			}
 		}
 		if p := s.NodeAffinityPolicy; p != nil {
-			report.OneOf(&c.Report, at.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+			report.OneOf(&c.Report, at.Child("nodeAffinityPolicy"), *p, corev1.NodeInclusionPolicyHonor,
+				corev1.NodeInclusionPolicyIgnore)
 		}
 		if p := s.NodeTaintsPolicy; p != nil {
-			report.OneOf(&c.Report, at.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
+			report.OneOf(&c.Report, at.Child("nodeTaintsPolicy"), *p, corev1.NodeInclusionPolicyHonor,
+				corev1.NodeInclusionPolicyIgnore)
 		}
 		c.checkLabelKeys(s.MatchLabelKeys, nil, s.LabelSelector, at)
 		c.Selector(at.Child("labelSelector"), s.LabelSelector)
@@ -218,7 +226,8 @@ func ValidateTolerations(tolerations []corev1.Toleration, path *field.Path) fiel
 		if t.Key != "" {
 			r.LabelName(at.Child("key"), t.Key)
 		} else if t.Operator != corev1.TolerationOpExists {
-			r.Invalid(at.Child("operator"), t.Operator, "operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
+			r.Invalid(at.Child("operator"), t.Operator,
+				"operator must be Exists when `key` is empty, which means \"match all values and all keys\"")
 		}
 		if t.TolerationSeconds != nil && t.Effect != corev1.TaintEffectNoExecute {
 			r.Invalid(at.Child("effect"), t.Effect, "effect must be 'NoExecute' when `tolerationSeconds` is set")
@@ -253,7 +262,8 @@ func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path
 
 // ValidateTaintEffect validates the effect of a taint.
 func ValidateTaintEffect(r *report.Report, effect corev1.TaintEffect, path *field.Path) {
-	report.OneOf(r, path, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	report.OneOf(r, path, effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+		corev1.TaintEffectNoExecute)
 }
 
 // MergeLabelKeys adds a requirement to the selectors of affinity terms and spread constraints for
@@ -261,10 +271,12 @@ func ValidateTaintEffect(r *report.Report, effect corev1.TaintEffect, path *fiel
 func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	if a := spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
-			mergeTerms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, labels)
+			mergeTerms(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+				a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution, labels)
 		}
 		if a.PodAntiAffinity != nil {
-			mergeTerms(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, labels)
+			mergeTerms(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution,
+				a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution, labels)
 		}
 	}
 	for i := range spec.TopologySpreadConstraints {
@@ -273,7 +285,8 @@ func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	}
 }
 
-func mergeTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, labels map[string]string) {
+func mergeTerms(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm,
+	labels map[string]string) {
 	for i := range preferred {
 		mergeTerm(&preferred[i].PodAffinityTerm, labels)
 	}
@@ -294,7 +307,8 @@ func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelect
 	}
 	for _, key := range keys {
 		if value, ok := labels[key]; ok {
-			s.MatchExpressions = append(s.MatchExpressions, metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}})
+			s.MatchExpressions = append(s.MatchExpressions,
+				metav1.LabelSelectorRequirement{Key: key, Operator: operator, Values: []string{value}})
 		}
 	}
 }

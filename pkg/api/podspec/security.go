@@ -47,13 +47,15 @@ func (c *check) checkPodSecurity(path *field.Path) {
 	}
 	c.checkSysctls(sc.Sysctls, path.Child("sysctls"))
 	if p := sc.FSGroupChangePolicy; p != nil {
-		report.OneOf(&c.Report, path.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)
+		report.OneOf(&c.Report, path.Child("fsGroupChangePolicy"), *p, corev1.FSGroupChangeAlways,
+			corev1.FSGroupChangeOnRootMismatch)
 	}
 	c.checkSeccomp(sc.SeccompProfile, path.Child("seccompProfile"))
 	c.checkWindowsOptions(sc.WindowsOptions, path.Child("windowsOptions"))
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 	if p := sc.SupplementalGroupsPolicy; p != nil {
-		report.OneOf(&c.Report, path.Child("supplementalGroupsPolicy"), *p, corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
+		report.OneOf(&c.Report, path.Child("supplementalGroupsPolicy"), *p,
+			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)
 	}
 	if p := sc.SELinuxChangePolicy; p != nil {
 		allowed := []corev1.PodSELinuxChangePolicy{corev1.SELinuxChangePolicyRecursive}
@@ -81,7 +83,8 @@ func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 		case s.Name == "":
 			c.Required(at, "")
 		case !pattern.MatchString(s.Name) || len(s.Name) > maxSysctlName:
-			c.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s", maxSysctlName, sysctlPattern))
+			c.Invalid(at, s.Name, fmt.Sprintf("must have at most %d characters and match regex %s",
+				maxSysctlName, sysctlPattern))
 		case seen.Has(s.Name):
 			c.Duplicate(at, s.Name)
 		}
@@ -97,7 +100,8 @@ func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 
 // ipcSysctl reports whether a sysctl belongs to an IPC namespace.
 func ipcSysctl(name string) bool {
-	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") || strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
+	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") ||
+		strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
 }
 
 func (c *check) checkSeccomp(p *corev1.SeccompProfile, path *field.Path) {

@@ -200,10 +200,12 @@ func (s *Sources) AzureDisk(v *corev1.AzureDiskVolumeSource) {
 		if v.Kind == nil {
 			return
 		}
-		report.OneOf(s.Report, at.Child("kind"), *v.Kind, corev1.AzureDedicatedBlobDisk, corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
+		report.OneOf(s.Report, at.Child("kind"), *v.Kind, corev1.AzureDedicatedBlobDisk,
+			corev1.AzureManagedDisk, corev1.AzureSharedBlobDisk)
 		begin, form := "https://", "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
 		if *v.Kind == corev1.AzureManagedDisk {
-			begin, form = "/subscriptions/", "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+			begin, form = "/subscriptions/",
+				"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
 		}
 		if !strings.HasPrefix(v.DataDiskURI, begin) {
 			s.Report.Add(field.NotSupported(at.Child("diskURI"), v.DataDiskURI, []string{form}))
@@ -284,7 +286,8 @@ func (s *Sources) ISCSIInitiator(at *field.Path, name *string, prefix string) {
 }
 
 // ISCSITooLong is the message for a volume whose name and portal are too long together.
-const ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if iscsi.initiatorName is specified."
+const ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
+	"iscsi.initiatorName is specified."
 
 // ISCSIFits reports whether a volume's name and portal are short enough together.
 func ISCSIFits(name, portal string, initiator *string) bool {

@@ -37,14 +37,17 @@ type check struct {
 
 // ValidateSpec validates a pod specification at path. meta is the metadata of the pod, or nil for
 // a template.
-func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta,
+	path *field.Path) field.ErrorList {
 	return ValidateSpecUpdate(ctx, spec, nil, meta, path)
 }
 
 // ValidateSpecUpdate does the same as ValidateSpec for a specification that replaces old. It
 // accepts fields of features that are off if old has them.
-func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{}, claims: sets.New[string]()}
+func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta,
+	path *field.Path) field.ErrorList {
+	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{},
+		claims: sets.New[string]()}
 	if spec.TerminationGracePeriodSeconds == nil {
 		c.Required(path.Child("terminationGracePeriodSeconds"), "")
 	}
@@ -97,7 +100,8 @@ func (c *check) checkNames(path *field.Path) {
 	spec := c.spec
 	c.checkHostname(path)
 	if spec.ServiceAccountName != "" {
-		c.Each(path.Child("serviceAccountName"), spec.ServiceAccountName, naming.NameIsDNSSubdomain(spec.ServiceAccountName, false))
+		c.Each(path.Child("serviceAccountName"), spec.ServiceAccountName,
+			naming.NameIsDNSSubdomain(spec.ServiceAccountName, false))
 	}
 	if spec.NodeName != "" {
 		c.Each(path.Child("nodeName"), spec.NodeName, naming.NameIsDNSSubdomain(spec.NodeName, false))
@@ -114,7 +118,8 @@ func (c *check) checkNames(path *field.Path) {
 	c.Add(ValidateTolerations(spec.Tolerations, path.Child("tolerations"))...)
 	c.checkHostAliases(path.Child("hostAliases"))
 	if spec.PriorityClassName != "" {
-		c.Each(path.Child("priorityClassName"), spec.PriorityClassName, naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
+		c.Each(path.Child("priorityClassName"), spec.PriorityClassName,
+			naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
 	}
 	if name := spec.RuntimeClassName; name != nil && *name != "" { // an empty name means the default runtime
 		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
@@ -170,7 +175,8 @@ func (c *check) checkDNSConfig(path *field.Path) {
 			return
 		}
 		if len(config.Nameservers) == 0 {
-			c.Required(path.Child("nameservers"), fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
+			c.Required(path.Child("nameservers"),
+				fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone))
 			return
 		}
 	}
@@ -178,7 +184,8 @@ func (c *check) checkDNSConfig(path *field.Path) {
 		return
 	}
 	if len(config.Nameservers) > maxNameservers {
-		c.Invalid(path.Child("nameservers"), config.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
+		c.Invalid(path.Child("nameservers"), config.Nameservers,
+			fmt.Sprintf("must not have more than %v nameservers", maxNameservers))
 	}
 	for i, server := range config.Nameservers {
 		c.Add(validation.IsValidIPForLegacyField(path.Child("nameservers").Index(i), server, true, nil)...)
@@ -188,7 +195,8 @@ func (c *check) checkDNSConfig(path *field.Path) {
 		c.Invalid(searches, config.Searches, fmt.Sprintf("must not have more than %v search paths", maxSearches))
 	}
 	if len(strings.Join(config.Searches, " ")) > maxSearchChars {
-		c.Invalid(searches, config.Searches, fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchChars))
+		c.Invalid(searches, config.Searches,
+			fmt.Sprintf("must not have more than %v characters (including spaces) in the search list", maxSearchChars))
 	}
 	for i, search := range config.Searches {
 		if search != "." {
@@ -319,7 +327,8 @@ type Policy struct {
 }
 
 // Validate returns rule with p applied: it rejects privileged containers if p says so.
-func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context, obj *T) field.ErrorList {
+func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context,
+	obj *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule
 	}
@@ -327,7 +336,8 @@ func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.Erro
 }
 
 // ValidateUpdate does the same as Validate for the rule of an update.
-func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
+func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(
+	ctx context.Context, obj, old *T) field.ErrorList {
 	if !p.NoPrivileged {
 		return rule
 	}

@@ -88,7 +88,8 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 		}
 	})
 	s.FC(v.FC)
-	s.One("flexVolume", v.FlexVolume != nil, func(at *field.Path) { s.Flex(at, v.FlexVolume.Driver, v.FlexVolume.Options) })
+	s.One("flexVolume", v.FlexVolume != nil,
+		func(at *field.Path) { s.Flex(at, v.FlexVolume.Driver, v.FlexVolume.Options) })
 	c.checkLaterSource(s, v, path)
 	if !s.Found {
 		c.Required(path, "must specify a volume type")
@@ -134,7 +135,8 @@ func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path)
 func (c *check) checkISCSI(s *Sources, v *corev1.Volume, path *field.Path) {
 	s.One("iscsi", v.ISCSI != nil, func(at *field.Path) {
 		s.need(at, "targetPortal", v.ISCSI.TargetPortal)
-		s.ISCSI(at, v.ISCSI.IQN, v.ISCSI.Lun, (v.ISCSI.DiscoveryCHAPAuth || v.ISCSI.SessionCHAPAuth) && v.ISCSI.SecretRef == nil, AnyISCSIPrefix)
+		s.ISCSI(at, v.ISCSI.IQN, v.ISCSI.Lun, (v.ISCSI.DiscoveryCHAPAuth || v.ISCSI.SessionCHAPAuth) &&
+			v.ISCSI.SecretRef == nil, AnyISCSIPrefix)
 		s.ISCSIInitiator(at, v.ISCSI.InitiatorName, AnyISCSIPrefix)
 	})
 	if v.ISCSI != nil && !ISCSIFits(v.Name, v.ISCSI.TargetPortal, v.ISCSI.InitiatorName) {
@@ -367,9 +369,11 @@ func (c *check) checkMountOptions(container *corev1.Container, mount *corev1.Vol
 	if p := mount.MountPropagation; p != nil {
 		report.OneOf(&c.Report, at.Child("mountPropagation"), *p,
 			corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
-		privileged := container.SecurityContext != nil && container.SecurityContext.Privileged != nil && *container.SecurityContext.Privileged
+		privileged := container.SecurityContext != nil && container.SecurityContext.Privileged != nil &&
+			*container.SecurityContext.Privileged
 		if *p == corev1.MountPropagationBidirectional && !privileged {
-			c.Forbidden(at.Child("mountPropagation"), "Bidirectional mount propagation is available only to privileged containers")
+			c.Forbidden(at.Child("mountPropagation"),
+				"Bidirectional mount propagation is available only to privileged containers")
 		}
 	}
 	mode, readOnly := mount.RecursiveReadOnly, at.Child("recursiveReadOnly")
@@ -403,7 +407,8 @@ func (c *check) checkDevices(container *corev1.Container, at *field.Path) {
 		if !found {
 			c.NotFound(here.Child("name"), device.Name)
 		} else if source.PersistentVolumeClaim == nil && source.Ephemeral == nil {
-			c.Invalid(here.Child("name"), device.Name, "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
+			c.Invalid(here.Child("name"), device.Name,
+				"can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode")
 		}
 		if device.DevicePath == "" {
 			c.Required(here.Child("devicePath"), "")

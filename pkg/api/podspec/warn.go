@@ -62,7 +62,8 @@ func WarnOfName(name, uses string) []string {
 	if len(reasons) == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising behavior; a DNS label is recommended: %v", uses, reasons)}
+	return []string{fmt.Sprintf("metadata.name: this is used in %s, which can result in surprising "+
+		"behavior; a DNS label is recommended: %v", uses, reasons)}
 }
 
 // WarnOfTemplate returns warnings about a pod template and, if name is not empty, about the name
@@ -134,15 +135,18 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 		}
 		for i := range preferred {
 			if preferred[i].PodAffinityTerm.LabelSelector == nil {
-				c.add(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child("podAffinityTerm", "labelSelector"), matchesNothing)
+				c.add(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child(
+					"podAffinityTerm", "labelSelector"), matchesNothing)
 			}
 		}
 	}
 	if a := affinity.PodAffinity; a != nil {
-		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAffinity"))
 	}
 	if a := affinity.PodAntiAffinity; a != nil {
-		terms(a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
+		terms(a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))
 	}
 }
 
@@ -201,13 +205,15 @@ func (c *cautions) profiles(path *field.Path, annotations map[string]string, spe
 
 func (c *cautions) seccomp(path *field.Path, annotations map[string]string, key string) {
 	if _, there := annotations[key]; there {
-		c.add(path.Child("metadata", "annotations").Key(key), `non-functional in v1.27+; use the "seccompProfile" field instead`)
+		c.add(path.Child("metadata", "annotations").Key(key),
+			`non-functional in v1.27+; use the "seccompProfile" field instead`)
 	}
 }
 
 // appArmor warns about container annotations that were replaced by a field. It is for templates
 // only: pods are covered when they are created.
-func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spec *corev1.PodSpec, container *corev1.Container) {
+func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spec *corev1.PodSpec,
+	container *corev1.Container) {
 	if path == nil || container.SecurityContext != nil && container.SecurityContext.AppArmorProfile != nil {
 		return
 	}
@@ -304,7 +310,9 @@ func (c *cautions) portNames(spec *corev1.PodSpec, path *field.Path) {
 			}
 			at := place.Path.Child("ports").Index(i)
 			if other, taken := seen[port.Name]; taken {
-				c.add(at, "duplicate port name %q with %s, services and probes that select ports by name will use %s", port.Name, other, other)
+				c.add(at,
+					"duplicate port name %q with %s, services and probes that select ports by name will use %s",
+					port.Name, other, other)
 				continue
 			}
 			seen[port.Name] = at

@@ -31,7 +31,8 @@ func (c *cautions) volumes(volumes []corev1.Volume, path *field.Path) {
 		c.gone(v.Quobyte != nil, at, "quobyte", goneStorageOS)
 		c.gone(v.Glusterfs != nil, at, "glusterfs", goneGlusterfs)
 		if v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil {
-			*c = append(*c, WarnOfClaim(&v.Ephemeral.VolumeClaimTemplate.Spec, at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
+			*c = append(*c, WarnOfClaim(&v.Ephemeral.VolumeClaimTemplate.Spec,
+				at.Child("ephemeral", "volumeClaimTemplate", "spec"))...)
 		}
 		c.gone(v.CephFS != nil, at, "cephfs", goneCeph)
 		c.gone(v.RBD != nil, at, "rbd", goneCeph)

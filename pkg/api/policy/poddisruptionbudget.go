@@ -31,9 +31,11 @@ func Rows() []*resource.Row {
 
 // podDisruptionBudgetRow declares poddisruptionbudgets.
 func podDisruptionBudgetRow() *resource.Row {
-	parts := strategy.Parts[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetSpec, policyv1.PodDisruptionBudgetStatus](func(o *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
-		return &o.Spec, &o.Status
-	})
+	parts := strategy.Parts[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetSpec,
+		policyv1.PodDisruptionBudgetStatus](
+		func(o *policyv1.PodDisruptionBudget) (*policyv1.PodDisruptionBudgetSpec, *policyv1.PodDisruptionBudgetStatus) {
+			return &o.Spec, &o.Status
+		})
 	return resource.Of[policyv1.PodDisruptionBudgetList](resource.Kind[*policyv1.PodDisruptionBudget]{
 		Group: "policy", Version: "v1", Resource: "poddisruptionbudgets", Kind: "PodDisruptionBudget", Namespaced: true,
 		ShortNames: []string{"pdb"},
@@ -52,13 +54,15 @@ func podDisruptionBudgetRow() *resource.Row {
 			column.Name(),
 			{Name: "Min Available", Type: "string", Description: "The minimum number of pods that must be available."},
 			{Name: "Max Unavailable", Type: "string", Description: "The maximum number of pods that may be unavailable."},
-			{Name: "Allowed Disruptions", Type: "integer", Description: "Calculated number of pods that may be disrupted at this time."},
+			{Name: "Allowed Disruptions", Type: "integer",
+				Description: "Calculated number of pods that may be disrupted at this time."},
 			column.Age(),
 		},
 		Cells: podDisruptionBudgetCells,
 
 		Subresources: []resource.Sub[*policyv1.PodDisruptionBudget]{
-			{Subresource: strategy.View("status", "spec").WithMetaChecks(resource.CheckNeither), PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
+			{Subresource: strategy.View("status", "spec").WithMetaChecks(resource.CheckNeither),
+				PrepareUpdate: parts.KeepSpec, ValidateUpdate: validatePodDisruptionBudgetStatus},
 		},
 	})
 }

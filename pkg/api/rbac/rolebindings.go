@@ -69,7 +69,8 @@ func clusterRoleBindingRow(check CheckEscalation) *resource.Row {
 			column.Age(),
 			{Name: "Users", Type: "string", Description: "Users in the clusterRoleBinding", Priority: column.Wide},
 			{Name: "Groups", Type: "string", Description: "Groups in the clusterRoleBinding", Priority: column.Wide},
-			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the clusterRoleBinding", Priority: column.Wide},
+			{Name: "ServiceAccounts", Type: "string", Description: "ServiceAccounts in the clusterRoleBinding",
+				Priority: column.Wide},
 		},
 		Cells: clusterRoleBindingCells,
 	})
@@ -156,11 +157,13 @@ func checkSubject(r *report.Report, s *rbacv1.Subject, namespaced bool, at *fiel
 }
 
 func clusterRoleBindingCells(b *rbacv1.ClusterRoleBinding, env resource.CellEnv) []any {
-	return append([]any{b.Name, b.RoleRef.Kind + "/" + b.RoleRef.Name, env.Age(b.CreationTimestamp)}, subjects(b.Subjects)...)
+	return append([]any{b.Name, b.RoleRef.Kind + "/" + b.RoleRef.Name, env.Age(b.CreationTimestamp)},
+		subjects(b.Subjects)...)
 }
 
 func roleBindingCells(b *rbacv1.RoleBinding, env resource.CellEnv) []any {
-	return append([]any{b.Name, b.RoleRef.Kind + "/" + b.RoleRef.Name, env.Age(b.CreationTimestamp)}, subjects(b.Subjects)...)
+	return append([]any{b.Name, b.RoleRef.Kind + "/" + b.RoleRef.Name, env.Age(b.CreationTimestamp)},
+		subjects(b.Subjects)...)
 }
 
 func subjects(list []rbacv1.Subject) []any {
@@ -189,10 +192,11 @@ func olderRoleBindings() []resource.StoredForm {
 
 func olderClusterRoleBindings() []resource.StoredForm {
 	return []resource.StoredForm{
-		resource.NewStoredForm(older("ClusterRoleBinding"), func(in *rbacv1alpha1.ClusterRoleBinding, out *rbacv1.ClusterRoleBinding) {
-			out.Subjects = subjectsOf(in.Subjects)
-			ownRole(&out.RoleRef)
-		}),
+		resource.NewStoredForm(older("ClusterRoleBinding"),
+			func(in *rbacv1alpha1.ClusterRoleBinding, out *rbacv1.ClusterRoleBinding) {
+				out.Subjects = subjectsOf(in.Subjects)
+				ownRole(&out.RoleRef)
+			}),
 	}
 }
 

@@ -121,7 +121,8 @@ func olderRoles() []resource.StoredForm {
 }
 
 func olderClusterRoles() []resource.StoredForm {
-	return []resource.StoredForm{resource.NewStoredForm[rbacv1alpha1.ClusterRole, rbacv1.ClusterRole](older("ClusterRole"), nil)}
+	return []resource.StoredForm{resource.NewStoredForm[rbacv1alpha1.ClusterRole,
+		rbacv1.ClusterRole](older("ClusterRole"), nil)}
 }
 
 func older(kind string) schema.GroupVersionKind {

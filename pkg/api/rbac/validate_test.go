@@ -84,7 +84,8 @@ func TestBindings(t *testing.T) {
 		row := rowtest.Row(t, Rows(nil), name)
 		rowtest.Creates(t, row, valid, slices.Concat(cases, own, refs))
 		rowtest.Updates(t, row, "", valid, slices.Concat(cases, own))
-		rowtest.Updates(t, row, "", valid, []rowtest.Case{{"another role", `roleRef: {name: other}`, "roleRef: Invalid value"}})
+		rowtest.Updates(t, row, "", valid,
+			[]rowtest.Case{{"another role", `roleRef: {name: other}`, "roleRef: Invalid value"}})
 	}
 	role := []rowtest.Case{{"role", `roleRef: {kind: Role}`, ""}}
 	rowtest.Creates(t, rowtest.Row(t, Rows(nil), "rolebindings"), valid, role)
@@ -111,10 +112,14 @@ func TestSubjectOf(t *testing.T) {
 		want  rbacv1.Subject
 	}{
 		{rbacv1alpha1.Subject{Kind: "User", Name: "u"}, rbacv1.Subject{Kind: "User", Name: "u", APIGroup: rbacv1.GroupName}},
-		{rbacv1alpha1.Subject{Kind: "User", Name: "*"}, rbacv1.Subject{Kind: "Group", Name: "system:authenticated", APIGroup: rbacv1.GroupName}},
-		{rbacv1alpha1.Subject{Kind: "Group", Name: "*"}, rbacv1.Subject{Kind: "Group", Name: "*", APIGroup: rbacv1.GroupName}},
-		{rbacv1alpha1.Subject{Kind: "ServiceAccount", APIVersion: "v1", Name: "a", Namespace: "n"}, rbacv1.Subject{Kind: "ServiceAccount", Name: "a", Namespace: "n"}},
-		{rbacv1alpha1.Subject{Kind: "Robot", APIVersion: "x.example/v1", Name: "r"}, rbacv1.Subject{Kind: "Robot", Name: "r", APIGroup: "x.example"}},
+		{rbacv1alpha1.Subject{Kind: "User", Name: "*"},
+			rbacv1.Subject{Kind: "Group", Name: "system:authenticated", APIGroup: rbacv1.GroupName}},
+		{rbacv1alpha1.Subject{Kind: "Group", Name: "*"},
+			rbacv1.Subject{Kind: "Group", Name: "*", APIGroup: rbacv1.GroupName}},
+		{rbacv1alpha1.Subject{Kind: "ServiceAccount", APIVersion: "v1", Name: "a", Namespace: "n"},
+			rbacv1.Subject{Kind: "ServiceAccount", Name: "a", Namespace: "n"}},
+		{rbacv1alpha1.Subject{Kind: "Robot", APIVersion: "x.example/v1", Name: "r"},
+			rbacv1.Subject{Kind: "Robot", Name: "r", APIGroup: "x.example"}},
 	} {
 		if got := subjectOf(tc.older); got != tc.want {
 			t.Errorf("%+v becomes %+v, want %+v", tc.older, got, tc.want)

@@ -20,11 +20,14 @@ import (
 // deviceClassRow declares deviceclasses.
 func deviceClassRow() *resource.Row {
 	return resource.Of[resourcev1.DeviceClassList](resource.Kind[*resourcev1.DeviceClass]{
-		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, classVersions()...), Resource: "deviceclasses", Kind: "DeviceClass",
+		Group: "resource.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, classVersions()...), Resource: "deviceclasses",
+		Kind: "DeviceClass",
 
-		MetaOnUpdate:             resource.CheckNameAndFinalizers,
-		PrepareCreate:            strategy.StartGeneration[resourcev1.DeviceClass],
-		PrepareUpdate:            strategy.CountSpec(func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
+		MetaOnUpdate:  resource.CheckNameAndFinalizers,
+		PrepareCreate: strategy.StartGeneration[resourcev1.DeviceClass],
+		PrepareUpdate: strategy.CountSpec(
+			func(o *resourcev1.DeviceClass) *resourcev1.DeviceClassSpec { return &o.Spec }),
 		ValidateName:             report.LongName,
 		Validate:                 validateClass,
 		ValidateUpdate:           validateClassUpdate,
@@ -51,11 +54,13 @@ func validateClassUpdate(_ context.Context, c, old *resourcev1.DeviceClass) fiel
 func checkClass(s, old *resourcev1.DeviceClassSpec) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
-	checkSelectors(&r, path.Child("selectors"), s.Selectors, old != nil && equality.Semantic.DeepEqual(s.Selectors, old.Selectors))
+	checkSelectors(&r, path.Child("selectors"), s.Selectors, old != nil &&
+		equality.Semantic.DeepEqual(s.Selectors, old.Selectors))
 	stored := old != nil && equality.Semantic.DeepEqual(s.Config, old.Config)
-	checkSlice(&r, path.Child("config"), s.Config, resourcev1.DeviceConfigMaxSize, func(at *field.Path, c *resourcev1.DeviceClassConfiguration) {
-		checkConfig(&r, at, &c.DeviceConfiguration, stored)
-	})
+	checkSlice(&r, path.Child("config"), s.Config, resourcev1.DeviceConfigMaxSize,
+		func(at *field.Path, c *resourcev1.DeviceClassConfiguration) {
+			checkConfig(&r, at, &c.DeviceConfiguration, stored)
+		})
 	if name := s.ExtendedResourceName; name != nil && !isExtendedResource(*name) {
 		r.Invalid(path.Child("extendedResourceName"), *name, "must be a valid extended resource name")
 	}

@@ -35,7 +35,8 @@ func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, 
 }
 
 // checkSet does the same as checkSlice, and reports items with the same key.
-func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T, limit int, key func(*T) K, check func(*field.Path, *T)) {
+func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T, limit int, key func(*T) K,
+	check func(*field.Path, *T)) {
 	checkSlice(r, path, list, limit, check)
 	if limit >= 0 && len(list) > limit {
 		return
@@ -53,7 +54,8 @@ func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T,
 func same[T any](v *T) T { return *v }
 
 // checkMap checks keys and values of a map, in the order of the keys.
-func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, limit, shown int, key func(*field.Path, string), value func(*field.Path, V)) {
+func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, limit, shown int,
+	key func(*field.Path, string), value func(*field.Path, V)) {
 	if limit >= 0 && len(m) > limit {
 		r.TooMany(path, len(m), limit)
 		return
@@ -103,7 +105,8 @@ func checkUID(r *report.Report, path *field.Path, uid string) {
 	if err := uuid.Validate(uid); err != nil {
 		r.Invalid(path, uid, fmt.Sprintf("error validating uid: %v", err))
 	} else if len(uid) != 36 || uid != strings.ToLower(uid) {
-		r.Invalid(path, uid, "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")
+		r.Invalid(path, uid, "uid must be in RFC 4122 normalized form, "+
+			"`xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters")
 	}
 }
 
@@ -187,7 +190,8 @@ func checkExpression(r *report.Report, path *field.Path, expression string, stor
 	if stored {
 		kind = environment.StoredExpressions
 	}
-	result := dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(expression, dracel.Options{EnvType: &kind})
+	result := dracel.GetCompiler(dracel.Features{EnableConsumableCapacity: true}).CompileCELExpression(
+		expression, dracel.Options{EnvType: &kind})
 	switch {
 	case result.Error != nil:
 		r.Expression(path, expression, result.Error)
@@ -205,7 +209,8 @@ func checkTaint(r *report.Report, path *field.Path, t *resourcev1.DeviceTaint) {
 }
 
 func taintEffects() []resourcev1.DeviceTaintEffect {
-	return []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute, resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
+	return []resourcev1.DeviceTaintEffect{resourcev1.DeviceTaintEffectNoExecute,
+		resourcev1.DeviceTaintEffectNoSchedule, resourcev1.DeviceTaintEffectNone}
 }
 
 func checkToleration(r *report.Report, path *field.Path, t *resourcev1.DeviceToleration) {
@@ -220,7 +225,8 @@ func checkToleration(r *report.Report, path *field.Path, t *resourcev1.DeviceTol
 	case resourcev1.DeviceTolerationOpEqual:
 		r.Each(path.Child("value"), t.Value, validation.IsValidLabelValue(t.Value))
 	default:
-		report.OneOfRequired(r, path.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual, resourcev1.DeviceTolerationOpExists)
+		report.OneOfRequired(r, path.Child("operator"), t.Operator, resourcev1.DeviceTolerationOpEqual,
+			resourcev1.DeviceTolerationOpExists)
 	}
 	if t.Effect != "" {
 		report.OneOf(r, path.Child("effect"), t.Effect, taintEffects()...)

@@ -23,7 +23,9 @@ import (
 
 // resourceClaimRow declares resourceclaims.
 func resourceClaimRow(guard Guard) *resource.Row {
-	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec, resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec, *resourcev1.ResourceClaimStatus) {
+	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec,
+		resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec,
+		*resourcev1.ResourceClaimStatus) {
 		return &o.Spec, &o.Status
 	})
 	validate, validateStatus := validateClaim, validateClaimStatus
@@ -36,7 +38,9 @@ func resourceClaimRow(guard Guard) *resource.Row {
 		}
 	}
 	return resource.Of[resourcev1.ResourceClaimList](resource.Kind[*resourcev1.ResourceClaim]{
-		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,
+		Group: "resource.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, claimVersions()...), Resource: "resourceclaims",
+		Kind: "ResourceClaim", Namespaced: true,
 
 		Default:                  defaultResourceClaim,
 		MetaOnUpdate:             resource.CheckNameAndFinalizers,
@@ -56,10 +60,11 @@ func resourceClaimRow(guard Guard) *resource.Row {
 		Cells: resourceClaimCells,
 
 		Subresources: []resource.Sub[*resourcev1.ResourceClaim]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(), PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
-				parts.KeepSpecAndMeta(ctx, c, old)
-				dropFreed(c, old)
-			}, ValidateUpdate: validateStatus},
+			{Subresource: strategy.View("status", "spec", "metadata").WithoutTable(),
+				PrepareUpdate: func(ctx context.Context, c, old *resourcev1.ResourceClaim) {
+					parts.KeepSpecAndMeta(ctx, c, old)
+					dropFreed(c, old)
+				}, ValidateUpdate: validateStatus},
 		},
 	})
 }
@@ -73,7 +78,9 @@ func resourceClaimTemplateRow(guard Guard) *resource.Row {
 		}
 	}
 	return resource.Of[resourcev1.ResourceClaimTemplateList](resource.Kind[*resourcev1.ResourceClaimTemplate]{
-		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...), Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
+		Group: "resource.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, templateVersions()...),
+		Resource: "resourceclaimtemplates", Kind: "ResourceClaimTemplate", Namespaced: true,
 
 		Default:                  defaultResourceClaimTemplate,
 		MetaOnUpdate:             resource.CheckNameAndFinalizers,
@@ -139,7 +146,9 @@ func dropFreed(c, old *resourcev1.ResourceClaim) {
 		return
 	}
 	freed := allocatedDevices(&old.Status).Difference(allocatedDevices(&c.Status))
-	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool { return freed.Has(statusID(&d)) })
+	c.Status.Devices = slices.DeleteFunc(c.Status.Devices, func(d resourcev1.AllocatedDeviceStatus) bool {
+		return freed.Has(statusID(&d))
+	})
 	if len(c.Status.Devices) == 0 {
 		c.Status.Devices = nil
 	}

@@ -58,7 +58,9 @@ func (n requestNames) check(r *report.Report, path *field.Path, ref string) {
 }
 
 func (n requestNames) checkAll(r *report.Report, path *field.Path, refs []string) {
-	checkSet(r, path, refs, resourcev1.DeviceRequestsMaxSize, same, func(at *field.Path, ref *string) { n.check(r, at, *ref) })
+	checkSet(r, path, refs, resourcev1.DeviceRequestsMaxSize, same, func(at *field.Path, ref *string) {
+		n.check(r, at, *ref)
+	})
 }
 
 func validateClaim(_ context.Context, c *resourcev1.ResourceClaim) field.ErrorList {
@@ -80,21 +82,23 @@ func checkClaim(r *report.Report, path *field.Path, d *resourcev1.DeviceClaim) {
 	checkSet(r, path.Child("requests"), d.Requests, resourcev1.DeviceRequestsMaxSize,
 		func(q *resourcev1.DeviceRequest) string { return q.Name },
 		func(at *field.Path, q *resourcev1.DeviceRequest) { checkRequest(r, at, q) })
-	checkSlice(r, path.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize, func(at *field.Path, c *resourcev1.DeviceConstraint) {
-		names.checkAll(r, at.Child("requests"), c.Requests)
-		switch {
-		case c.MatchAttribute != nil:
-			checkFullName(r, at.Child("matchAttribute"), *c.MatchAttribute)
-		case c.DistinctAttribute != nil:
-			checkFullName(r, at.Child("distinctAttribute"), *c.DistinctAttribute)
-		default:
-			r.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
-		}
-	})
-	checkSlice(r, path.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize, func(at *field.Path, c *resourcev1.DeviceClaimConfiguration) {
-		names.checkAll(r, at.Child("requests"), c.Requests)
-		checkConfig(r, at, &c.DeviceConfiguration, false)
-	})
+	checkSlice(r, path.Child("constraints"), d.Constraints, resourcev1.DeviceConstraintsMaxSize,
+		func(at *field.Path, c *resourcev1.DeviceConstraint) {
+			names.checkAll(r, at.Child("requests"), c.Requests)
+			switch {
+			case c.MatchAttribute != nil:
+				checkFullName(r, at.Child("matchAttribute"), *c.MatchAttribute)
+			case c.DistinctAttribute != nil:
+				checkFullName(r, at.Child("distinctAttribute"), *c.DistinctAttribute)
+			default:
+				r.Required(at, `exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set`)
+			}
+		})
+	checkSlice(r, path.Child("config"), d.Config, resourcev1.DeviceConfigMaxSize,
+		func(at *field.Path, c *resourcev1.DeviceClaimConfiguration) {
+			names.checkAll(r, at.Child("requests"), c.Requests)
+			checkConfig(r, at, &c.DeviceConfiguration, false)
+		})
 }
 
 func checkRequest(r *report.Report, path *field.Path, q *resourcev1.DeviceRequest) {
@@ -118,7 +122,8 @@ func checkRequest(r *report.Report, path *field.Path, q *resourcev1.DeviceReques
 }
 
 // checkDevices validates the class, selectors and count of requested devices.
-func checkDevices(r *report.Report, path *field.Path, class string, selectors []resourcev1.DeviceSelector, mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration) {
+func checkDevices(r *report.Report, path *field.Path, class string, selectors []resourcev1.DeviceSelector,
+	mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration) {
 	if class == "" {
 		r.Required(path.Child("deviceClassName"), "")
 	} else {
@@ -135,7 +140,8 @@ func checkDevices(r *report.Report, path *field.Path, class string, selectors []
 			r.Invalid(path.Child("count"), count, "must be greater than zero")
 		}
 	default:
-		report.OneOf(r, path.Child("allocationMode"), mode, resourcev1.DeviceAllocationModeAll, resourcev1.DeviceAllocationModeExactCount)
+		report.OneOf(r, path.Child("allocationMode"), mode, resourcev1.DeviceAllocationModeAll,
+			resourcev1.DeviceAllocationModeExactCount)
 	}
 	for i := range tolerations {
 		checkToleration(r, path.Child("tolerations").Index(i), &tolerations[i])
@@ -168,9 +174,10 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 			}
 		})
 	allocated := allocatedDevices(s)
-	checkSet(&r, path.Child("devices"), s.Devices, -1, statusID, func(at *field.Path, d *resourcev1.AllocatedDeviceStatus) {
-		checkDeviceStatus(&r, at, d, allocated)
-	})
+	checkSet(&r, path.Child("devices"), s.Devices, -1, statusID,
+		func(at *field.Path, d *resourcev1.AllocatedDeviceStatus) {
+			checkDeviceStatus(&r, at, d, allocated)
+		})
 	checkReserved(&r, path.Child("reservedFor"), c, &old.Status)
 	switch at := path.Child("allocation"); {
 	case s.Allocation == nil:
@@ -182,12 +189,14 @@ func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) fi
 	return r.Errors
 }
 
-func checkReserved(r *report.Report, path *field.Path, c *resourcev1.ResourceClaim, old *resourcev1.ResourceClaimStatus) {
+func checkReserved(r *report.Report, path *field.Path, c *resourcev1.ResourceClaim,
+	old *resourcev1.ResourceClaimStatus) {
 	switch {
 	case len(c.Status.ReservedFor) == 0:
 	case c.Status.Allocation == nil:
 		r.Forbidden(path, "may not be specified when `allocated` is not set")
-	case c.DeletionTimestamp != nil && sets.New(c.Status.ReservedFor...).Difference(sets.New(old.ReservedFor...)).Len() > 0:
+	case c.DeletionTimestamp != nil &&
+		sets.New(c.Status.ReservedFor...).Difference(sets.New(old.ReservedFor...)).Len() > 0:
 		r.Forbidden(path, "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set")
 	}
 }
@@ -216,7 +225,8 @@ func statusID(d *resourcev1.AllocatedDeviceStatus) deviceID {
 	return id
 }
 
-func checkDeviceStatus(r *report.Report, path *field.Path, d *resourcev1.AllocatedDeviceStatus, allocated sets.Set[deviceID]) {
+func checkDeviceStatus(r *report.Report, path *field.Path, d *resourcev1.AllocatedDeviceStatus,
+	allocated sets.Set[deviceID]) {
 	checkDriver(r, path.Child("driver"), d.Driver)
 	checkPoolName(r, path.Child("pool"), d.Pool)
 	r.Label(path.Child("device"), d.Device)
@@ -239,22 +249,25 @@ func checkDeviceStatus(r *report.Report, path *field.Path, d *resourcev1.Allocat
 // checkAllocation validates a new allocation.
 func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.AllocationResult, names requestNames) {
 	devices := path.Child("devices")
-	checkSlice(r, devices.Child("results"), a.Devices.Results, resourcev1.AllocationResultsMaxSize, func(at *field.Path, d *resourcev1.DeviceRequestAllocationResult) {
-		names.check(r, at.Child("request"), d.Request)
-		checkDriver(r, at.Child("driver"), d.Driver)
-		checkPoolName(r, at.Child("pool"), d.Pool)
-		r.Label(at.Child("device"), d.Device)
-		checkBinding(r, at, d.BindingConditions, d.BindingFailureConditions)
-		if d.ShareID != nil {
-			checkUID(r, at.Child("shareID"), string(*d.ShareID))
-		}
-	})
+	checkSlice(r, devices.Child("results"), a.Devices.Results, resourcev1.AllocationResultsMaxSize,
+		func(at *field.Path, d *resourcev1.DeviceRequestAllocationResult) {
+			names.check(r, at.Child("request"), d.Request)
+			checkDriver(r, at.Child("driver"), d.Driver)
+			checkPoolName(r, at.Child("pool"), d.Pool)
+			r.Label(at.Child("device"), d.Device)
+			checkBinding(r, at, d.BindingConditions, d.BindingFailureConditions)
+			if d.ShareID != nil {
+				checkUID(r, at.Child("shareID"), string(*d.ShareID))
+			}
+		})
 	// The list has the configurations of the class and of the claim, so it can be twice as long.
-	checkSlice(r, devices.Child("config"), a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize, func(at *field.Path, c *resourcev1.DeviceAllocationConfiguration) {
-		report.OneOfRequired(r, at.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim, resourcev1.AllocationConfigSourceClass)
-		names.checkAll(r, at.Child("requests"), c.Requests)
-		checkConfig(r, at, &c.DeviceConfiguration, false)
-	})
+	checkSlice(r, devices.Child("config"), a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize,
+		func(at *field.Path, c *resourcev1.DeviceAllocationConfiguration) {
+			report.OneOfRequired(r, at.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
+				resourcev1.AllocationConfigSourceClass)
+			names.checkAll(r, at.Child("requests"), c.Requests)
+			checkConfig(r, at, &c.DeviceConfiguration, false)
+		})
 	if a.NodeSelector != nil {
 		r.Add(podspec.ValidateNodeSelector(a.NodeSelector, path.Child("nodeSelector"))...)
 	}

@@ -21,7 +21,9 @@ import (
 // resourceSliceRow declares resourceslices.
 func resourceSliceRow() *resource.Row {
 	return resource.Of[resourcev1.ResourceSliceList](resource.Kind[*resourcev1.ResourceSlice]{
-		Group: "resource.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, sliceVersions()...), Resource: "resourceslices", Kind: "ResourceSlice",
+		Group: "resource.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, sliceVersions()...), Resource: "resourceslices",
+		Kind: "ResourceSlice",
 
 		PrepareCreate:            prepareSlice,
 		PrepareUpdate:            prepareSliceUpdate,
@@ -97,7 +99,8 @@ func warnSlice(_ context.Context, s, _ *resourcev1.ResourceSlice) []string {
 	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 		return nil
 	}
-	return []string{fmt.Sprintf("spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
+	return []string{fmt.Sprintf(
+		"spec.driver: driver names should be lowercase; %q contains uppercase characters", s.Spec.Driver)}
 }
 
 func resourceSliceCells(s *resourcev1.ResourceSlice, env resource.CellEnv) []any {

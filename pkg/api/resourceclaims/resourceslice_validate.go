@@ -161,30 +161,36 @@ func (r *sliceRules) oneWay(path *field.Path, ways []string, none, several strin
 
 func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevice bool) {
 	r.Label(path.Child("name"), d.Name)
-	if n, limit := len(d.Attributes)+len(d.Capacity), resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
+	if n, limit := len(d.Attributes)+len(d.Capacity),
+		resourcev1.ResourceSliceMaxAttributesAndCapacitiesPerDevice; n > limit {
 		r.Invalid(path, n, fmt.Sprintf("the total number of attributes and capacities must not exceed %d", limit))
 	}
 	const shown = resourcev1.DeviceMaxDomainLength + 1 + resourcev1.DeviceMaxIDLength
 	name := func(at *field.Path, name string) { checkName(&r.Report, at, name) }
 	checkMap(&r.Report, path.Child("attributes"), d.Attributes, -1, shown, name, r.attribute)
 	multiple := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
-	checkMap(&r.Report, path.Child("capacity"), d.Capacity, -1, shown, name, func(at *field.Path, c resourcev1.DeviceCapacity) {
-		switch at := at.Child("requestPolicy"); {
-		case c.RequestPolicy == nil:
-		case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity): // it may have been stored under weaker rules
-		case multiple:
-			r.policy(at, c.Value, c.RequestPolicy)
-		default:
-			r.Forbidden(at, "allowMultipleAllocations must be true")
-		}
-	})
+	checkMap(&r.Report, path.Child("capacity"), d.Capacity, -1, shown, name,
+		func(at *field.Path, c resourcev1.DeviceCapacity) {
+			switch at := at.Child("requestPolicy"); {
+			case c.RequestPolicy == nil:
+			// it may have been stored under weaker rules
+			case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity):
+			case multiple:
+				r.policy(at, c.Value, c.RequestPolicy)
+			default:
+				r.Forbidden(at, "allowMultipleAllocations must be true")
+			}
+		})
 	if old == nil || !equality.Semantic.DeepEqual(old.Taints, d.Taints) {
-		checkSlice(&r.Report, path.Child("taints"), d.Taints, resourcev1.DeviceTaintsMaxLength, func(at *field.Path, t *resourcev1.DeviceTaint) { checkTaint(&r.Report, at, t) })
+		checkSlice(&r.Report, path.Child("taints"), d.Taints, resourcev1.DeviceTaintsMaxLength,
+			func(at *field.Path, t *resourcev1.DeviceTaint) { checkTaint(&r.Report, at, t) })
 	}
-	checkSet(&r.Report, path.Child("consumesCounters"), d.ConsumesCounters, resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
+	checkSet(&r.Report, path.Child("consumesCounters"), d.ConsumesCounters,
+		resourcev1.ResourceSliceMaxDeviceCounterConsumptionsPerDevice,
 		func(c *resourcev1.DeviceCounterConsumption) string { return c.CounterSet },
 		func(at *field.Path, c *resourcev1.DeviceCounterConsumption) {
-			r.counters(at, "counterSet", c.CounterSet, c.Counters, resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
+			r.counters(at, "counterSet", c.CounterSet, c.Counters,
+				resourcev1.ResourceSliceMaxCountersPerDeviceCounterConsumption)
 		})
 	r.deviceNodes(path, d, old, perDevice)
 	checkBinding(&r.Report, path, d.BindingConditions, d.BindingFailureConditions)
@@ -193,7 +199,8 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, perDevice bool) {
 	if !perDevice {
 		if d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil {
-			r.Invalid(path, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec")
+			r.Invalid(path, nil, "`nodeName`, `nodeSelector` and `allNodes` can only be set if "+
+				"`perDeviceNodeSelection` is set to true in the ResourceSlice spec")
 		}
 		return
 	}
@@ -214,19 +221,22 @@ func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, pe
 			r.oneTerm(path.Child("nodeSelector", "nodeSelectorTerms"), d.NodeSelector.NodeSelectorTerms)
 		}
 	}
-	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+	const one = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when " +
+		"`perDeviceNodeSelection` is set to true in the ResourceSlice spec"
 	r.oneWay(path, r.flag(path, ways, "allNodes", d.AllNodes), one, one)
 }
 
 // counters validates counters and the name of their set. Counters accept any quantity.
-func (r *sliceRules) counters(path *field.Path, nameField, name string, counters map[string]resourcev1.Counter, limit int) {
+func (r *sliceRules) counters(path *field.Path, nameField, name string, counters map[string]resourcev1.Counter,
+	limit int) {
 	r.RequiredLabel(path.Child(nameField), name)
 	at := path.Child("counters")
 	if len(counters) == 0 {
 		r.Required(at, "")
 		return
 	}
-	checkMap(&r.Report, at, counters, limit, validation.DNS1123LabelMaxLength, r.Label, func(*field.Path, resourcev1.Counter) {})
+	checkMap(&r.Report, at, counters, limit, validation.DNS1123LabelMaxLength, r.Label,
+		func(*field.Path, resourcev1.Counter) {})
 }
 
 func (r *sliceRules) attribute(path *field.Path, a resourcev1.DeviceAttribute) {
@@ -269,7 +279,8 @@ func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *res
 	values, ranged := len(p.ValidValues) > 0, p.ValidRange != nil
 	switch {
 	case values && ranged:
-		r.Forbidden(path, `exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time`)
+		r.Forbidden(path, `exactly one policy can be specified, cannot specify "validValues" and `+
+			`"validRange" at the same time`)
 	case values && p.Default == nil:
 		r.Required(path.Child("default"), "required when validValues is defined")
 	case values:
@@ -291,7 +302,9 @@ func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quanti
 		}
 	}
 	found := false
-	checkSet(&r.Report, path, values, maxPolicyValues, func(q *resource.Quantity) string { return strconv.FormatInt(q.Value(), 10) },
+	checkSet(&r.Report, path, values, maxPolicyValues, func(q *resource.Quantity) string {
+		return strconv.FormatInt(q.Value(), 10)
+	},
 		func(at *field.Path, q *resource.Quantity) {
 			if q.Cmp(capacity) > 0 {
 				r.Invalid(at, q.String(), "option is larger than capacity value: "+capacity.String())
@@ -303,7 +316,8 @@ func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quanti
 	}
 }
 
-func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity, s *resourcev1.CapacityRequestPolicyRange) {
+func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity,
+	s *resourcev1.CapacityRequestPolicyRange) {
 	low, high, step := path.Child("min"), path.Child("max"), path.Child("step")
 	if s.Min == nil {
 		r.Required(low, "required when validRange is defined")
@@ -336,7 +350,8 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	first := s.Min.DeepCopy()
 	first.Add(*s.Step)
 	if first.Cmp(capacity) > 0 {
-		r.Invalid(step, s.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s", first.String(), capacity.String()))
+		r.Invalid(step, s.Step.String(), fmt.Sprintf("one step %s is larger than capacity value: %s",
+			first.String(), capacity.String()))
 	}
 	r.onStep(step, standard, s)
 	if s.Max != nil {
@@ -362,6 +377,7 @@ func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
 
 func (r *sliceRules) onStep(path *field.Path, value resource.Quantity, s *resourcev1.CapacityRequestPolicyRange) {
 	if n := s.Step.Value(); n == 0 || (value.Value()-s.Min.Value())%n != 0 {
-		r.Invalid(path, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)", s.Step.String(), s.Min.String()))
+		r.Invalid(path, value.String(), fmt.Sprintf("value is not a multiple of a given step (%s) from (%s)",
+			s.Step.String(), s.Min.String()))
 	}
 }

@@ -18,56 +18,79 @@ import (
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	device := func(fields string) string {
-		return `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","devices":[{"name":"x",` + fields + `}]}}`
+		return `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n",` +
+			`"devices":[{"name":"x",` + fields + `}]}}`
 	}
 	for name, tc := range map[string]struct {
 		resource, object string
 		want             []string
 	}{
-		"a claim": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}}`, nil},
+		"a claim": {"resourceclaims",
+			`{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}}`, nil},
 		"a request asks for one thing": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r"}]}}}`, []string{
 			"spec.devices.requests[0]: Required value: exactly one of `exactly` or `firstAvailable` is required",
 		}},
-		"a selector says yes or no": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","selectors":[{"cel":{"expression":"1"}}]}}]}}}`, []string{
-			`spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "1": must evaluate to bool or the unknown type, not int`,
+		"a selector says yes or no": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r",` +
+			`"exactly":{"deviceClassName":"c","selectors":[{"cel":{"expression":"1"}}]}}]}}}`, []string{
+			`spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "1": must ` +
+				`evaluate to bool or the unknown type, not int`,
 		}},
-		"all has no count": {"resourceclaimtemplates", `{"spec":{"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c","allocationMode":"All","count":2}}]}}}}`, []string{
+		"all has no count": {"resourceclaimtemplates", `{"spec":{"spec":{"devices":{"requests":[{"name":"r",` +
+			`"exactly":{"deviceClassName":"c","allocationMode":"All","count":2}}]}}}}`, []string{
 			"spec.spec.devices.requests[0].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'",
 		}},
-		"a constraint is about requests": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r","firstAvailable":[{"name":"s","deviceClassName":"c"}]}],"constraints":[{"requests":["r/s","r/t"],"matchAttribute":"a.b/c"}]}}}`, []string{
-			`spec.devices.constraints[0].requests[1]: Invalid value: "r/t": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'`,
+		"a constraint is about requests": {"resourceclaims", `{"spec":{"devices":{"requests":[{"name":"r",` +
+			`"firstAvailable":[{"name":"s","deviceClassName":"c"}]}],"constraints":[{"requests":["r/s",` +
+			`"r/t"],"matchAttribute":"a.b/c"}]}}}`, []string{
+			`spec.devices.constraints[0].requests[1]: Invalid value: "r/t": must be the name of a request ` +
+				`in the claim or the name of a request and a subrequest separated by '/'`,
 		}},
 		"a class's resource has a domain": {"deviceclasses", `{"spec":{"extendedResourceName":"cpu"}}`, []string{
 			`spec.extendedResourceName: Invalid value: "cpu": must be a valid extended resource name`,
 		}},
-		"a slice is somewhere": {"resourceslices", `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","allNodes":true}}`, []string{
-			"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
-		}},
-		"a device's selector has one term": {"resourceslices", `{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"perDeviceNodeSelection":true,"devices":[{"name":"x",
+		"a slice is somewhere": {"resourceslices",
+			`{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"nodeName":"n","allNodes":true}}`, []string{
+				"spec: Invalid value: \"{`nodeName`, `allNodes`}\": exactly one of `nodeName`, `nodeSelector`, " +
+					"`allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set",
+			}},
+		"a device's selector has one term": {"resourceslices",
+			`{"spec":{"driver":"d.e","pool":{"name":"p","resourceSliceCount":1},"perDeviceNodeSelection":true,"devices":[{"name":"x",
 			"nodeSelector":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"b","operator":"Exists"}]}]}}]}}`, []string{
-			`spec.devices[0].nodeSelector.nodeSelectorTerms: Invalid value: [{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"b","operator":"Exists"}]}]: must have exactly one node selector term`,
-		}},
+				`spec.devices[0].nodeSelector.nodeSelectorTerms: Invalid value: ` +
+					`[{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"b",` +
+					`"operator":"Exists"}]}]: must have exactly one node selector term`,
+			}},
 		"a version is one": {"resourceslices", device(`"attributes":{"v":{"version":"1.0"}}`), []string{
-			`spec.devices[0].attributes[v].version: Invalid value: "1.0": must be a string compatible with semver.org spec 2.0.0`,
+			`spec.devices[0].attributes[v].version: Invalid value: "1.0": must be a string compatible with ` +
+				`semver.org spec 2.0.0`,
 		}},
 		"an attribute has one value": {"resourceslices", device(`"attributes":{"v":{"int":1,"bool":true}}`), []string{
 			`spec.devices[0].attributes[v]: Invalid value: {"int":1,"bool":true}: exactly one value must be specified`,
 		}},
-		"shares are of devices that can be shared": {"resourceslices", device(`"capacity":{"c":{"value":"1","requestPolicy":{}}}`), []string{
-			"spec.devices[0].capacity[c].requestPolicy: Forbidden: allowMultipleAllocations must be true",
+		"shares are of devices that can be shared": {"resourceslices",
+			device(`"capacity":{"c":{"value":"1","requestPolicy":{}}}`), []string{
+				"spec.devices[0].capacity[c].requestPolicy: Forbidden: allowMultipleAllocations must be true",
+			}},
+		"a share is on a step": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+			`"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"1","step":"2"}}}}`), []string{
+			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "4": value is not a ` +
+				`multiple of a given step (2) from (1)`,
 		}},
-		"a share is on a step": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"1","step":"2"}}}}`), []string{
-			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "4": value is not a multiple of a given step (2) from (1)`,
-		}},
-		"a step is not negative": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"2","step":"-2"}}}}`), []string{
+		"a step is not negative": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+			`"capacity":{"c":{"value":"10","requestPolicy":{"default":"4","validRange":{"min":"2","step":"-2"}}}}`), []string{
 			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "-2": must be greater than or equal to 0`,
 		}},
-		"a step fits into 64 bits": {"resourceslices", device(`"allowMultipleAllocations":true,"capacity":{"c":{"value":"1e20","requestPolicy":{"default":"4","validRange":{"min":"2","step":"18446744073709551616"}}}}`), []string{
-			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: "18446744073709551616": must not be larger than 9223372036854775807`,
+		"a step fits into 64 bits": {"resourceslices", device(`"allowMultipleAllocations":true,` +
+			`"capacity":{"c":{"value":"1e20","requestPolicy":{"default":"4","validRange":{"min":"2",` +
+			`"step":"18446744073709551616"}}}}`), []string{
+			`spec.devices[0].capacity[c].requestPolicy.validRange.step: Invalid value: ` +
+				`"18446744073709551616": must not be larger than 9223372036854775807`,
 		}},
-		"what is hoped for is not feared": {"resourceslices", device(`"bindingConditions":["a"],"bindingFailureConditions":["a"]`), []string{
-			`spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must not overlap with bindingConditions`,
-		}},
+		"what is hoped for is not feared": {"resourceslices",
+			device(`"bindingConditions":["a"],"bindingFailureConditions":["a"]`), []string{
+				`spec.devices[0].bindingFailureConditions[0]: Invalid value: "a": bindingFailureConditions must ` +
+					`not overlap with bindingConditions`,
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -83,31 +106,37 @@ func TestValidateClaimStatus(t *testing.T) {
 	const spec = `"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}`
 	status := func(s string) string { return `{` + spec + `,"status":` + s + `}` }
 	allocated := func(device, more string) string {
-		return status(`{"allocation":{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"` + device + `"}]}}` + more + `}`)
+		return status(`{"allocation":{"devices":{"results":[{"request":"r","driver":"d","pool":"p","device":"` +
+			device + `"}]}}` + more + `}`)
 	}
 	for name, tc := range map[string]struct {
 		old, now string
 		want     []string
 	}{
-		"allocated":           {status(`{}`), allocated("x", ""), nil},
-		"reserved, allocated": {status(`{}`), allocated("x", `,"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]`), nil},
+		"allocated": {status(`{}`), allocated("x", ""), nil},
+		"reserved, allocated": {status(`{}`),
+			allocated("x", `,"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]`), nil},
 		"reserved only": {status(`{}`), status(`{"reservedFor":[{"resource":"pods","name":"a","uid":"u"}]}`), []string{
 			"status.reservedFor: Forbidden: may not be specified when `allocated` is not set",
 		}},
-		"another device's state": {status(`{}`), allocated("x", `,"devices":[{"driver":"d","pool":"p","device":"y"}]`), []string{
-			`status.devices[0]: Invalid value: {"Driver":"d","Pool":"p","Device":"y","ShareID":""}: must be an allocated device in the claim`,
-		}},
+		"another device's state": {status(`{}`),
+			allocated("x", `,"devices":[{"driver":"d","pool":"p","device":"y"}]`), []string{
+				`status.devices[0]: Invalid value: {"Driver":"d","Pool":"p","Device":"y","ShareID":""}: must be ` +
+					`an allocated device in the claim`,
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
-			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
+			rowtest.Check(t, row.Subresources[0].ValidateUpdate(t.Context(),
+				rowtest.Decode(t, row, "a", tc.now), rowtest.Decode(t, row, "a", tc.old)), tc.want)
 		})
 	}
 	t.Run("allocated again", func(t *testing.T) {
 		t.Parallel()
 		row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
-		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")), rowtest.Decode(t, row, "a", allocated("x", "")))
+		errs := row.Subresources[0].ValidateUpdate(t.Context(), rowtest.Decode(t, row, "a", allocated("y", "")),
+			rowtest.Decode(t, row, "a", allocated("x", "")))
 		if len(errs) != 1 || errs[0].Field != "status.allocation" || errs[0].Detail != "field is immutable" {
 			t.Error(errs)
 		}
@@ -118,8 +147,9 @@ func TestValidateClaimStatus(t *testing.T) {
 func TestFreedDevices(t *testing.T) {
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
-	old := rowtest.Decode(t, row, "c", `{"spec":{"devices":{"requests":[{"name":"r"}]}},"status":{"allocation":{"devices":{"results":[`+
-		result+`"a"},`+result+`"b"}]}},"devices":[`+said+`"a"},`+said+`"b"}]}}`)
+	old := rowtest.Decode(t, row, "c",
+		`{"spec":{"devices":{"requests":[{"name":"r"}]}},"status":{"allocation":{"devices":{"results":[`+
+			result+`"a"},`+result+`"b"}]}},"devices":[`+said+`"a"},`+said+`"b"}]}}`)
 	sub := &row.Subresources[0]
 	for _, tc := range []struct {
 		name, allocation string
@@ -149,7 +179,8 @@ func TestStoredNodeSelector(t *testing.T) {
 	t.Parallel()
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceslices")
 	slice := func(generation, key string) resource.Object {
-		return rowtest.Decode(t, row, "a", `{"metadata":{"resourceVersion":"1"},"spec":{"driver":"d.e","pool":{"name":"p","generation":`+generation+`,"resourceSliceCount":1},
+		return rowtest.Decode(t, row, "a",
+			`{"metadata":{"resourceVersion":"1"},"spec":{"driver":"d.e","pool":{"name":"p","generation":`+generation+`,"resourceSliceCount":1},
 			"perDeviceNodeSelection":true,"devices":[{"name":"x","nodeSelector":{"nodeSelectorTerms":[
 			{"matchExpressions":[{"key":"a","operator":"Exists"}]},{"matchExpressions":[{"key":"`+key+`","operator":"Exists"}]}]}}]}}`)
 	}

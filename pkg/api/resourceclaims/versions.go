@@ -21,7 +21,8 @@ import (
 // conversions returns a scheme with the conversions between the older versions and v1.
 var conversions = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{resourcev1.AddToScheme, v1beta1conversion.AddToScheme, v1beta2conversion.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{resourcev1.AddToScheme, v1beta1conversion.AddToScheme,
+		v1beta2conversion.AddToScheme} {
 		if err := add(scheme); err != nil {
 			return nil, err
 		}

@@ -16,20 +16,28 @@ import (
 
 // TestOlderVersions checks the defaults of claims of older versions in their stored form.
 func TestOlderVersions(t *testing.T) {
-	exact := &resourcev1.ExactDeviceRequest{DeviceClassName: "c", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}
+	exact := &resourcev1.ExactDeviceRequest{DeviceClassName: "c",
+		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}
 	for name, tc := range map[string]struct {
 		version string
 		obj     resource.Object
 		want    resourcev1.DeviceRequest
 	}{
-		"v1beta1": {"v1beta1", &resourcev1beta1.ResourceClaim{Spec: resourcev1beta1.ResourceClaimSpec{Devices: resourcev1beta1.DeviceClaim{
-			Requests: []resourcev1beta1.DeviceRequest{{Name: "r", DeviceClassName: "c"}}}}},
+		"v1beta1": {"v1beta1",
+			&resourcev1beta1.ResourceClaim{Spec: resourcev1beta1.ResourceClaimSpec{Devices: resourcev1beta1.DeviceClaim{
+				Requests: []resourcev1beta1.DeviceRequest{{Name: "r", DeviceClassName: "c"}}}}},
 			resourcev1.DeviceRequest{Name: "r", Exactly: exact}},
-		"v1beta1 without a class": {"v1beta1", &resourcev1beta1.ResourceClaim{Spec: resourcev1beta1.ResourceClaimSpec{Devices: resourcev1beta1.DeviceClaim{
-			Requests: []resourcev1beta1.DeviceRequest{{Name: "r", Tolerations: []resourcev1beta1.DeviceToleration{{Key: "k"}}}}}}},
-			resourcev1.DeviceRequest{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{Tolerations: []resourcev1.DeviceToleration{{Key: "k", Operator: resourcev1.DeviceTolerationOpEqual}}}}},
-		"v1beta2": {"v1beta2", &resourcev1beta2.ResourceClaim{Spec: resourcev1beta2.ResourceClaimSpec{Devices: resourcev1beta2.DeviceClaim{
-			Requests: []resourcev1beta2.DeviceRequest{{Name: "r", Exactly: &resourcev1beta2.ExactDeviceRequest{DeviceClassName: "c"}}}}}},
+		"v1beta1 without a class": {"v1beta1",
+			&resourcev1beta1.ResourceClaim{Spec: resourcev1beta1.ResourceClaimSpec{Devices: resourcev1beta1.DeviceClaim{
+				Requests: []resourcev1beta1.DeviceRequest{
+					{Name: "r", Tolerations: []resourcev1beta1.DeviceToleration{{Key: "k"}}}}}}},
+			resourcev1.DeviceRequest{Name: "r",
+				Exactly: &resourcev1.ExactDeviceRequest{
+					Tolerations: []resourcev1.DeviceToleration{{Key: "k", Operator: resourcev1.DeviceTolerationOpEqual}}}}},
+		"v1beta2": {"v1beta2",
+			&resourcev1beta2.ResourceClaim{Spec: resourcev1beta2.ResourceClaimSpec{Devices: resourcev1beta2.DeviceClaim{
+				Requests: []resourcev1beta2.DeviceRequest{
+					{Name: "r", Exactly: &resourcev1beta2.ExactDeviceRequest{DeviceClassName: "c"}}}}}},
 			resourcev1.DeviceRequest{Name: "r", Exactly: exact}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -52,7 +52,8 @@ func priorityClassRow() *resource.Row {
 			{Name: "Value", Type: "integer", Description: schedulingv1.PriorityClass{}.SwaggerDoc()["value"]},
 			{Name: "Global-Default", Type: "boolean", Description: schedulingv1.PriorityClass{}.SwaggerDoc()["globalDefault"]},
 			column.Age(),
-			{Name: "PreemptionPolicy", Type: "string", Description: schedulingv1.PriorityClass{}.SwaggerDoc()["preemptionPolicy"]},
+			{Name: "PreemptionPolicy", Type: "string",
+				Description: schedulingv1.PriorityClass{}.SwaggerDoc()["preemptionPolicy"]},
 		},
 		Cells: priorityClassCells,
 	})
@@ -85,10 +86,12 @@ func validatePriorityClass(_ context.Context, c *schedulingv1.PriorityClass) fie
 	var r report.Report
 	if strings.HasPrefix(c.Name, systemPrefix) {
 		if problem := systemProblem(c); problem != "" {
-			r.Forbidden(field.NewPath("metadata", "name"), "priority class names with '"+systemPrefix+"' prefix are reserved for system use only. error: "+problem)
+			r.Forbidden(field.NewPath("metadata", "name"), "priority class names with '"+systemPrefix+
+				"' prefix are reserved for system use only. error: "+problem)
 		}
 	} else if c.Value > highestForUsers {
-		r.Forbidden(field.NewPath("value"), fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestForUsers))
+		r.Forbidden(field.NewPath("value"),
+			fmt.Sprintf("maximum allowed value of a user defined priority is %v", highestForUsers))
 	}
 	if p := c.PreemptionPolicy; p != nil {
 		report.OneOfRequired(&r, field.NewPath("preemptionPolicy"), *p, corev1.PreemptLowerPriority, corev1.PreemptNever)
@@ -134,5 +137,6 @@ func priorityClassHooks() resource.Hooks[*schedulingv1.PriorityClass] {
 }
 
 func priorityClassCells(c *schedulingv1.PriorityClass, env resource.CellEnv) []any {
-	return []any{c.Name, int64(c.Value), c.GlobalDefault, env.Age(c.CreationTimestamp), column.Deref(c.PreemptionPolicy, "")}
+	return []any{c.Name, int64(c.Value), c.GlobalDefault, env.Age(c.CreationTimestamp),
+		column.Deref(c.PreemptionPolicy, "")}
 }

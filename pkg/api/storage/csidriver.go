@@ -40,7 +40,8 @@ func csiDriverRow() *resource.Row {
 			{Name: "PodInfoOnMount", Type: "boolean", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["podInfoOnMount"]},
 			{Name: "StorageCapacity", Type: "boolean", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["storageCapacity"]},
 			{Name: "TokenRequests", Type: "string", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["tokenRequests"]},
-			{Name: "RequiresRepublish", Type: "boolean", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["requiresRepublish"]},
+			{Name: "RequiresRepublish", Type: "boolean",
+				Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["requiresRepublish"]},
 			{Name: "Modes", Type: "string", Description: storagev1.CSIDriverSpec{}.SwaggerDoc()["volumeLifecycleModes"]},
 			column.Age(),
 		},
@@ -105,14 +106,16 @@ func validateCSIDriver(_ context.Context, d *storagev1.CSIDriver) field.ErrorLis
 	}
 	tokenRequests(r, path.Child("tokenRequests"), spec.TokenRequests)
 	for _, mode := range spec.VolumeLifecycleModes {
-		report.OneOf(r, path.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral)
+		report.OneOf(r, path.Child("volumeLifecycleModes"), mode, storagev1.VolumeLifecyclePersistent,
+			storagev1.VolumeLifecycleEphemeral)
 	}
 	required(r, path.Child("seLinuxMount"), spec.SELinuxMount)
 	if period := spec.NodeAllocatableUpdatePeriodSeconds; period != nil && *period < minUpdatePeriod {
 		r.Invalid(path.Child("nodeAllocatableUpdatePeriodSeconds"), *period, "must be greater than or equal to 10 seconds")
 	}
 	if in := spec.ServiceAccountTokenInSecrets; in != nil && len(spec.TokenRequests) == 0 {
-		r.Invalid(path.Child("serviceAccountTokenInSecrets"), in, "serviceAccountTokenInSecrets is set but no tokenRequests are specified")
+		r.Invalid(path.Child("serviceAccountTokenInSecrets"), in,
+			"serviceAccountTokenInSecrets is set but no tokenRequests are specified")
 	}
 	return r.Errors
 }
@@ -157,7 +160,8 @@ func warnCSIDriver(_ context.Context, d, old *storagev1.CSIDriver) []string {
 	if old != nil && equality.Semantic.DeepEqual(old.Spec.TokenRequests, d.Spec.TokenRequests) {
 		return nil
 	}
-	return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible logging of tokens in volume attributes"}
+	return []string{"spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to " +
+		"true to prevent possible logging of tokens in volume attributes"}
 }
 
 func csiDriverCells(d *storagev1.CSIDriver, env resource.CellEnv) []any {

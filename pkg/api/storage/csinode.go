@@ -29,7 +29,8 @@ func csiNodeRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "Drivers", Type: "integer", Description: "Drivers indicates the number of CSI drivers registered on the node"},
+			{Name: "Drivers", Type: "integer",
+				Description: "Drivers indicates the number of CSI drivers registered on the node"},
 			column.Age(),
 		},
 		Cells: csiNodeCells,

@@ -17,7 +17,8 @@ import (
 // csiStorageCapacityRow declares csistoragecapacities.
 func csiStorageCapacityRow() *resource.Row {
 	return resource.Of[storagev1.CSIStorageCapacityList](resource.Kind[*storagev1.CSIStorageCapacity]{
-		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity", Namespaced: true,
+		Group: "storage.k8s.io", Version: "v1", Resource: "csistoragecapacities", Kind: "CSIStorageCapacity",
+		Namespaced:     true,
 		MetaOnUpdate:   resource.CheckNameAndFinalizers,
 		Validate:       validateCSIStorageCapacity,
 		ValidateUpdate: validateCSIStorageCapacityUpdate,

@@ -41,7 +41,8 @@ func storageClassRow() *resource.Row {
 			{Name: "Provisioner", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["provisioner"]},
 			{Name: "ReclaimPolicy", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["reclaimPolicy"]},
 			{Name: "VolumeBindingMode", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["volumeBindingMode"]},
-			{Name: "AllowVolumeExpansion", Type: "string", Description: storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]},
+			{Name: "AllowVolumeExpansion", Type: "string",
+				Description: storagev1.StorageClass{}.SwaggerDoc()["allowVolumeExpansion"]},
 			column.Age(),
 		},
 		Cells: storageClassCells,
@@ -63,12 +64,14 @@ func validateStorageClass(_ context.Context, c *storagev1.StorageClass) field.Er
 	provisioner(&r, field.NewPath("provisioner"), c.Provisioner)
 	parameters(&r, field.NewPath("parameters"), c.Parameters)
 	if p := c.ReclaimPolicy; p != nil && *p != "" {
-		report.OneOf(&r, field.NewPath("reclaimPolicy"), *p, corev1.PersistentVolumeReclaimDelete, corev1.PersistentVolumeReclaimRetain)
+		report.OneOf(&r, field.NewPath("reclaimPolicy"), *p, corev1.PersistentVolumeReclaimDelete,
+			corev1.PersistentVolumeReclaimRetain)
 	}
 	if c.VolumeBindingMode == nil {
 		r.Required(field.NewPath("volumeBindingMode"), "")
 	} else {
-		report.OneOf(&r, field.NewPath("volumeBindingMode"), *c.VolumeBindingMode, storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
+		report.OneOf(&r, field.NewPath("volumeBindingMode"), *c.VolumeBindingMode,
+			storagev1.VolumeBindingImmediate, storagev1.VolumeBindingWaitForFirstConsumer)
 	}
 	topologies(&r, field.NewPath("allowedTopologies"), c.AllowedTopologies)
 	return r.Errors
@@ -129,7 +132,8 @@ func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelec
 	}
 }
 
-func topologyExpression(r *report.Report, path *field.Path, expr corev1.TopologySelectorLabelRequirement) sets.Set[string] {
+func topologyExpression(r *report.Report, path *field.Path,
+	expr corev1.TopologySelectorLabelRequirement) sets.Set[string] {
 	values := sets.New[string]()
 	if len(expr.Values) == 0 {
 		r.Required(path.Child("values"), "")

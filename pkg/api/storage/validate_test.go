@@ -226,14 +226,17 @@ func TestCells(t *testing.T) {
 		want             []any
 	}{
 		{"storageclasses", `{"provisioner":"p"}`, []any{"a", "p", "Delete", "Immediate", false, "5m"}},
-		{"storageclasses", `{"provisioner":"p","metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"allowVolumeExpansion":true}`,
+		{"storageclasses",
+			`{"provisioner":"p","metadata":{"annotations":{"storageclass.kubernetes.io/is-default-class":"true"}},"allowVolumeExpansion":true}`,
 			[]any{"a (default)", "p", "Delete", "Immediate", true, "5m"}},
 		{"csidrivers", `{}`, []any{"a", true, false, false, "<unset>", false, "Persistent", "5m"}},
-		{"csidrivers", `{"spec":{"attachRequired":false,"tokenRequests":[{"audience":"x"},{"audience":"y"}],"volumeLifecycleModes":["Persistent","Ephemeral"]}}`,
+		{"csidrivers", `{"spec":{"attachRequired":false,"tokenRequests":[{"audience":"x"},{"audience":"y"}],` +
+			`"volumeLifecycleModes":["Persistent","Ephemeral"]}}`,
 			[]any{"a", false, false, false, "x,y", false, "Persistent,Ephemeral", "5m"}},
 		{"csinodes", `{"spec":{"drivers":[{"name":"d"}]}}`, []any{"a", int64(1), "5m"}},
 		{"volumeattributesclasses", `{"driverName":"d"}`, []any{"a", "d", "5m"}},
-		{"volumeattachments", `{"spec":{"attacher":"d","nodeName":"node","source":{"persistentVolumeName":"pv"}},"status":{"attached":true}}`,
+		{"volumeattachments", `{"spec":{"attacher":"d","nodeName":"node",` +
+			`"source":{"persistentVolumeName":"pv"}},"status":{"attached":true}}`,
 			[]any{"a", "d", "pv", "node", true, "5m"}},
 	} {
 		row := rowtest.Row(t, Rows(), tc.resource)

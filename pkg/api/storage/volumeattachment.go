@@ -23,7 +23,9 @@ import (
 
 // volumeAttachmentRow declares volumeattachments.
 func volumeAttachmentRow() *resource.Row {
-	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec, storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec, *storagev1.VolumeAttachmentStatus) {
+	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec,
+		storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec,
+		*storagev1.VolumeAttachmentStatus) {
 		return &o.Spec, &o.Status
 	})
 	return resource.Of[storagev1.VolumeAttachmentList](resource.Kind[*storagev1.VolumeAttachment]{
@@ -40,7 +42,8 @@ func volumeAttachmentRow() *resource.Row {
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),
-			{Name: "Attacher", Type: "string", Format: "name", Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
+			{Name: "Attacher", Type: "string", Format: "name",
+				Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["attacher"]},
 			{Name: "PV", Type: "string", Description: storagev1.VolumeAttachmentSource{}.SwaggerDoc()["persistentVolumeName"]},
 			{Name: "Node", Type: "string", Description: storagev1.VolumeAttachmentSpec{}.SwaggerDoc()["nodeName"]},
 			{Name: "Attached", Type: "boolean", Description: storagev1.VolumeAttachmentStatus{}.SwaggerDoc()["attached"]},
@@ -49,7 +52,9 @@ func volumeAttachmentRow() *resource.Row {
 		Cells: volumeAttachmentCells,
 
 		Subresources: []resource.Sub[*storagev1.VolumeAttachment]{
-			{Subresource: strategy.View("status", "spec", "metadata").WithMetaChecks(resource.CheckNameAndFinalizers), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
+			{Subresource: strategy.View("status", "spec",
+				"metadata").WithMetaChecks(resource.CheckNameAndFinalizers),
+				PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateVolumeAttachmentUpdate},
 		},
 	})
 }
@@ -120,11 +125,13 @@ func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolume
 	}
 	podspec.ValidateAccessModes(r, v.AccessModes, path.Child("accessModes"))
 	policy, mode := v.PersistentVolumeReclaimPolicy, v.VolumeMode
-	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy", "may only be "+string(corev1.PersistentVolumeReclaimRetain))
+	forbid(policy != "" && policy != corev1.PersistentVolumeReclaimRetain, "persistentVolumeReclaimPolicy",
+		"may only be "+string(corev1.PersistentVolumeReclaimRetain))
 	forbid(v.NodeAffinity != nil, "nodeAffinity", "may not be specified")
 	core.ValidateVolumeSource(r, "", v, path) // an inline volume has no name
 	forbid(v.StorageClassName != "", "storageClassName", "may not be specified")
-	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode", "may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
+	forbid(mode != nil && *mode != corev1.PersistentVolumeFilesystem, "volumeMode",
+		"may not specify volumeMode other than "+string(corev1.PersistentVolumeFilesystem))
 }
 
 func volumeError(r *report.Report, path *field.Path, e *storagev1.VolumeError) {

@@ -22,7 +22,9 @@ import (
 // volumeAttributesClassRow declares volumeattributesclasses.
 func volumeAttributesClassRow() *resource.Row {
 	return resource.Of[storagev1.VolumeAttributesClassList](resource.Kind[*storagev1.VolumeAttributesClass]{
-		Group: "storage.k8s.io", Version: "v1", Versions: append([]resource.Version{{Name: "v1"}}, attributesClassVersions()...), Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
+		Group: "storage.k8s.io", Version: "v1",
+		Versions: append([]resource.Version{{Name: "v1"}}, attributesClassVersions()...),
+		Resource: "volumeattributesclasses", Kind: "VolumeAttributesClass",
 		ShortNames: []string{"vac"},
 
 		AllowUnconditionalUpdate: true,
@@ -68,9 +70,11 @@ func volumeAttributesClassCells(c *storagev1.VolumeAttributesClass, env resource
 
 func attributesClassVersions() []resource.Version {
 	v := older.Version{
-		Name:       "v1beta1",
-		Deprecated: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
-		Stored:     &storagev1.VolumeAttributesClass{}, Object: &storagev1beta1.VolumeAttributesClass{}, List: &storagev1beta1.VolumeAttributesClassList{},
+		Name: "v1beta1",
+		Deprecated: "storage.k8s.io/v1beta1 VolumeAttributesClass is deprecated in v1.34+, unavailable in " +
+			"v1.37+; use storage.k8s.io/v1 VolumeAttributesClass",
+		Stored: &storagev1.VolumeAttributesClass{}, Object: &storagev1beta1.VolumeAttributesClass{},
+		List:    &storagev1beta1.VolumeAttributesClassList{},
 		Convert: convertAttributesClass,
 	}
 	return []resource.Version{v.Row()}

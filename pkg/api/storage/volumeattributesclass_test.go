@@ -14,7 +14,8 @@ import (
 // TestOlderVersions: an object of an older version is unchanged after conversion to the stored
 // version and back.
 func TestOlderVersions(t *testing.T) {
-	class := &storagev1beta1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DriverName: "d", Parameters: map[string]string{"a": "b"}}
+	class := &storagev1beta1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DriverName: "d",
+		Parameters: map[string]string{"a": "b"}}
 	for _, v := range attributesClassVersions() {
 		stored, err := v.ToStorage(class)
 		if err != nil {

@@ -31,31 +31,41 @@ func Rows() []*resource.Row {
 
 // migrationRow declares storageversionmigrations.
 func migrationRow() *resource.Row {
-	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration, storagemigrationv1beta1.StorageVersionMigrationSpec, storagemigrationv1beta1.StorageVersionMigrationStatus](func(o *storagemigrationv1beta1.StorageVersionMigration) (*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
-		return &o.Spec, &o.Status
-	})
-	return resource.Of[storagemigrationv1beta1.StorageVersionMigrationList](resource.Kind[*storagemigrationv1beta1.StorageVersionMigration]{
-		Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations", Kind: "StorageVersionMigration",
-		Feature: "StorageVersionMigrator", Versions: []resource.Version{{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is deprecated in v1.38+, unavailable in v1.41+"}},
+	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration,
+		storagemigrationv1beta1.StorageVersionMigrationSpec,
+		storagemigrationv1beta1.StorageVersionMigrationStatus](
+		func(o *storagemigrationv1beta1.StorageVersionMigration) (
+			*storagemigrationv1beta1.StorageVersionMigrationSpec, *storagemigrationv1beta1.StorageVersionMigrationStatus) {
+			return &o.Spec, &o.Status
+		})
+	return resource.Of[storagemigrationv1beta1.StorageVersionMigrationList](
+		resource.Kind[*storagemigrationv1beta1.StorageVersionMigration]{
+			Group: storagemigrationv1beta1.GroupName, Version: "v1beta1", Resource: "storageversionmigrations",
+			Kind:    "StorageVersionMigration",
+			Feature: "StorageVersionMigrator",
+			Versions: []resource.Version{
+				{Name: "v1beta1", Deprecated: "storagemigration.k8s.io/v1beta1 StorageVersionMigration is " +
+					"deprecated in v1.38+, unavailable in v1.41+"}},
 
-		MetaOnUpdate:   resource.CheckNameAndFinalizers,
-		PrepareCreate:  parts.ClearStatus,
-		PrepareUpdate:  parts.KeepStatus,
-		ResetFields:    []string{"status"},
-		Validate:       validateMigration,
-		ValidateUpdate: validateMigrationUpdate,
+			MetaOnUpdate:   resource.CheckNameAndFinalizers,
+			PrepareCreate:  parts.ClearStatus,
+			PrepareUpdate:  parts.KeepStatus,
+			ResetFields:    []string{"status"},
+			Validate:       validateMigration,
+			ValidateUpdate: validateMigrationUpdate,
 
-		Columns: []metav1.TableColumnDefinition{
-			{Name: "Name", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]},
-			{Name: "Resource", Type: "string", Description: "GroupResource to migrate"},
-			{Name: "Status", Type: "string", Description: "Status of the migration"},
-		},
-		Cells: cells,
+			Columns: []metav1.TableColumnDefinition{
+				{Name: "Name", Type: "string", Description: metav1.ObjectMeta{}.SwaggerDoc()["name"]},
+				{Name: "Resource", Type: "string", Description: "GroupResource to migrate"},
+				{Name: "Status", Type: "string", Description: "Status of the migration"},
+			},
+			Cells: cells,
 
-		Subresources: []resource.Sub[*storagemigrationv1beta1.StorageVersionMigration]{
-			{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta, ValidateUpdate: validateMigrationStatus},
-		},
-	})
+			Subresources: []resource.Sub[*storagemigrationv1beta1.StorageVersionMigration]{
+				{Subresource: strategy.View("status", "metadata", "spec"), PrepareUpdate: parts.KeepSpecAndMeta,
+					ValidateUpdate: validateMigrationStatus},
+			},
+		})
 }
 
 // cells shows the last condition that is true.
@@ -66,7 +76,8 @@ func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEn
 			continue
 		}
 		switch t := storagemigrationv1beta1.MigrationConditionType(c.Type); t {
-		case storagemigrationv1beta1.MigrationRunning, storagemigrationv1beta1.MigrationSucceeded, storagemigrationv1beta1.MigrationFailed:
+		case storagemigrationv1beta1.MigrationRunning, storagemigrationv1beta1.MigrationSucceeded,
+			storagemigrationv1beta1.MigrationFailed:
 			status = c.Type
 		}
 	}
@@ -89,7 +100,8 @@ func validateMigration(_ context.Context, m *storagemigrationv1beta1.StorageVers
 	return r.Errors
 }
 
-func validateMigrationUpdate(ctx context.Context, m, old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+func validateMigrationUpdate(ctx context.Context, m,
+	old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
 	r := report.Report{Errors: validateMigration(ctx, m)}
 	r.Immutable(field.NewPath("spec"), m.Spec, old.Spec)
 	return r.Errors
@@ -97,7 +109,8 @@ func validateMigrationUpdate(ctx context.Context, m, old *storagemigrationv1beta
 
 // validateMigrationStatus requires that a migration either succeeds or fails, does not change
 // that afterwards, and keeps the resource version that it started from.
-func validateMigrationStatus(_ context.Context, m, old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
+func validateMigrationStatus(_ context.Context, m,
+	old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status")
 	version, was := m.Status.ResourceVersion, old.Status.ResourceVersion

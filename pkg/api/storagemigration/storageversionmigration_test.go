@@ -18,9 +18,13 @@ func TestValidate(t *testing.T) {
 	}{
 		"of the core group": {`{"spec":{"resource":{"resource":"pods"}}}`, nil},
 		"of a group":        {`{"spec":{"resource":{"group":"a.b","resource":"cs"}}}`, nil},
-		"empty name":        {`{"spec":{"resource":{"group":"a.b"}}}`, []string{"spec.resource.resource: Required value: resource is required to be set"}},
+		"empty name": {`{"spec":{"resource":{"group":"a.b"}}}`,
+			[]string{"spec.resource.resource: Required value: resource is required to be set"}},
 		"of a bad group": {`{"spec":{"resource":{"group":"a_b","resource":"cs"}}}`, []string{
-			`spec.resource.group: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
+			`spec.resource.group: Invalid value: "a_b": a lowercase RFC 1123 subdomain must consist of ` +
+				`lower case alphanumeric characters, '-' or '.', and must start and end with an ` +
+				`alphanumeric character (e.g. 'example.com', regex used for validation is ` +
+				`'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -37,8 +41,9 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	const (
 		spec      = `"spec":{"resource":{"resource":"pods"}}`
-		succeeded = `{"type":"Succeeded","status":"True","reason":"A","lastTransitionTime":"2026-01-01T00:00:00Z","message":""}`
-		failed    = `{"type":"Failed","status":"True","reason":"A","lastTransitionTime":"2026-01-01T00:00:00Z","message":""}`
+		succeeded = `{"type":"Succeeded","status":"True","reason":"A",` +
+			`"lastTransitionTime":"2026-01-01T00:00:00Z","message":""}`
+		failed = `{"type":"Failed","status":"True","reason":"A","lastTransitionTime":"2026-01-01T00:00:00Z","message":""}`
 	)
 	for name, tc := range map[string]struct {
 		old, status string
@@ -48,10 +53,11 @@ func TestStatus(t *testing.T) {
 		"resource version that is not a number": {`{}`, `{"resourceVersion":"x"}`, 1},
 		"another version":                       {`{"resourceVersion":"7"}`, `{"resourceVersion":"8"}`, 1},
 		"resource version is removed":           {`{"resourceVersion":"7"}`, `{}`, 1},
-		"succeeds":                              {`{"resourceVersion":"7"}`, `{"resourceVersion":"7","conditions":[` + succeeded + `]}`, 0},
-		"succeeded and failed":                  {`{}`, `{"conditions":[` + succeeded + `,` + failed + `]}`, 1},
-		"stops being succeeded":                 {`{"conditions":[` + succeeded + `]}`, `{}`, 1},
-		"stops being failed":                    {`{"conditions":[` + failed + `]}`, `{}`, 1},
+		"succeeds": {`{"resourceVersion":"7"}`,
+			`{"resourceVersion":"7","conditions":[` + succeeded + `]}`, 0},
+		"succeeded and failed":  {`{}`, `{"conditions":[` + succeeded + `,` + failed + `]}`, 1},
+		"stops being succeeded": {`{"conditions":[` + succeeded + `]}`, `{}`, 1},
+		"stops being failed":    {`{"conditions":[` + failed + `]}`, `{}`, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

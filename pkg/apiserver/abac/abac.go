@@ -148,7 +148,8 @@ func (p *policy) covers(a authorizer.Attributes) bool {
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (ps Policies) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (ps Policies) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo,
+	[]authorizer.NonResourceRuleInfo, bool, error) {
 	var resources []authorizer.ResourceRuleInfo
 	var paths []authorizer.NonResourceRuleInfo
 	for i := range ps {
@@ -161,10 +162,12 @@ func (ps Policies) RulesFor(_ context.Context, u user.Info, namespace string) ([
 			verbs = []string{"get", "list", "watch"}
 		}
 		if p.Resource != "" {
-			resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{p.APIGroup}, Resources: []string{p.Resource}})
+			resources = append(resources,
+				&authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{p.APIGroup}, Resources: []string{p.Resource}})
 		}
 		if p.NonResourcePath != "" {
-			paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: verbs, NonResourceURLs: []string{p.NonResourcePath}})
+			paths = append(paths,
+				&authorizer.DefaultNonResourceRuleInfo{Verbs: verbs, NonResourceURLs: []string{p.NonResourcePath}})
 		}
 	}
 	return resources, paths, false, nil

@@ -32,7 +32,8 @@ func documented(spec map[string]any, a authorizer.Attributes) bool {
 		return false
 	}
 	if a.IsResourceRequest() {
-		for key, value := range map[string]string{"namespace": a.GetNamespace(), "resource": a.GetResource(), "apiGroup": a.GetAPIGroup()} {
+		for key, value := range map[string]string{"namespace": a.GetNamespace(), "resource": a.GetResource(),
+			"apiGroup": a.GetAPIGroup()} {
 			if text(key) != "*" && text(key) != value {
 				return false
 			}
@@ -40,7 +41,8 @@ func documented(spec map[string]any, a authorizer.Attributes) bool {
 		return true
 	}
 	path := text("nonResourcePath")
-	return path == a.GetPath() || strings.HasSuffix(path, "*") && strings.HasPrefix(a.GetPath(), strings.TrimRight(path, "*"))
+	return path == a.GetPath() || strings.HasSuffix(path, "*") &&
+		strings.HasPrefix(a.GetPath(), strings.TrimRight(path, "*"))
 }
 
 // FuzzAuthorize compares decisions on random policies and requests with the documentation.
@@ -49,7 +51,8 @@ func FuzzAuthorize(f *testing.F) {
 	f.Add("", "devs", true, "*", "*", "*", "/api/*", "bob", "devs", "list", "ns", "pods", "apps", "/api/v1", false)
 	f.Add("*", "", false, "*", "*", "*", "*", "bob", "system:authenticated", "delete", "ns", "pods", "apps", "/x", true)
 	f.Add("", "", false, "", "", "", "", "", "", "", "", "", "", "", false)
-	f.Fuzz(func(t *testing.T, who, group string, readonly bool, namespace, resource, apiGroup, path, name, member, verb, ns, res, api, at string, isResource bool) {
+	f.Fuzz(func(t *testing.T, who, group string, readonly bool, namespace, resource, apiGroup, path, name,
+		member, verb, ns, res, api, at string, isResource bool) {
 		spec := map[string]any{
 			"user": who, "group": group, "readonly": readonly,
 			"namespace": namespace, "resource": resource, "apiGroup": apiGroup, "nonResourcePath": path,
@@ -67,7 +70,8 @@ func FuzzAuthorize(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name, Groups: []string{member}}, Verb: verb, ResourceRequest: isResource}
+		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name, Groups: []string{member}},
+			Verb: verb, ResourceRequest: isResource}
 		if isResource {
 			a.Namespace, a.Resource, a.APIGroup = ns, res, api
 		} else {

@@ -43,7 +43,8 @@ func TestAlwaysPull(t *testing.T) {
 	of := func(image string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
 			InitContainers: []corev1.Container{{Image: "i", ImagePullPolicy: corev1.PullNever}},
-			Containers:     []corev1.Container{{Image: image, ImagePullPolicy: corev1.PullIfNotPresent}, {Image: "b", ImagePullPolicy: corev1.PullAlways}},
+			Containers: []corev1.Container{{Image: image, ImagePullPolicy: corev1.PullIfNotPresent},
+				{Image: "b", ImagePullPolicy: corev1.PullAlways}},
 			Volumes: []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{
 				Image: &corev1.ImageVolumeSource{Reference: "v", PullPolicy: corev1.PullIfNotPresent},
 			}}},

@@ -36,7 +36,8 @@ func newAlwaysPull(Deps) (admission.Interface, error) {
 			var errs []error
 			for _, p := range pulls(pod) {
 				if *p.policy != corev1.PullAlways {
-					errs = append(errs, admission.NewForbidden(a, field.NotSupported(p.path, *p.policy, []string{string(corev1.PullAlways)})))
+					errs = append(errs, admission.NewForbidden(a,
+						field.NotSupported(p.path, *p.policy, []string{string(corev1.PullAlways)})))
 				}
 			}
 			return utilerrors.NewAggregate(errs)

@@ -24,7 +24,8 @@ func newAntiAffinity(Deps) (admission.Interface, error) {
 			for _, term := range pod.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 				if term.TopologyKey != corev1.LabelHostname {
 					return apierrors.NewForbidden(a.GetResource().GroupResource(), pod.Name,
-						fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v but only key %v is allowed", term.TopologyKey, corev1.LabelHostname))
+						fmt.Errorf("affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey %v "+
+							"but only key %v is allowed", term.TopologyKey, corev1.LabelHostname))
 				}
 			}
 			return nil

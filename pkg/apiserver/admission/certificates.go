@@ -39,7 +39,8 @@ func mayFor(ctx context.Context, authz authorizer.Authorizer, u user.Info, verb,
 
 type csr = *certificatesv1.CertificateSigningRequest
 
-func requests(subresource string, op admission.Operation, validate func(context.Context, admission.Attributes, csr) error) admission.Interface {
+func requests(subresource string, op admission.Operation,
+	validate func(context.Context, admission.Attributes, csr) error) admission.Interface {
 	return &typed[csr]{
 		Handler: admission.NewHandler(op), group: certificatesv1.GroupName, resource: "certificatesigningrequests",
 		subresource: subresource, validate: validate,
@@ -55,7 +56,8 @@ func newCertificateApproval(deps Deps) (admission.Interface, error) {
 			return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", a.GetOldObject()))
 		}
 		if !mayFor(ctx, deps.Authorizer, a.GetUserInfo(), "approve", old.Spec.SignerName) {
-			return admission.NewForbidden(a, fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
+			return admission.NewForbidden(a,
+				fmt.Errorf("user not permitted to approve requests with signerName %q", old.Spec.SignerName))
 		}
 		return nil
 	}), nil
@@ -69,11 +71,13 @@ func newCertificateSigning(deps Deps) (admission.Interface, error) {
 		if !ok {
 			return admission.NewForbidden(a, fmt.Errorf("expected type CertificateSigningRequest, got: %T", a.GetOldObject()))
 		}
-		if bytes.Equal(old.Status.Certificate, obj.Status.Certificate) && equality.Semantic.DeepEqual(old.Status.Conditions, obj.Status.Conditions) {
+		if bytes.Equal(old.Status.Certificate, obj.Status.Certificate) &&
+			equality.Semantic.DeepEqual(old.Status.Conditions, obj.Status.Conditions) {
 			return nil
 		}
 		if !mayFor(ctx, deps.Authorizer, a.GetUserInfo(), "sign", old.Spec.SignerName) {
-			return admission.NewForbidden(a, fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
+			return admission.NewForbidden(a,
+				fmt.Errorf("user not permitted to sign requests with signerName %q", old.Spec.SignerName))
 		}
 		return nil
 	}), nil
@@ -91,7 +95,9 @@ func newSubjectRestriction(Deps) (admission.Interface, error) {
 			return admission.NewForbidden(a, fmt.Errorf("failed to parse CSR: %w", err))
 		}
 		if slices.Contains(request.Subject.Organization, user.SystemPrivilegedGroup) {
-			return admission.NewForbidden(a, fmt.Errorf("use of %s signer with system:masters group is not allowed", certificatesv1.KubeAPIServerClientSignerName))
+			return admission.NewForbidden(a,
+				fmt.Errorf("use of %s signer with system:masters group is not allowed",
+					certificatesv1.KubeAPIServerClientSignerName))
 		}
 		return nil
 	}), nil

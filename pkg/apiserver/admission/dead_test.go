@@ -29,7 +29,8 @@ import (
 )
 
 // as returns a client with all rights and a user name of its own.
-func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name string, groups ...string) kubernetes.Interface {
+func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name string,
+	groups ...string) kubernetes.Interface {
 	t.Helper()
 	cfg := s.UserConfig(t, name, append(groups, "system:masters")...)
 	cfg.WarningHandler = warned
@@ -68,11 +69,14 @@ var dying = map[string]struct {
 		_, _ = bytes.NewBuffer(nil).ReadFrom(r.Body) // so that its end is noticed
 		<-r.Context().Done()
 	}, "context deadline exceeded"},
-	"lying": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") }, "couldn't get version/kind; json parse error"},
+	"lying": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") },
+		"couldn't get version/kind; json parse error"},
 	"another": {func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1","allowed":true}}`)
 	}, `received invalid webhook response: expected response.uid=`},
-	"failing": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "out of order", http.StatusBadGateway) }, "out of order"},
+	"failing": {func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "out of order", http.StatusBadGateway)
+	}, "out of order"},
 	"endless": {func(w http.ResponseWriter, _ *http.Request) {
 		chunk := bytes.Repeat([]byte("x"), 1<<20)
 		for {
@@ -88,7 +92,8 @@ var dying = map[string]struct {
 func TestDeadWebhooks(t *testing.T) {
 	s, warned := testserver.Start(t, testserver.Options{}), &warnings{}
 	node := as(t, s, warned, "system:node:a", "system:nodes")
-	if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "hooks"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	list := []admissionregistrationv1.ValidatingWebhook{dead("absent", admissionregistrationv1.WebhookClientConfig{
@@ -127,7 +132,8 @@ func TestDeadWebhooks(t *testing.T) {
 			}
 			beat := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"case": name}}}
 			eventually(t, "a heartbeat passes", func(ctx context.Context) bool {
-				_, err := node.CoordinationV1().Leases("kube-node-lease").Create(ctx, beat, metav1.CreateOptions{DryRun: []string{"All"}})
+				_, err := node.CoordinationV1().Leases("kube-node-lease").Create(ctx, beat,
+					metav1.CreateOptions{DryRun: []string{"All"}})
 				if err != nil && !strings.Contains(err.Error(), `failed calling webhook "`+name+`"`) {
 					t.Fatal(err)
 				}
@@ -135,14 +141,17 @@ func TestDeadWebhooks(t *testing.T) {
 				return err == nil && h.PassedOver > 0 && h.State != webhookhealth.Closed
 			})
 			_, err := try(t.Context(), s, configMap("a", map[string]string{"case": name}))
-			if err == nil || !strings.HasPrefix(err.Error(), `Internal error occurred: failed calling webhook "`+name+`": `) || !strings.Contains(err.Error(), want) {
+			if err == nil || !strings.HasPrefix(err.Error(),
+				`Internal error occurred: failed calling webhook "`+name+`": `) || !strings.Contains(err.Error(), want) {
 				t.Errorf("a user who is no component gets %v, want an error with %q", err, want)
 			}
 			h := health(t.Context(), t, s)[name]
-			if h.State == webhookhealth.Closed || h.PassedOver == 0 || h.ConsecutiveFailures < 3 || h.LastReason == "" || h.FailurePolicy != "Fail" || h.Slow < h.Median {
+			if h.State == webhookhealth.Closed || h.PassedOver == 0 || h.ConsecutiveFailures < 3 ||
+				h.LastReason == "" || h.FailurePolicy != "Fail" || h.Slow < h.Median {
 				t.Errorf("shown as %+v", h)
 			}
-			_, err = s.Client.CoreV1().ConfigMaps("hooks").Create(t.Context(), configMap("a", map[string]string{"case": name}), metav1.CreateOptions{DryRun: []string{"All"}})
+			_, err = s.Client.CoreV1().ConfigMaps("hooks").Create(t.Context(),
+				configMap("a", map[string]string{"case": name}), metav1.CreateOptions{DryRun: []string{"All"}})
 			if (err == nil) != inside {
 				t.Errorf("in the webhook's own namespace: %v", err)
 			}
@@ -162,7 +171,8 @@ func dead(name string, at admissionregistrationv1.WebhookClientConfig) admission
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),
 		ObjectSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"case": name + ".example.com"}},
-		TimeoutSeconds: ptr.To(int32(30)), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		TimeoutSeconds: ptr.To(int32(30)), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"},
 	}
 }
 
@@ -181,7 +191,8 @@ func TestWebhookRecovers(t *testing.T) {
 	node := as(t, s, &warnings{}, "system:node:a", "system:nodes")
 	beat := func(ctx context.Context) error {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
-		_, err := node.CoordinationV1().Leases("kube-node-lease").Create(ctx, lease, metav1.CreateOptions{DryRun: []string{"All"}})
+		_, err := node.CoordinationV1().Leases("kube-node-lease").Create(ctx, lease,
+			metav1.CreateOptions{DryRun: []string{"All"}})
 		return err
 	}
 	eventually(t, "a heartbeat passes", func(ctx context.Context) bool {

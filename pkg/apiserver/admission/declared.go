@@ -31,7 +31,8 @@ func newDeclaredFeatures(deps Deps) (admission.Interface, error) {
 		return nil, fmt.Errorf("own version: %w", err)
 	}
 	p := &declaredFeatures{deps.Client, ours}
-	return &podPlugin{Handler: admission.NewHandler(admission.Update), subresources: []string{"resize"}, validate: p.validate}, nil
+	return &podPlugin{Handler: admission.NewHandler(admission.Update), subresources: []string{"resize"},
+		validate: p.validate}, nil
 }
 
 func (p *declaredFeatures) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {

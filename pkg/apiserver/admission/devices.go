@@ -33,11 +33,13 @@ type DeviceGuard struct {
 
 // CheckStatus implements dynamic.Guard.
 func (g *DeviceGuard) CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
-	return slices.Concat(g.granted(ctx, c, old), g.binding(ctx, &c.Status, &old.Status), g.drivers(ctx, &c.Status, &old.Status))
+	return slices.Concat(g.granted(ctx, c, old), g.binding(ctx, &c.Status, &old.Status),
+		g.drivers(ctx, &c.Status, &old.Status))
 }
 
 // CheckRequests implements dynamic.Guard: only administrators may request devices that are in use.
-func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList {
+func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string,
+	requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
 		if e := requests[i].Exactly; e != nil && e.AdminAccess != nil && *e.AdminAccess {
 			return g.admin(ctx, field.NewPath("spec", "devices", "requests").Index(i).Child("adminAccess"), namespace)
@@ -55,30 +57,37 @@ func (g *DeviceGuard) granted(ctx context.Context, c, old *resourcev1.ResourceCl
 	if i < 0 {
 		return nil
 	}
-	return g.admin(ctx, field.NewPath("status", "allocation", "devices", "results").Index(i).Child("adminAccess"), c.Namespace)
+	return g.admin(ctx, field.NewPath("status", "allocation", "devices",
+		"results").Index(i).Child("adminAccess"), c.Namespace)
 }
 
 func firstAdmin(s *resourcev1.ResourceClaimStatus) int {
 	if s.Allocation == nil {
 		return -1
 	}
-	return slices.IndexFunc(s.Allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
+	return slices.IndexFunc(s.Allocation.Devices.Results,
+		func(r resourcev1.DeviceRequestAllocationResult) bool { return r.AdminAccess != nil && *r.AdminAccess })
 }
 
 func (g *DeviceGuard) admin(ctx context.Context, path *field.Path, namespace string) field.ErrorList {
 	ns, err := g.Client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 	if err != nil {
-		return field.ErrorList{field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
+		return field.ErrorList{
+			field.InternalError(path, fmt.Errorf("could not retrieve namespace to verify admin access: %w", err))}
 	}
 	if ns.Labels[resourcev1.DRAAdminNamespaceLabelKey] != "true" {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace", resourcev1.DRAAdminNamespaceLabelKey))}
+		return field.ErrorList{
+			field.Forbidden(path,
+				fmt.Sprintf("admin access to devices requires the `%s: true` label on the containing namespace",
+					resourcev1.DRAAdminNamespaceLabelKey))}
 	}
 	return nil
 }
 
 // binding checks the right to bind claims if the allocation or the reservations change.
 func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
-	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) && equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
+	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) &&
+		equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
 		return nil
 	}
 	path := field.NewPath("status", "allocation")
@@ -87,7 +96,8 @@ func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceCl
 		return field.ErrorList{field.InternalError(path, fmt.Errorf("cannot build authorizer attributes: %w", err))}
 	}
 	if err := g.allowed(ctx, partOf{base, base.GetVerb(), resourcev1.SubresourceBinding, "", ""}); err != nil {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf(`changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, base.GetVerb(), err))}
+		return field.ErrorList{field.Forbidden(path, fmt.Sprintf(`changing status.allocation or `+
+			`status.reservedFor requires resource="resourceclaims/binding", verb="%s" permission: %s`, base.GetVerb(), err))}
 	}
 	return nil
 }
@@ -111,7 +121,9 @@ func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceCl
 	var errs field.ErrorList
 	for _, driver := range sets.List(changed) {
 		if err := g.anyAllowed(ctx, base, verbs, driver); err != nil {
-			errs = append(errs, field.Forbidden(path, fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" permission: %s`, verbs, err)))
+			errs = append(errs, field.Forbidden(path,
+				fmt.Sprintf(`changing status.devices requires resource="resourceclaims/driver", verb="%s" `+
+					`permission: %s`, verbs, err)))
 		}
 	}
 	return errs

@@ -22,16 +22,21 @@ import (
 
 func TestAdminAccess(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-		Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c", AdminAccess: ptr.To(true)}}},
-	}}}
+	claim := &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+			Requests: []resourcev1.DeviceRequest{
+				{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c", AdminAccess: ptr.To(true)}}},
+		}}}
 	api := s.Client.ResourceV1().ResourceClaims("default")
 	_, err := api.Create(t.Context(), claim, metav1.CreateOptions{})
-	want := "ResourceClaim.resource.k8s.io \"a\" is invalid: spec.devices.requests[0].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+	want := "ResourceClaim.resource.k8s.io \"a\" is invalid: spec.devices.requests[0].adminAccess: " +
+		"Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label " +
+		"on the containing namespace"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
-	if _, err := s.Client.CoreV1().Namespaces().Patch(t.Context(), "default", types.MergePatchType, []byte(`{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().Namespaces().Patch(t.Context(), "default", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"resource.kubernetes.io/admin-access":"true"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := api.Create(t.Context(), claim, metav1.CreateOptions{}); err != nil {
@@ -45,7 +50,8 @@ func TestClaimStatus(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "claims"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{resourcev1.GroupName}, Resources: []string{"resourceclaims", "resourceclaims/status"}, Verbs: []string{"*"}},
+		{APIGroups: []string{resourcev1.GroupName},
+			Resources: []string{"resourceclaims", "resourceclaims/status"}, Verbs: []string{"*"}},
 	}}
 	role, err := s.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	if err != nil {
@@ -64,12 +70,14 @@ func TestClaimStatus(t *testing.T) {
 	}
 	jane := client.ResourceV1().ResourceClaims("default")
 	var claim *resourcev1.ResourceClaim
-	allowed := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-		claim, err = jane.Create(ctx, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
-			Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c"}}},
-		}}}, metav1.CreateOptions{})
-		return err == nil, nil
-	})
+	allowed := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			claim, err = jane.Create(ctx, &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+					Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "c"}}},
+				}}}, metav1.CreateOptions{})
+			return err == nil, nil
+		})
 	if allowed != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +86,8 @@ func TestClaimStatus(t *testing.T) {
 		Results: []resourcev1.DeviceRequestAllocationResult{{Request: "r", Driver: "d.example.com", Pool: "p", Device: "x"}},
 	}}
 	_, err = jane.UpdateStatus(ctx, allocated, metav1.UpdateOptions{})
-	wantForbidden(t, err, `status.allocation: Forbidden: changing status.allocation or status.reservedFor requires resource="resourceclaims/binding", verb="update" permission: `)
+	wantForbidden(t, err, `status.allocation: Forbidden: changing status.allocation or status.reservedFor `+
+		`requires resource="resourceclaims/binding", verb="update" permission: `)
 	claim, err = s.Client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, allocated, metav1.UpdateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -87,22 +96,27 @@ func TestClaimStatus(t *testing.T) {
 	told := claim.DeepCopy()
 	told.Status.Devices = []resourcev1.AllocatedDeviceStatus{{Driver: "d.example.com", Pool: "p", Device: "x"}}
 	_, err = jane.UpdateStatus(ctx, told, metav1.UpdateOptions{})
-	wantForbidden(t, err, `status.devices: Forbidden: changing status.devices requires resource="resourceclaims/driver", verb="[arbitrary-node:update]" permission: `)
-	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{resourcev1.GroupName}, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"d.example.com"}, Verbs: []string{"arbitrary-node:update"}})
+	wantForbidden(t, err, `status.devices: Forbidden: changing status.devices requires `+
+		`resource="resourceclaims/driver", verb="[arbitrary-node:update]" permission: `)
+	role.Rules = append(role.Rules, rbacv1.PolicyRule{APIGroups: []string{resourcev1.GroupName},
+		Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{"d.example.com"},
+		Verbs: []string{"arbitrary-node:update"}})
 	if _, err := s.Client.RbacV1().ClusterRoles().Update(ctx, role, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	allowed = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-		claim, err = jane.UpdateStatus(ctx, told, metav1.UpdateOptions{})
-		return err == nil, nil
-	})
+	allowed = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 3*time.Minute, true,
+		func(ctx context.Context) (bool, error) {
+			claim, err = jane.UpdateStatus(ctx, told, metav1.UpdateOptions{})
+			return err == nil, nil
+		})
 	if allowed != nil {
 		t.Fatal(err)
 	}
 
 	free := claim.DeepCopy()
 	free.Status.Allocation = nil
-	if claim, err = s.Client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, free, metav1.UpdateOptions{}); err != nil {
+	if claim, err = s.Client.ResourceV1().ResourceClaims("default").UpdateStatus(ctx, free,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if len(claim.Status.Devices) > 0 {

@@ -47,8 +47,9 @@ func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes
 	}
 	r := a.GetResource()
 	decision, _, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: "create", APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, Subresource: restricted,
-		Name: a.GetName(), Namespace: a.GetNamespace(), ResourceRequest: true,
+		User: a.GetUserInfo(), Verb: "create", APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource,
+		Subresource: restricted,
+		Name:        a.GetName(), Namespace: a.GetNamespace(), ResourceRequest: true,
 	})
 	if decision == authorizer.DecisionAllow {
 		return nil
@@ -58,8 +59,9 @@ func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes
 		return admission.NewForbidden(a, errors.Join(err, listErr))
 	}
 	if foreign := fresh.Difference(own); foreign.Len() > 0 {
-		return admission.NewForbidden(a, fmt.Errorf("%s is not the address of a pod in namespace %q; the right to create %s/%s is needed",
-			sets.List(foreign)[0], a.GetNamespace(), r.Resource, restricted))
+		return admission.NewForbidden(a,
+			fmt.Errorf("%s is not the address of a pod in namespace %q; the right to create %s/%s is needed",
+				sets.List(foreign)[0], a.GetNamespace(), r.Resource, restricted))
 	}
 	return nil
 }
@@ -94,7 +96,8 @@ func endpointAddresses(obj runtime.Object) sets.Set[string] {
 	switch o := obj.(type) {
 	case *corev1.Endpoints: // still served
 		for _, s := range o.Subsets {
-			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} { // not ready addresses receive traffic too
+			// not ready addresses receive traffic too
+			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
 				for _, at := range list {
 					out.Insert(at.IP)
 				}

@@ -71,7 +71,8 @@ func sourceAndObject(a admission.Attributes) string {
 		return ""
 	}
 	o := e.InvolvedObject
-	return strings.Join([]string{e.Source.Component, e.Source.Host, o.Kind, o.Namespace, o.Name, string(o.UID), o.APIVersion}, "")
+	return strings.Join([]string{e.Source.Component, e.Source.Host, o.Kind, o.Namespace, o.Name, string(o.UID),
+		o.APIVersion}, "")
 }
 
 func (s *rateSettings) validate() field.ErrorList {
@@ -83,7 +84,8 @@ func (s *rateSettings) validate() field.ErrorList {
 	for i, l := range s.Limits {
 		at := limits.Index(i)
 		if rateKey(l.Type) == nil {
-			errs = append(errs, field.NotSupported(at.Child("type"), l.Type, []string{serverLimit, "Namespace", "User", "SourceAndObject"}))
+			errs = append(errs, field.NotSupported(at.Child("type"), l.Type,
+				[]string{serverLimit, "Namespace", "User", "SourceAndObject"}))
 		}
 		if l.Burst <= 0 {
 			errs = append(errs, field.Invalid(at.Child("burst"), l.Burst, "must be positive"))

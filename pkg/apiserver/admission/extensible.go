@@ -40,12 +40,14 @@ func newValidatingPolicy(deps Deps) (admission.Interface, error) {
 func newMutatingWebhook(deps Deps) (admission.Interface, error) {
 	static := deps.settings != nil
 	p, err := mutatingwebhook.NewMutatingWebhook(deps.settings)
-	return &mutating{p, configured(deps.Informers.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(), static)}, err
+	return &mutating{p, configured(
+		deps.Informers.Admissionregistration().V1().MutatingWebhookConfigurations().Informer(), static)}, err
 }
 func newValidatingWebhook(deps Deps) (admission.Interface, error) {
 	static := deps.settings != nil
 	p, err := validatingwebhook.NewValidatingAdmissionWebhook(deps.settings)
-	return &validating{p, configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
+	return &validating{p,
+		configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
 }
 
 // newBook creates the book of webhook health and registers it before other readers of webhook

@@ -84,7 +84,8 @@ func newImagePolicy(deps Deps) (admission.Interface, error) {
 	if err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	p := &imagePolicy{imageSettings: settings.ImagePolicy, verdicts: cache.NewLRUExpireCacheWithClock(imageVerdicts, deps.Clock), log: deps.Log}
+	p := &imagePolicy{imageSettings: settings.ImagePolicy,
+		verdicts: cache.NewLRUExpireCacheWithClock(imageVerdicts, deps.Clock), log: deps.Log}
 	if err := p.normalize(); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -92,23 +93,27 @@ func newImagePolicy(deps Deps) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	client.Wrap(outbound.NoRedirects) // the administrator chose the address, so any is allowed, but redirects are not followed
+	// the administrator chose the address, so any is allowed, but redirects are not followed
+	client.Wrap(outbound.NoRedirects)
 	scheme := runtime.NewScheme()
 	if err := imagepolicyv1alpha1.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
 	p.hook, err = webhook.NewGenericWebhook(scheme, serializer.NewCodecFactory(scheme), client,
-		[]schema.GroupVersion{imagepolicyv1alpha1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(p.RetryBackoff))
+		[]schema.GroupVersion{imagepolicyv1alpha1.SchemeGroupVersion},
+		webhook.DefaultRetryBackoffWithInitialDelay(p.RetryBackoff))
 	if err != nil {
 		return nil, fmt.Errorf("image policy webhook: %w", err)
 	}
 	return &podPlugin{
-		Handler: admission.NewHandler(admission.Create, admission.Update), subresources: []string{"ephemeralcontainers"}, validate: p.validate,
+		Handler:      admission.NewHandler(admission.Create, admission.Update),
+		subresources: []string{"ephemeralcontainers"}, validate: p.validate,
 	}, nil
 }
 
 func (p *imagePolicy) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
-	review := &imagepolicyv1alpha1.ImageReview{Spec: imagepolicyv1alpha1.ImageReviewSpec{Namespace: a.GetNamespace(), Annotations: map[string]string{}}}
+	review := &imagepolicyv1alpha1.ImageReview{
+		Spec: imagepolicyv1alpha1.ImageReviewSpec{Namespace: a.GetNamespace(), Annotations: map[string]string{}}}
 	add := func(image string) {
 		review.Spec.Containers = append(review.Spec.Containers, imagepolicyv1alpha1.ImageReviewContainerSpec{Image: image})
 	}
@@ -144,13 +149,15 @@ func (p *imagePolicy) validate(ctx context.Context, a admission.Attributes, pod 
 	case status.Allowed:
 		return nil
 	case status.Reason != "":
-		return admission.NewForbidden(a, fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
+		return admission.NewForbidden(a,
+			fmt.Errorf("image policy webhook backend denied one or more images: %s", status.Reason))
 	}
 	return admission.NewForbidden(a, errors.New("one or more images rejected by webhook backend"))
 }
 
 // verdict returns the webhook's answer to a review, cached or requested.
-func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (*imagepolicyv1alpha1.ImageReviewStatus, error) {
+func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (
+	*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	data, err := json.Marshal(review.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("image review: %w", err)
@@ -159,7 +166,8 @@ func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.I
 	if said, ok := p.verdicts.Get(key); ok {
 		return said.(*imagepolicyv1alpha1.ImageReviewStatus), nil
 	}
-	result := p.hook.WithExponentialBackoff(ctx, func() rest.Result { return p.hook.RestClient.Post().Body(review).Do(ctx) })
+	result := p.hook.WithExponentialBackoff(ctx,
+		func() rest.Result { return p.hook.RestClient.Post().Body(review).Do(ctx) })
 	if err := result.Error(); err != nil {
 		return nil, err // returned unwrapped, as in Kubernetes
 	}

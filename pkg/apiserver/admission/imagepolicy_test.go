@@ -49,7 +49,8 @@ func TestImagePolicyWebhook(t *testing.T) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: backend.Certificate().Raw})
 	kubeconfig, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "x",
-		"clusters": []any{map[string]any{"name": "c", "cluster": map[string]any{"server": backend.URL, "certificate-authority-data": authority}}},
+		"clusters": []any{map[string]any{"name": "c",
+			"cluster": map[string]any{"server": backend.URL, "certificate-authority-data": authority}}},
 		"contexts": []any{map[string]any{"name": "x", "context": map[string]any{"cluster": "c"}}},
 	})
 	if err != nil {
@@ -61,7 +62,8 @@ func TestImagePolicyWebhook(t *testing.T) {
 	}
 	for _, open := range []bool{false, true} {
 		t.Run(fmt.Sprint("defaultAllow ", open), func(t *testing.T) {
-			settings := fmt.Sprintf("- {name: ImagePolicyWebhook, configuration: {imagePolicy: {kubeConfigFile: %q, retryBackoff: 1, defaultAllow: %v}}}\n", file, open)
+			settings := fmt.Sprintf("- {name: ImagePolicyWebhook, configuration: {imagePolicy: "+
+				"{kubeConfigFile: %q, retryBackoff: 1, defaultAllow: %v}}}\n", file, open)
 			s := optionalServer(t, settings, "ImagePolicyWebhook")
 			unheard := ""
 			if !open {
@@ -83,7 +85,8 @@ func TestImagePolicyWebhook(t *testing.T) {
 				p.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "j"}}
 			}
 			for range 2 {
-				_, err := s.Client.CoreV1().Pods("default").Create(t.Context(), pod("noted", noted), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				_, err := s.Client.CoreV1().Pods("default").Create(t.Context(), pod("noted", noted),
+					metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 				refused(t, err, "")
 			}
 			want := imagepolicyv1alpha1.ImageReviewSpec{

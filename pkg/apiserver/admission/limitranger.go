@@ -62,7 +62,9 @@ func (p *limitRanger) each(a admission.Attributes, fn func(*corev1.LimitRange) e
 	}
 	items, err := p.lister.LimitRanges(a.GetNamespace()).List(labels.Everything())
 	if err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges", a.GetOperation(), a.GetResource()))
+		return admission.NewForbidden(a,
+			fmt.Errorf("unable to %s %v at this time because there was an error enforcing limit ranges",
+				a.GetOperation(), a.GetResource()))
 	}
 	slices.SortFunc(items, func(x, y *corev1.LimitRange) int { return strings.Compare(x.Name, y.Name) })
 	for _, item := range items {
@@ -246,7 +248,8 @@ func checkClaim(l *corev1.LimitRangeItem, claim, old *corev1.PersistentVolumeCla
 		case !set:
 			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s.  No request is specified", k, l.Type, bound.String()))
 		case req.Cmp(bound) > 0:
-			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", k, l.Type, bound.String(), req.String()))
+			errs = append(errs, fmt.Errorf("maximum %s usage per %s is %s, but request is %s", k, l.Type,
+				bound.String(), req.String()))
 		}
 	}
 	return errs
@@ -305,16 +308,20 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 	case reqKept && limKept:
 		return nil
 	case !set || req.IsZero():
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name, kind, bound.String())
+		return fmt.Errorf(
+			"%s max limit to request ratio per %s is %s, but no request is specified or request is 0", name,
+			kind, bound.String())
 	case !limited || lim.IsZero():
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0", name, kind, bound.String())
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0",
+			name, kind, bound.String())
 	}
 	// Compare exactly: with floating point, a limit equal to the bound could be rejected.
 	most := bound.DeepCopy()
 	most.AsDec().Mul(bound.AsDec(), req.AsDec())
 	if lim.Cmp(most) > 0 {
 		ratio := lim.AsApproximateFloat64() / req.AsApproximateFloat64()
-		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind, bound.String(), ratio)
+		return fmt.Errorf("%s max limit to request ratio per %s is %s, but provided ratio is %f", name, kind,
+			bound.String(), ratio)
 	}
 	return nil
 }

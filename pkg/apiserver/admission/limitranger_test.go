@@ -17,16 +17,18 @@ import (
 func TestDefaultsReachPodLevelResources(t *testing.T) {
 	s := pluginServer(t)
 	half := corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("512Mi")}
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-		{Type: corev1.LimitTypeContainer, DefaultRequest: half, Default: half},
-	}}}
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{Type: corev1.LimitTypeContainer, DefaultRequest: half, Default: half},
+		}}}
 	if _, err := s.Client.CoreV1().LimitRanges("default").Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "requests of the pod", func(ctx context.Context) bool {
 		p, err := s.Client.CoreV1().Pods("default").Create(ctx, pod("p", func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d", Image: "i"})
-			p.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
+			p.Spec.Resources = &corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}}
 		}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			t.Fatal(err)

@@ -28,16 +28,18 @@ func TestLimitsOfUpdates(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class, VolumeName: "v",
-		Resources: corev1.VolumeResourceRequirements{Requests: list("storage", "1Mi")},
-	}}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &class, VolumeName: "v",
+			Resources: corev1.VolumeResourceRequirements{Requests: list("storage", "1Mi")},
+		}}
 	bound, err := core.PersistentVolumeClaims("default").Create(t.Context(), claim, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	bound.Status.Phase, bound.Status.Capacity = corev1.ClaimBound, list("storage", "1Mi")
-	if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), bound, metav1.UpdateOptions{}); err != nil {
+	if _, err := core.PersistentVolumeClaims("default").UpdateStatus(t.Context(), bound,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	running := pod("p", func(p *corev1.Pod) {
@@ -48,18 +50,21 @@ func TestLimitsOfUpdates(t *testing.T) {
 	if _, err := core.Pods("default").Create(t.Context(), running, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-		{Type: corev1.LimitTypePersistentVolumeClaim, Min: list("storage", "1Gi"), Max: list("storage", "5Gi")},
-		{Type: corev1.LimitTypeContainer, Min: list("cpu", "5m"), Max: list("memory", "40Mi", "cpu", "100m"), MaxLimitRequestRatio: list("memory", "1")},
-		{Type: corev1.LimitTypePod, Max: list("memory", "50Mi", "cpu", "80m")},
-	}}}
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{Type: corev1.LimitTypePersistentVolumeClaim, Min: list("storage", "1Gi"), Max: list("storage", "5Gi")},
+			{Type: corev1.LimitTypeContainer, Min: list("cpu", "5m"), Max: list("memory", "40Mi", "cpu", "100m"),
+				MaxLimitRequestRatio: list("memory", "1")},
+			{Type: corev1.LimitTypePod, Max: list("memory", "50Mi", "cpu", "80m")},
+		}}}
 	if _, err := core.LimitRanges("default").Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	small := claim.DeepCopy()
 	small.Name = "d"
 	eventually(t, "limit range in force", func(ctx context.Context) bool {
-		_, err := core.PersistentVolumeClaims("default").Create(ctx, small, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := core.PersistentVolumeClaims("default").Create(ctx, small,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsForbidden(err)
 	})
 	for _, tc := range []struct{ name, what, patch, refused string }{
@@ -84,9 +89,11 @@ func TestLimitsOfUpdates(t *testing.T) {
 			var err error
 			options := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 			if tc.what == "claim" {
-				_, err = core.PersistentVolumeClaims("default").Patch(t.Context(), "c", types.MergePatchType, []byte(tc.patch), options)
+				_, err = core.PersistentVolumeClaims("default").Patch(t.Context(), "c", types.MergePatchType,
+					[]byte(tc.patch), options)
 			} else {
-				_, err = core.Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, []byte(tc.patch), options, "resize")
+				_, err = core.Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType,
+					[]byte(tc.patch), options, "resize")
 			}
 			switch {
 			case tc.refused == "" && err != nil:
@@ -104,9 +111,10 @@ func TestLimitsOfUpdates(t *testing.T) {
 func TestLimitRatio(t *testing.T) {
 	s := pluginServer(t)
 	core := s.Client.CoreV1()
-	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
-		{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: list("cpu", "9", "memory", "1.2")},
-	}}}
+	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"},
+		Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{
+			{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: list("cpu", "9", "memory", "1.2")},
+		}}}
 	if _, err := core.LimitRanges("default").Create(t.Context(), limits, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +138,8 @@ func TestLimitRatio(t *testing.T) {
 		{"1", "1", "9223372036854775807", "9223372036854775807", true},
 		{"1", "9000000000000000", "1", "1", false},
 	} {
-		err := create(t.Context(), list("cpu", tc.cpu, "memory", tc.memory), list("cpu", tc.cpuLimit, "memory", tc.memoryLimit))
+		err := create(t.Context(), list("cpu", tc.cpu, "memory", tc.memory),
+			list("cpu", tc.cpuLimit, "memory", tc.memoryLimit))
 		if tc.allowed && err != nil || !tc.allowed && !apierrors.IsForbidden(err) {
 			t.Errorf("%+v: %v", tc, err)
 		}

@@ -35,15 +35,18 @@ func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 		clock: clk,
 		controller: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "controller_admission_duration_seconds", Buckets: buckets,
-			Help: "[STABLE] Admission controller latency histogram in seconds, identified by name and broken out for each operation and API resource and type (validate or admit).",
+			Help: "[STABLE] Admission controller latency histogram in seconds, identified by name and " +
+				"broken out for each operation and API resource and type (validate or admit).",
 		}, append([]string{"name"}, labels...)),
 		step: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "step_admission_duration_seconds", Buckets: buckets,
-			Help: "[STABLE] Admission sub-step latency histogram in seconds, broken out for each operation and API resource and step type (validate or admit).",
+			Help: "[STABLE] Admission sub-step latency histogram in seconds, broken out for each operation " +
+				"and API resource and step type (validate or admit).",
 		}, labels),
 		summary: prometheus.NewSummaryVec(prometheus.SummaryOpts{
 			Namespace: namespace, Subsystem: subsystem, Name: "step_admission_duration_seconds_summary",
-			Help: "[ALPHA] Admission sub-step latency summary in seconds, broken out for each operation and API resource and step type (validate or admit).",
+			Help: "[ALPHA] Admission sub-step latency summary in seconds, broken out for each operation and " +
+				"API resource and step type (validate or admit).",
 		}, labels),
 	}
 	if r == nil {
@@ -79,8 +82,10 @@ type metered struct {
 	validate   meter
 }
 
-func newMetered(p admission.Interface, clk clock.Clock, observers func(labels ...string) []prometheus.Observer) *metered {
-	m := &metered{Interface: p, clock: clk, admit: meter{step: "admit", observers: observers}, validate: meter{step: "validate", observers: observers}}
+func newMetered(p admission.Interface, clk clock.Clock,
+	observers func(labels ...string) []prometheus.Observer) *metered {
+	m := &metered{Interface: p, clock: clk, admit: meter{step: "admit", observers: observers},
+		validate: meter{step: "validate", observers: observers}}
 	m.mutating, _ = p.(admission.MutationInterface)
 	m.validating, _ = p.(admission.ValidationInterface)
 	return m

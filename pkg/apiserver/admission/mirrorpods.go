@@ -22,7 +22,8 @@ func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admissio
 		return forbid(a, "unexpected type %T", a.GetObject())
 	}
 	if !mirror(pod) {
-		return forbid(a, "pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
+		return forbid(a, "pod does not have %q annotation, node %q can only create mirror pods",
+			corev1.MirrorPodAnnotationKey, node)
 	}
 	if pod.Spec.NodeName != node {
 		return forbid(a, "node %q can only create pods with spec.nodeName set to itself", node)

@@ -20,8 +20,10 @@ func TestNames(t *testing.T) {
 		"only":    {lifecycle, nil, nil, ""},
 		"unknown": {[]string{"Foo"}, nil, nil, `admission-control plugin "Foo" is unknown`},
 		"mixed": {[]string{"Foo", "NamespaceLifecycle"}, nil, lifecycle,
-			`[admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive, admission-control plugin "Foo" is unknown]`},
-		"overlapped": {nil, lifecycle, lifecycle, "[NamespaceLifecycle] in enable-admission-plugins and disable-admission-plugins overlapped"},
+			`[admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually ` +
+				`exclusive, admission-control plugin "Foo" is unknown]`},
+		"overlapped": {nil, lifecycle, lifecycle,
+			"[NamespaceLifecycle] in enable-admission-plugins and disable-admission-plugins overlapped"},
 	} {
 		got := ""
 		if err := checkNames(tc.only, tc.enable, tc.disable); err != nil {
@@ -47,7 +49,8 @@ func TestOnly(t *testing.T) {
 		t.Errorf("only two: %s", got)
 	}
 	got := running(Deps{Enable: []string{"EventRateLimit"}, Disable: []string{"ResourceQuota"}})
-	if !slices.Contains(got, "EventRateLimit") || slices.Contains(got, "ResourceQuota") || !slices.Contains(got, "LimitRanger") || slices.Contains(got, "AlwaysDeny") {
+	if !slices.Contains(got, "EventRateLimit") || slices.Contains(got, "ResourceQuota") ||
+		!slices.Contains(got, "LimitRanger") || slices.Contains(got, "AlwaysDeny") {
 		t.Errorf("by default, with one more and one less: %v", got)
 	}
 }

@@ -50,7 +50,8 @@ type namespaceExists struct {
 }
 
 func newNamespaceExists(deps Deps) (admission.Interface, error) {
-	return &namespaceExists{admission.NewHandler(admission.Create, admission.Update, admission.Delete), newNamespaces(deps)}, nil
+	return &namespaceExists{admission.NewHandler(admission.Create, admission.Update, admission.Delete),
+		newNamespaces(deps)}, nil
 }
 
 // Validate rejects the write if its namespace does not exist.

@@ -37,7 +37,8 @@ type nodeOwnership struct {
 }
 
 func newNodeOwnership(deps Deps) (admission.Interface, error) {
-	return &nodeOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Client, deps.Reserved, deps.NodeAddresses}, nil
+	return &nodeOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Client, deps.Reserved,
+		deps.NodeAddresses}, nil
 }
 
 // Validate implements admission.ValidationInterface.

@@ -37,7 +37,8 @@ type nodeRestriction struct {
 }
 
 func newNodeRestriction(deps Deps) (admission.Interface, error) {
-	return &nodeRestriction{admission.NewHandler(admission.Create, admission.Update, admission.Delete), deps.Client, deps.Authorizer}, nil
+	return &nodeRestriction{admission.NewHandler(admission.Create, admission.Update, admission.Delete),
+		deps.Client, deps.Authorizer}, nil
 }
 
 func forbid(a admission.Attributes, format string, args ...any) error {
@@ -82,7 +83,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	gr := a.GetResource().GroupResource()
-	if !isNode || a.GetOperation() != admission.Delete || gr.Group != resourcev1.GroupName || gr.Resource != "resourceslices" {
+	if !isNode || a.GetOperation() != admission.Delete || gr.Group != resourcev1.GroupName ||
+		gr.Resource != "resourceslices" {
 		return nil
 	}
 	return ownSlice(node, a, a.GetOldObject())
@@ -124,7 +126,8 @@ func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name 
 
 // lookUp gets an object. Its NotFound error has the wording of caches, which use the kind instead
 // of the resource and do not reject invalid names.
-func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string, get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
+func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string,
+	get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
 		return nil, apierrors.NewNotFound(kind, name)
 	}
@@ -236,7 +239,8 @@ func forbiddenLabels(now, was map[string]string) []string {
 			return
 		}
 		under := func(d string) bool { return domain == d || strings.HasSuffix(domain, "."+d) }
-		if under(corev1.LabelNamespaceNodeRestriction) || ((under("kubernetes.io") || under("k8s.io")) && !kubeletapis.IsKubeletLabel(key)) {
+		if under(corev1.LabelNamespaceNodeRestriction) ||
+			((under("kubernetes.io") || under("k8s.io")) && !kubeletapis.IsKubeletLabel(key)) {
 			out = append(out, key)
 		}
 	}
@@ -311,7 +315,8 @@ func ownSlice(node string, a admission.Attributes, obj any) error {
 		return forbid(a, "unexpected type %T", obj)
 	}
 	if s.Spec.NodeName == nil || *s.Spec.NodeName != node {
-		return forbid(a, "can only %s ResourceSlice with the same NodeName as the requesting node", strings.ToLower(string(a.GetOperation())))
+		return forbid(a, "can only %s ResourceSlice with the same NodeName as the requesting node",
+			strings.ToLower(string(a.GetOperation())))
 	}
 	return nil
 }
@@ -324,7 +329,8 @@ func signingRequests(node string, a admission.Attributes) error {
 	if !ok {
 		return forbid(a, "unexpected type %T", a.GetObject())
 	}
-	if s := obj.Spec.SignerName; s != certificatesv1.KubeletServingSignerName && s != certificatesv1.KubeAPIServerClientKubeletSignerName {
+	if s := obj.Spec.SignerName; s != certificatesv1.KubeletServingSignerName &&
+		s != certificatesv1.KubeAPIServerClientKubeletSignerName {
 		return nil
 	}
 	request, err := parseRequest(obj.Spec.Request)

@@ -40,7 +40,8 @@ func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, no
 		return err
 	}
 	if ref.UID != pod.UID {
-		return forbid(a, "the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID)
+		return forbid(a, "the UID in the bound object reference (%s) does not match the UID in record. The "+
+			"object might have been deleted and then recreated", ref.UID)
 	}
 	if pod.Spec.NodeName != node {
 		return forbid(a, "node requested token bound to a pod scheduled on a different node")
@@ -48,7 +49,8 @@ func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, no
 	return p.audience(ctx, a, tr, pod)
 }
 
-func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, tr *authenticationv1.TokenRequest, pod *corev1.Pod) error {
+func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes,
+	tr *authenticationv1.TokenRequest, pod *corev1.Pod) error {
 	if len(tr.Spec.Audiences) > 1 {
 		return forbid(a, "node may only request 0 or 1 audiences")
 	}
@@ -71,9 +73,11 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes, 
 	case failed != nil:
 		return forbid(a, "error validating audience %q: %w", audience, failed)
 	case err != nil:
-		return forbid(a, "audience %q not found in pod spec volume, error authorizing %s to request tokens for this audience: %w", audience, user, err)
+		return forbid(a, "audience %q not found in pod spec volume, error authorizing %s to request tokens "+
+			"for this audience: %w", audience, user, err)
 	}
-	return forbid(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for this audience", audience, user)
+	return forbid(a, "audience %q not found in pod spec volume, %s is not authorized to request tokens for "+
+		"this audience", audience, user)
 }
 
 // mountsAudience reports whether a volume of the pod, or the CSI driver of a volume, uses tokens
@@ -90,7 +94,9 @@ func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, a
 			}
 		}
 		driver, err := p.driver(ctx, pod, v)
-		if driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool { return t.Audience == audience }) {
+		if driver != nil && slices.ContainsFunc(driver.Spec.TokenRequests, func(t storagev1.TokenRequest) bool {
+			return t.Audience == audience
+		}) {
 			return true, nil
 		}
 		if err != nil {
@@ -113,11 +119,13 @@ func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1
 		claim = pod.Name + "-" + v.Name
 	}
 	if claim != "" {
-		pvc, err := lookUp(ctx, schema.GroupResource{Resource: "persistentvolumeclaim"}, claim, p.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get)
+		pvc, err := lookUp(ctx, schema.GroupResource{Resource: "persistentvolumeclaim"}, claim,
+			p.client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get)
 		if err != nil {
 			return nil, err
 		}
-		pv, err := lookUp(ctx, schema.GroupResource{Resource: "persistentvolume"}, pvc.Spec.VolumeName, p.client.CoreV1().PersistentVolumes().Get)
+		pv, err := lookUp(ctx, schema.GroupResource{Resource: "persistentvolume"}, pvc.Spec.VolumeName,
+			p.client.CoreV1().PersistentVolumes().Get)
 		if err != nil {
 			return nil, err
 		}
@@ -129,5 +137,6 @@ func (p *nodeRestriction) driver(ctx context.Context, pod *corev1.Pod, v *corev1
 	if name == "" {
 		return nil, nil
 	}
-	return lookUp(ctx, schema.GroupResource{Group: storagev1.GroupName, Resource: "csidriver"}, name, p.client.StorageV1().CSIDrivers().Get)
+	return lookUp(ctx, schema.GroupResource{Group: storagev1.GroupName, Resource: "csidriver"}, name,
+		p.client.StorageV1().CSIDrivers().Get)
 }

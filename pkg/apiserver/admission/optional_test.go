@@ -25,7 +25,9 @@ func optionalServer(t *testing.T, settings string, enable ...string) *testserver
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "admission.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+settings), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("apiVersion: apiserver.config.k8s.io/v1\nkind: AdmissionConfiguration\nplugins:\n"+settings),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	selectors := "podNodeSelectorPluginConfig: {clusterDefaultNodeSelector: env=cluster, allowed: 'env=cluster,a=b'}\n"
@@ -40,10 +42,12 @@ func optionalServer(t *testing.T, settings string, enable ...string) *testserver
 }
 
 // create creates a pod in a namespace with the given annotations.
-func create(t *testing.T, s *testserver.Server, namespace string, annotations map[string]string, p *corev1.Pod) (*corev1.Pod, error) {
+func create(t *testing.T, s *testserver.Server, namespace string, annotations map[string]string,
+	p *corev1.Pod) (*corev1.Pod, error) {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace, Annotations: annotations}}
-	if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	return s.Client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
@@ -74,11 +78,14 @@ func TestPodNodeSelector(t *testing.T) {
 		refused     string
 	}{
 		{"plain", nil, nil, map[string]string{"env": "cluster"}, ""},
-		{"own", map[string]string{annotation: "env=own"}, map[string]string{"x": "y"}, map[string]string{"env": "own", "x": "y"}, ""},
-		{"own", nil, map[string]string{"env": "x"}, nil, `pods "p" is forbidden: pod node label selector conflicts with its namespace node label selector`},
+		{"own", map[string]string{annotation: "env=own"}, map[string]string{"x": "y"},
+			map[string]string{"env": "own", "x": "y"}, ""},
+		{"own", nil, map[string]string{"env": "x"}, nil,
+			`pods "p" is forbidden: pod node label selector conflicts with its namespace node label selector`},
 		{"none", map[string]string{annotation: ""}, nil, nil, ""},
 		{"allowed", nil, map[string]string{"a": "b"}, map[string]string{"env": "cluster", "a": "b"}, ""},
-		{"allowed", nil, map[string]string{"a": "c"}, nil, `pods "p" is forbidden: pod node label selector labels conflict with its namespace whitelist`},
+		{"allowed", nil, map[string]string{"a": "c"}, nil,
+			`pods "p" is forbidden: pod node label selector labels conflict with its namespace whitelist`},
 		{"broken", map[string]string{annotation: "a in (b)"}, nil, nil, `invalid selector: [a in (b)]`},
 	} {
 		p := pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = tc.selector })
@@ -122,13 +129,17 @@ func TestPodTolerationRestriction(t *testing.T) {
 	}{
 		{"plain", nil, "", nil, []corev1.Toleration{exists("cluster", "")}, ""},
 		{"plain", nil, "1", []corev1.Toleration{exists("ok", "NoSchedule"), exists("ok", ""), exists("cluster", "NoExecute")},
-			[]corev1.Toleration{exists("ok", ""), exists("cluster", ""), exists("node.kubernetes.io/memory-pressure", "NoSchedule")}, ""},
+			[]corev1.Toleration{exists("ok", ""), exists("cluster", ""),
+				exists("node.kubernetes.io/memory-pressure", "NoSchedule")}, ""},
 		{"plain", nil, "", []corev1.Toleration{exists("bad", "")}, nil,
 			`pod tolerations (possibly merged with namespace default tolerations) conflict with its cluster whitelist`},
-		{"own", map[string]string{defaults: `[{"key":"ok","operator":"Equal","value":"v"}]`, allowed: `[{"key":"ok","operator":"Equal","value":"v"}]`}, "", nil,
+		{"own", map[string]string{defaults: `[{"key":"ok","operator":"Equal","value":"v"}]`,
+			allowed: `[{"key":"ok","operator":"Equal","value":"v"}]`}, "", nil,
 			[]corev1.Toleration{{Key: "ok", Operator: corev1.TolerationOpEqual, Value: "v"}}, ""},
-		{"plain", nil, "", []corev1.Toleration{exists("ok", "NoSchedule"), exists("ok", ""), exists("ok", "")}, []corev1.Toleration{exists("ok", ""), exists("cluster", "")}, ""},
-		{"wide", map[string]string{defaults: `[{"key":"ok"},{"operator":"Exists"}]`, allowed: ""}, "", nil, []corev1.Toleration{exists("", "")}, ""},
+		{"plain", nil, "", []corev1.Toleration{exists("ok", "NoSchedule"), exists("ok", ""), exists("ok", "")},
+			[]corev1.Toleration{exists("ok", ""), exists("cluster", "")}, ""},
+		{"wide", map[string]string{defaults: `[{"key":"ok"},{"operator":"Exists"}]`, allowed: ""}, "", nil,
+			[]corev1.Toleration{exists("", "")}, ""},
 		{"own", nil, "", []corev1.Toleration{exists("cluster", "")}, nil,
 			`pod tolerations (possibly merged with namespace default tolerations) conflict with its namespace whitelist`},
 		{"none", map[string]string{defaults: "null"}, "", nil, nil, ""},
@@ -160,7 +171,8 @@ func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	} {
 		_, err := create(t, s, "default", nil, pod("p-"+strings.ReplaceAll(key, "/", "-"), func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
-				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{LabelSelector: &metav1.LabelSelector{}, TopologyKey: key}},
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{
+					{LabelSelector: &metav1.LabelSelector{}, TopologyKey: key}},
 			}}
 		}))
 		refused(t, err, want)
@@ -180,7 +192,8 @@ func TestNamespacePlugins(t *testing.T) {
 	})
 	t.Run("exists", func(t *testing.T) {
 		s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
-			c.EnableAdmission, c.DisableAdmission = append(c.EnableAdmission, "NamespaceExists"), append(c.DisableAdmission, "NamespaceLifecycle")
+			c.EnableAdmission, c.DisableAdmission = append(c.EnableAdmission, "NamespaceExists"),
+				append(c.DisableAdmission, "NamespaceLifecycle")
 		}})
 		_, err := s.Client.CoreV1().ConfigMaps("nope").Create(t.Context(), configMap("m", nil), dry)
 		refused(t, err, `namespaces "nope" not found`)
@@ -215,7 +228,8 @@ func TestEventRateLimit(t *testing.T) {
 			break
 		}
 	}
-	if want := "[limit reached on type Namespace for key default, limit reached on type SourceAndObject for key cPoddefaulta]"; !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) {
+	if want := "[limit reached on type Namespace for key default, limit reached on type SourceAndObject for " +
+		"key cPoddefaulta]"; !apierrors.IsTooManyRequests(err) || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

@@ -45,28 +45,34 @@ func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, 
 		}
 	}
 	refs := blocking(now, was)
-	if len(refs) == 0 || p.require(ctx, a, "update", schema.GroupResource{Group: "*", Resource: "*"}, "finalizers", "*", "") == nil {
+	if len(refs) == 0 ||
+		p.require(ctx, a, "update", schema.GroupResource{Group: "*", Resource: "*"}, "finalizers", "*", "") == nil {
 		return nil
 	}
 	for _, ref := range refs {
 		gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 		mapping, err := p.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {
-			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion in this case because cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err))
+			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion in this case because "+
+				"cannot find RESTMapping for APIVersion %s Kind %s: %w", ref.APIVersion, ref.Kind, err))
 		}
 		namespace := ""
 		if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 			namespace = a.GetNamespace()
 		}
-		if err := p.require(ctx, a, "update", mapping.Resource.GroupResource(), "finalizers", ref.Name, namespace); err != nil {
-			return admission.NewForbidden(a, fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: %w", err))
+		if err := p.require(ctx, a, "update", mapping.Resource.GroupResource(), "finalizers", ref.Name,
+			namespace); err != nil {
+			return admission.NewForbidden(a,
+				fmt.Errorf("cannot set blockOwnerDeletion if an ownerReference refers to a resource you "+
+					"can't set finalizers on: %w", err))
 		}
 	}
 	return nil
 }
 
 // require returns nil if the user is authorized, or else the authorizer's reason.
-func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, verb string, gr schema.GroupResource, sub, name, namespace string) error {
+func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, verb string,
+	gr schema.GroupResource, sub, name, namespace string) error {
 	decision, reason, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
 		User: a.GetUserInfo(), Verb: verb, APIGroup: gr.Group, APIVersion: "*", Resource: gr.Resource, Subresource: sub,
 		Name: name, Namespace: namespace, ResourceRequest: true,

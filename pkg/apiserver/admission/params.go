@@ -104,11 +104,13 @@ func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource)
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
 	}
-	return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind (kind=%s, apiVersion=%s)`, u, p.Kind.Kind, p.Kind.APIVersion)
+	return fmt.Errorf(`user %v must have "get" permission on all objects of the referenced paramKind `+
+		`(kind=%s, apiVersion=%s)`, u, p.Kind.Kind, p.Kind.APIVersion)
 }
 
 func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSource) error {
-	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: p.Ref.Name, Namespace: p.Ref.Namespace}
+	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: p.Ref.Name,
+		Namespace: p.Ref.Namespace}
 	if p.Ref.Name == "" {
 		attrs.Verb = "list"
 	}
@@ -117,14 +119,16 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
 	}
-	const everything = `to determine minimum required permissions and user %v does not have "%v" permission for all groups, versions and resources`
+	const everything = `to determine minimum required permissions and user %v does not have "%v" permission ` +
+		`for all groups, versions and resources`
 	switch {
 	case policyErr != nil:
 		return fmt.Errorf("unable to get policy %s "+everything, p.Policy, u, attrs.Verb)
 	case err != nil:
 		return fmt.Errorf("%w paramKind %v "+everything, err, kind, u, attrs.Verb)
 	}
-	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u) // in this order, as in Kubernetes
+	// in this order, as in Kubernetes
+	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u)
 }
 
 // paramKind returns the parameter kind of the policy of a binding, or nil if there is none.

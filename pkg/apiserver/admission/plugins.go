@@ -156,7 +156,8 @@ func plugins() []plugin {
 func checkNames(only, enable, disable []string) error {
 	var errs []error
 	if len(only) > 0 && len(enable)+len(disable) > 0 {
-		errs = append(errs, errors.New("admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
+		errs = append(errs, errors.New(
+			"admission-control and enable-admission-plugins/disable-admission-plugins flags are mutually exclusive"))
 	}
 	all := plugins()
 	for _, f := range []struct {

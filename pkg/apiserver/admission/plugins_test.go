@@ -59,7 +59,8 @@ func pluginServer(t *testing.T) *testserver.Server {
 }
 
 func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	if change != nil {
 		change(p)
 	}
@@ -79,7 +80,8 @@ func TestPodPlugins(t *testing.T) {
 			if _, err := pods.Create(ctx, pod(name, nil), metav1.CreateOptions{}); err != nil {
 				return false
 			}
-			if err := pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}); err != nil {
+			if err := pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: name},
+				Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			got, err := pods.Get(ctx, name, metav1.GetOptions{})
@@ -96,7 +98,8 @@ func TestPodPlugins(t *testing.T) {
 	})
 	t.Run("a pod that asks for devices", func(t *testing.T) {
 		got, err := pods.Create(t.Context(), pod("devices", func(p *corev1.Pod) {
-			list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), "b.example.com/gpu": resource.MustParse("1"), "a.example.com/fpga": resource.MustParse("2")}
+			list := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"),
+				"b.example.com/gpu": resource.MustParse("1"), "a.example.com/fpga": resource.MustParse("2")}
 			p.Spec.Containers[0].Resources = corev1.ResourceRequirements{Requests: list, Limits: list}
 		}), metav1.CreateOptions{})
 		if err != nil {
@@ -113,15 +116,18 @@ func TestPodPlugins(t *testing.T) {
 		}
 	})
 	t.Run("a pod below the standard", func(t *testing.T) {
-		_, err := pods.Create(t.Context(), pod("host", func(p *corev1.Pod) { p.Spec.HostNetwork = true }), metav1.CreateOptions{})
-		if want := `pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`; err == nil || err.Error() != want {
+		_, err := pods.Create(t.Context(), pod("host", func(p *corev1.Pod) { p.Spec.HostNetwork = true }),
+			metav1.CreateOptions{})
+		if want := `pods "host" is forbidden: violates PodSecurity "baseline:latest": host namespaces ` +
+			`(hostNetwork=true)`; err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 		metrics, err := s.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		const denied = `pod_security_evaluations_total{decision="deny",mode="enforce",policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""}`
+		const denied = `pod_security_evaluations_total{decision="deny",mode="enforce",` +
+			`policy_level="baseline",policy_version="latest",request_operation="create",resource="pod",subresource=""}`
 		if !strings.Contains(string(metrics), denied) {
 			t.Errorf("no %s", denied)
 		}
@@ -152,7 +158,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 	// A rejection shows that the plugin knows the quota. An admission does not: the plugin may have
 	// cached that the namespace had none.
 	eventually(t, "the quota is known", func(ctx context.Context) bool {
-		_, err := s.Client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
+		_, err := s.Client.CoreV1().Secrets("default").Create(ctx,
+			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		return err != nil && strings.Contains(err.Error(), "exceeded quota: q")
 	})
 	var made, refused atomic.Int64
@@ -180,11 +187,14 @@ func TestQuotaUnderLoad(t *testing.T) {
 		}
 		wg.Go(func() {
 			for j := range each {
-				_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), configMap(fmt.Sprintf("c-%d-%d", i, j), nil), metav1.CreateOptions{})
+				_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(),
+					configMap(fmt.Sprintf("c-%d-%d", i, j), nil), metav1.CreateOptions{})
 				switch {
 				case err == nil:
 					made.Add(1)
-				case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=40, limited: count/configmaps=40"):
+				case apierrors.IsForbidden(err) &&
+					strings.Contains(err.Error(), "exceeded quota: q, requested: count/configmaps=1, used: "+
+						"count/configmaps=40, limited: count/configmaps=40"):
 					refused.Add(1)
 				default:
 					t.Error(err)
@@ -204,6 +214,7 @@ func TestQuotaUnderLoad(t *testing.T) {
 	}
 	used := q.Status.Used["count/configmaps"]
 	if made.Load() != hard || len(list.Items) != hard || used.Value() != hard || refused.Load() != clients*each-hard {
-		t.Errorf("%d made, %d there, %d charged, %d refused; the quota is %d", made.Load(), len(list.Items), used.Value(), refused.Load(), hard)
+		t.Errorf("%d made, %d there, %d charged, %d refused; the quota is %d", made.Load(), len(list.Items),
+			used.Value(), refused.Load(), hard)
 	}
 }

@@ -27,7 +27,8 @@ type priorities struct {
 
 func newPriority(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Scheduling().V1().PriorityClasses()
-	p := &priorities{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete), client: deps.Client, lister: informer.Lister()}
+	p := &priorities{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
+		client: deps.Client, lister: informer.Lister()}
 	p.SetReadyFunc(informer.Informer().HasSynced)
 	return p, nil
 }
@@ -63,17 +64,20 @@ func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 		}
 	}
 	if v := pod.Spec.Priority; v != nil && *v != priority {
-		return admission.NewForbidden(a, fmt.Errorf("the integer value of priority (%d) must not be provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *v, priority))
+		return admission.NewForbidden(a, fmt.Errorf("the integer value of priority (%d) must not be "+
+			"provided in pod spec; priority admission controller computed %d from the given PriorityClass name", *v, priority))
 	}
 	if v := pod.Spec.PreemptionPolicy; v != nil && *v != policy {
-		return admission.NewForbidden(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *v, policy))
+		return admission.NewForbidden(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be "+
+			"provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *v, policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
 	return nil
 }
 
 // class returns the named class, or the default class, or nil if there is none.
-func (p *priorities) class(ctx context.Context, a admission.Attributes, name string) (*schedulingv1.PriorityClass, error) {
+func (p *priorities) class(ctx context.Context, a admission.Attributes,
+	name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
 		return p.defaultClass()
 	}
@@ -115,7 +119,8 @@ func (p *priorities) Validate(_ context.Context, a admission.Attributes, _ admis
 		return err
 	}
 	if other != nil && (a.GetOperation() == admission.Create || other.Name != class.Name) {
-		return admission.NewForbidden(a, fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", other.Name))
+		return admission.NewForbidden(a,
+			fmt.Errorf("PriorityClass %v is already marked as default. Only one default can exist", other.Name))
 	}
 	return nil
 }

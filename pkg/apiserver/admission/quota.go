@@ -53,14 +53,16 @@ func newResourceQuota(deps Deps) (admission.Interface, error) {
 	}
 	c := quota.Configuration(deps.Clock, quotaDevices(deps))
 	return &quotas{
-		Handler:   admission.NewHandler(admission.Create, admission.Update),
-		evaluator: resourcequota.NewQuotaEvaluator(access, c.IgnoredResources(), generic.NewRegistry(c.Evaluators()), nil, settings, quotaWorkers, deps.Drained),
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		evaluator: resourcequota.NewQuotaEvaluator(access, c.IgnoredResources(),
+			generic.NewRegistry(c.Evaluators()), nil, settings, quotaWorkers, deps.Drained),
 	}, nil
 }
 
 // Validate implements admission.ValidationInterface.
 func (q *quotas) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetNamespace() == "" || a.GetOperation() == admission.Create && a.GetKind().GroupKind() == (corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()) {
+	if a.GetNamespace() == "" || a.GetOperation() == admission.Create &&
+		a.GetKind().GroupKind() == (corev1.SchemeGroupVersion.WithKind("Namespace").GroupKind()) {
 		return nil
 	}
 	return q.evaluator.Evaluate(a)

@@ -30,7 +30,8 @@ type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {
 	p := &podResize{deps.Client}
-	return &typed[*corev1.Pod]{Handler: admission.NewHandler(admission.Update), resource: "pods", subresource: "resize", validate: p.validate}, nil
+	return &typed[*corev1.Pod]{Handler: admission.NewHandler(admission.Update), resource: "pods",
+		subresource: "resize", validate: p.validate}, nil
 }
 
 func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
@@ -46,7 +47,8 @@ func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *c
 		return err
 	}
 	if system, ok := node.Labels[corev1.LabelOSStable]; ok && system != "linux" {
-		return refusedResize(a, causeUnsupportedPlatform, fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
+		return refusedResize(a, causeUnsupportedPlatform,
+			fmt.Errorf("pod resize is only supported on linux nodes, node %q is %q", node.Name, system))
 	}
 	if err := within(pod, node.Status.Allocatable); err != nil {
 		return refusedResize(a, causeNodeCapacity, err)
@@ -65,7 +67,8 @@ func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 
 // boundNode returns the node that a pod is bound to. Without the node, it returns an error that
 // rejects the update.
-func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface, pod *corev1.Pod) (*corev1.Node, error) {
+func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface,
+	pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -25,34 +25,46 @@ func TestReviews(t *testing.T) {
 	h.on("all", allow)
 	w := mutating(h, "all", "*/*")
 	w.Rules = rules("*/*", admissionregistrationv1.OperationAll)
-	w.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "ours", Expression: `request.userInfo.username == "admin"`}}
+	w.MatchConditions = []admissionregistrationv1.MatchCondition{
+		{Name: "ours", Expression: `request.userInfo.username == "admin"`}}
 	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{w})
 	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
 		_, err := try(ctx, s, configMap("a", nil))
 		return err == nil && len(h.take("all")) > 0
 	})
-	const pods, deployments, replicas = "/api/v1/namespaces/default/pods", "/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
+	const pods, deployments, replicas = "/api/v1/namespaces/default/pods",
+		"/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
 	for _, test := range []struct {
 		name, method, path, body string
 		what, part               string // the only review, with a part of its object and options
 	}{
-		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`, "CREATE serviceaccounts default", ""},
-		{"a pod", "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, "CREATE pods p", `"image":"i"`},
+		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`,
+			"CREATE serviceaccounts default", ""},
+		{"a pod", "POST", pods, `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+			"CREATE pods p", `"image":"i"`},
 		{"the same again", "PATCH", pods + "/p", `{"metadata":{"labels":{}}}`, "UPDATE pods p", `"image":"i"`},
-		{"an eviction", "POST", pods + "/p/eviction?dryRun=All", `{"metadata":{"name":"p"},"deleteOptions":{"gracePeriodSeconds":3}}`,
+		{"an eviction", "POST", pods + "/p/eviction?dryRun=All",
+			`{"metadata":{"name":"p"},"deleteOptions":{"gracePeriodSeconds":3}}`,
 			"CREATE pods/eviction p", `"f:gracePeriodSeconds":{}`},
-		{"an eviction that is a trial itself", "POST", pods + "/p/eviction", `{"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]}}`,
+		{"an eviction that is a trial itself", "POST", pods + "/p/eviction",
+			`{"metadata":{"name":"p"},"deleteOptions":{"dryRun":["All"]}}`,
 			"CREATE pods/eviction p", `options {"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}`},
-		{"a binding", "POST", "/api/v1/namespaces/default/bindings?dryRun=All", `{"metadata":{"name":"p"},"target":{"name":"n"}}`,
+		{"a binding", "POST", "/api/v1/namespaces/default/bindings?dryRun=All",
+			`{"metadata":{"name":"p"},"target":{"name":"n"}}`,
 			"CREATE bindings p", `"fieldsV1":{"f:target":{}}`},
-		{"a deployment", "POST", deployments, `{"metadata":{"name":"d"},"spec":{"replicas":1,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
+		{"a deployment", "POST", deployments, `{"metadata":{"name":"d"},"spec":{"replicas":1,` +
+			`"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`,
 			"CREATE deployments d", `"image":"i"`},
-		{"a scale that is put", "PUT", deployments + "/d/scale", `{"metadata":{"name":"d"},"spec":{"replicas":2}}`, "UPDATE deployments/scale d", `"status":{"replicas":0}}`},
-		{"a scale that is patched", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":3}}`, "UPDATE deployments/scale d", replicas},
-		{"a scale that cannot be", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":-3}}`, "UPDATE deployments/scale d", replicas},
+		{"a scale that is put", "PUT", deployments + "/d/scale",
+			`{"metadata":{"name":"d"},"spec":{"replicas":2}}`, "UPDATE deployments/scale d", `"status":{"replicas":0}}`},
+		{"a scale that is patched", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":3}}`,
+			"UPDATE deployments/scale d", replicas},
+		{"a scale that cannot be", "PATCH", deployments + "/d/scale", `{"spec":{"replicas":-3}}`,
+			"UPDATE deployments/scale d", replicas},
 		{"a namespace", "POST", "/api/v1/namespaces", `{"metadata":{"name":"n"}}`, "CREATE namespaces n", `"name":"n"`},
 		{"a namespace that ends", "DELETE", "/api/v1/namespaces/n", ``, "DELETE namespaces n", `"preconditions":{"uid":"`},
-		{"what finalizers keep", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c","finalizers":["a/b"]}}`, "CREATE configmaps c", `"a/b"`},
+		{"what finalizers keep", "POST", "/api/v1/namespaces/default/configmaps",
+			`{"metadata":{"name":"c","finalizers":["a/b"]}}`, "CREATE configmaps c", `"a/b"`},
 		{"its end", "DELETE", "/api/v1/namespaces/default/configmaps/c", ``, "DELETE configmaps c", `options`},
 		{"its end again", "DELETE", "/api/v1/namespaces/default/configmaps/c", ``, "DELETE configmaps c", `options`},
 	} {

@@ -33,7 +33,8 @@ func newRuntimeClass(deps Deps) (admission.Interface, error) {
 }
 
 // class returns the pod's class, or nil if it has none. An empty name means no class.
-func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
+func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes,
+	pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {
 		return nil, nil
 	}
@@ -49,7 +50,8 @@ func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes, pod 
 }
 
 func mismatch(a admission.Attributes) error {
-	return admission.NewForbidden(a, errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
+	return admission.NewForbidden(a,
+		errors.New("pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"))
 }
 
 func (p *runtimeClasses) admit(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
@@ -68,7 +70,8 @@ func (p *runtimeClasses) admit(ctx context.Context, a admission.Attributes, pod 
 	}
 	for k, v := range class.Scheduling.NodeSelector {
 		if had, ok := pod.Spec.NodeSelector[k]; ok && had != v {
-			return admission.NewForbidden(a, fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, v, k, had))
+			return admission.NewForbidden(a,
+				fmt.Errorf("conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", k, v, k, had))
 		}
 		if pod.Spec.NodeSelector == nil {
 			pod.Spec.NodeSelector = map[string]string{}
@@ -91,7 +94,8 @@ func (p *runtimeClasses) validate(ctx context.Context, a admission.Attributes, p
 		return nil
 	}
 	if pod.Spec.Overhead != nil {
-		return admission.NewForbidden(a, errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
+		return admission.NewForbidden(a,
+			errors.New("pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"))
 	}
 	return nil
 }

@@ -22,7 +22,8 @@ func TestRuntimeClass(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "c"}, Handler: "h", Overhead: &nodev1.Overhead{PodFixed: cost},
 		Scheduling: &nodev1.Scheduling{
 			NodeSelector: map[string]string{"a": "b"},
-			Tolerations:  []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpEqual, Value: "v"}, {Key: "wide", Operator: corev1.TolerationOpExists}},
+			Tolerations: []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpEqual, Value: "v"},
+				{Key: "wide", Operator: corev1.TolerationOpExists}},
 		},
 	}
 	if _, err := s.Client.NodeV1().RuntimeClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
@@ -38,8 +39,10 @@ func TestRuntimeClass(t *testing.T) {
 		{"plain", func(*corev1.PodSpec) {}, class.Scheduling.Tolerations, ""},
 		{"merged", func(s *corev1.PodSpec) {
 			s.Overhead = cost
-			s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}, {Key: "wide", Value: "x", Operator: corev1.TolerationOpEqual}}
-		}, []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists}, {Key: "wide", Operator: corev1.TolerationOpExists}}, ""},
+			s.Tolerations = []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists},
+				{Key: "wide", Value: "x", Operator: corev1.TolerationOpEqual}}
+		}, []corev1.Toleration{{Key: "k", Operator: corev1.TolerationOpExists},
+			{Key: "wide", Operator: corev1.TolerationOpExists}}, ""},
 		{"all", func(s *corev1.PodSpec) { s.Tolerations = all }, all, ""},
 		{"p", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"a": "c"} }, nil,
 			`pods "p" is forbidden: conflict: runtimeClass.scheduling.nodeSelector[a] = b; pod.spec.nodeSelector[a] = c`},

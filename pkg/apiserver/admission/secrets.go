@@ -18,13 +18,15 @@ func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) e
 	check := func(what, name string, env []corev1.EnvVar, from []corev1.EnvFromSource) error {
 		for _, e := range env {
 			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil && !allowed[e.ValueFrom.SecretKeyRef.Name] {
-				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+				return fmt.Errorf("%s %s with envVar %s referencing secret.secretName=%q is not allowed "+
+					"because service account %s does not reference that secret",
 					what, name, e.Name, e.ValueFrom.SecretKeyRef.Name, sa.Name)
 			}
 		}
 		for _, e := range from {
 			if e.SecretRef != nil && !allowed[e.SecretRef.Name] {
-				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed because service account %s does not reference that secret",
+				return fmt.Errorf("%s %s with envFrom referencing secret.secretName=%q is not allowed "+
+					"because service account %s does not reference that secret",
 					what, name, e.SecretRef.Name, sa.Name)
 			}
 		}
@@ -40,7 +42,8 @@ func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) e
 	}
 	for _, v := range pod.Spec.Volumes {
 		if v.Secret != nil && !allowed[v.Secret.SecretName] {
-			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s does not reference that secret", v.Secret.SecretName, sa.Name)
+			return fmt.Errorf("volume with secret.secretName=%q is not allowed because service account %s "+
+				"does not reference that secret", v.Secret.SecretName, sa.Name)
 		}
 	}
 	for _, c := range pod.Spec.InitContainers {
@@ -59,7 +62,8 @@ func mountableOnly(sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) e
 	}
 	for i, s := range pod.Spec.ImagePullSecrets {
 		if !pull[s.Name] {
-			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does not reference that imagePullSecret", i, s.Name, sa.Name)
+			return fmt.Errorf("imagePullSecrets[%d].name=%q is not allowed because service account %s does "+
+				"not reference that imagePullSecret", i, s.Name, sa.Name)
 		}
 	}
 	return nil

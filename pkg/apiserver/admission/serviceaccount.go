@@ -66,7 +66,8 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 	pod.Spec.DeprecatedServiceAccount = pod.Spec.ServiceAccountName
 	sa, err := p.account(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
 	if err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.GetNamespace(), pod.Spec.ServiceAccountName, err))
+		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w",
+			a.GetNamespace(), pod.Spec.ServiceAccountName, err))
 	}
 	if mounts(sa, pod) {
 		mountToken(pod)
@@ -130,7 +131,8 @@ func mountToken(pod *corev1.Pod) {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			if !mountedAt(&list[i], tokenMountPath) {
-				list[i].VolumeMounts = append(list[i].VolumeMounts, corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
+				list[i].VolumeMounts = append(list[i].VolumeMounts,
+					corev1.VolumeMount{Name: name, ReadOnly: true, MountPath: tokenMountPath})
 				needed = true
 			}
 		}
@@ -155,7 +157,8 @@ func tokenSource() *corev1.ProjectedVolumeSource {
 	return &corev1.ProjectedVolumeSource{
 		DefaultMode: ptr.To(corev1.ProjectedVolumeSourceDefaultMode),
 		Sources: []corev1.VolumeProjection{
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", ExpirationSeconds: ptr.To(satoken.WarnAfter)}},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token",
+				ExpirationSeconds: ptr.To(satoken.WarnAfter)}},
 			{ConfigMap: &corev1.ConfigMapProjection{
 				LocalObjectReference: corev1.LocalObjectReference{Name: "kube-root-ca.crt"},
 				Items:                []corev1.KeyToPath{{Key: "ca.crt", Path: "ca.crt"}},
@@ -180,7 +183,8 @@ func (p *serviceAccounts) validate(ctx context.Context, a admission.Attributes, 
 	}
 	sa, err := p.account(ctx, a.GetNamespace(), pod.Spec.ServiceAccountName)
 	if err != nil {
-		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.GetNamespace(), pod.Spec.ServiceAccountName, err))
+		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w",
+			a.GetNamespace(), pod.Spec.ServiceAccountName, err))
 	}
 	return mountable(a, sa, pod, ephemeral)
 }

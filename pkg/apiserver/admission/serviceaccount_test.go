@@ -22,8 +22,9 @@ func TestMountableSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()
 	sa := &corev1.ServiceAccount{
-		ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}},
-		Secrets:    []corev1.ObjectReference{{Name: "listed"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "a",
+			Annotations: map[string]string{"kubernetes.io/enforce-mountable-secrets": "true"}},
+		Secrets: []corev1.ObjectReference{{Name: "listed"}},
 	}
 	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, sa, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -33,7 +34,8 @@ func TestMountableSecrets(t *testing.T) {
 		return []corev1.EnvVar{{Name: "E", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: ref}}}
 	}
 	from := func(secret string) []corev1.EnvFromSource {
-		return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secret}}}}
+		return []corev1.EnvFromSource{
+			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: secret}}}}
 	}
 	pods := s.Client.CoreV1().Pods("default")
 	withAccount := func(change func(*corev1.PodSpec)) *corev1.Pod {
@@ -42,9 +44,12 @@ func TestMountableSecrets(t *testing.T) {
 			change(&p.Spec)
 		})
 	}
-	_, err := pods.Create(ctx, withAccount(func(s *corev1.PodSpec) { s.Containers[0].Env = env("other") }), metav1.CreateOptions{})
-	refused(t, err, `pods "p" is forbidden: container c with envVar E referencing secret.secretName="other" is not allowed because service account a does not reference that secret`)
-	made, err := pods.Create(ctx, withAccount(func(s *corev1.PodSpec) { s.Containers[0].Env = env("listed") }), metav1.CreateOptions{})
+	_, err := pods.Create(ctx, withAccount(func(s *corev1.PodSpec) { s.Containers[0].Env = env("other") }),
+		metav1.CreateOptions{})
+	refused(t, err, `pods "p" is forbidden: container c with envVar E referencing secret.secretName="other" `+
+		`is not allowed because service account a does not reference that secret`)
+	made, err := pods.Create(ctx, withAccount(func(s *corev1.PodSpec) { s.Containers[0].Env = env("listed") }),
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +58,10 @@ func TestMountableSecrets(t *testing.T) {
 		from    []corev1.EnvFromSource
 		refused string
 	}{
-		{env: env("other"), refused: `ephemeral container e with envVar E referencing secret.secretName="other" is not allowed because service account a does not reference that secret`},
-		{from: from("other"), refused: `ephemeral container e with envFrom referencing secret.secretName="other" is not allowed because service account a does not reference that secret`},
+		{env: env("other"), refused: `ephemeral container e with envVar E referencing ` +
+			`secret.secretName="other" is not allowed because service account a does not reference that secret`},
+		{from: from("other"), refused: `ephemeral container e with envFrom referencing ` +
+			`secret.secretName="other" is not allowed because service account a does not reference that secret`},
 		{env: env("listed"), from: from("listed")},
 	} {
 		p := made.DeepCopy()
@@ -64,7 +71,9 @@ func TestMountableSecrets(t *testing.T) {
 		_, err := pods.UpdateEphemeralContainers(ctx, "p", p, metav1.UpdateOptions{})
 		refused(t, err, tc.refused)
 		var status apierrors.APIStatus
-		if tc.refused != "" && (!errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError || status.Status().Reason != "") {
+		if tc.refused != "" &&
+			(!errors.As(err, &status) || status.Status().Code != http.StatusInternalServerError ||
+				status.Status().Reason != "") {
 			t.Errorf("error %#v", err)
 		}
 	}

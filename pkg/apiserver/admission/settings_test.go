@@ -10,21 +10,26 @@ import (
 
 // TestSettings checks the errors for invalid settings of plugins.
 func TestSettings(t *testing.T) {
-	const rates, tolerated = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: ", "apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: "
+	const rates, tolerated = "apiVersion: eventratelimit.admission.k8s.io/v1alpha1\nkind: ",
+		"apiVersion: podtolerationrestriction.admission.k8s.io/v1alpha1\nkind: "
 	for text, want := range map[string]string{
 		`{}`:                    `Object 'Kind' is missing in '{}'`,
 		rates + "Foo":           `no kind "Foo" is registered`,
 		rates + "Configuration": `limits: Invalid value: null: must not be empty`,
-		rates + "Configuration\nlimits: [{type: A, cacheSize: -1}]": `[limits[0].type: Unsupported value: "A": supported values: "Server", "Namespace", "User", "SourceAndObject", ` +
-			`limits[0].burst: Invalid value: 0: must be positive, limits[0].qps: Invalid value: 0: must be positive, limits[0].cacheSize: Invalid value: -1: must not be negative]`,
+		rates + "Configuration\nlimits: [{type: A, cacheSize: -1}]": `[limits[0].type: Unsupported value: ` +
+			`"A": supported values: "Server", "Namespace", "User", "SourceAndObject", ` +
+			`limits[0].burst: Invalid value: 0: must be positive, limits[0].qps: Invalid value: 0: must be ` +
+			`positive, limits[0].cacheSize: Invalid value: -1: must not be negative]`,
 	} {
-		if _, err := newEventRates(Deps{settings: strings.NewReader(text)}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newEventRates(Deps{settings: strings.NewReader(text)}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", text, err, want)
 		}
 	}
 	bad := tolerated + "Configuration\ndefault: [{operator: Exists, value: v}]"
 	want := `podtolerationrestriction.default[0].operator: Invalid value: "v": value must be empty when`
-	if _, err := newTolerations(Deps{settings: strings.NewReader(bad)}); err == nil || !strings.Contains(err.Error(), want) {
+	if _, err := newTolerations(Deps{settings: strings.NewReader(bad)}); err == nil ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }

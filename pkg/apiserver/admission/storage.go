@@ -133,12 +133,14 @@ func newClaimResize(deps Deps) (admission.Interface, error) {
 			if !ok {
 				return nil
 			}
-			was, now := old.Spec.Resources.Requests[corev1.ResourceStorage], claim.Spec.Resources.Requests[corev1.ResourceStorage]
+			was, now := old.Spec.Resources.Requests[corev1.ResourceStorage],
+				claim.Spec.Resources.Requests[corev1.ResourceStorage]
 			switch {
 			case now.Cmp(was) <= 0:
 				return nil
 			case old.Status.Phase != corev1.ClaimBound:
-				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded")) // Kubernetes' message
+				// Kubernetes' message
+				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 			case !expandable(lister, claim, old):
 				return admission.NewForbidden(a, errors.New("only dynamically provisioned pvc can be resized and "+
 					"the storageclass that provisions the pvc must support resize"))

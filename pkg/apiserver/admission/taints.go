@@ -42,7 +42,8 @@ func newTolerationSeconds(deps Deps) (admission.Interface, error) {
 			}{{corev1.TaintNodeNotReady, deps.NotReadySeconds}, {corev1.TaintNodeUnreachable, deps.UnreachableSeconds}} {
 				if !tolerates(pod.Spec.Tolerations, taint.key) {
 					pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
-						Key: taint.key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
+						Key: taint.key, Operator: corev1.TolerationOpExists,
+						Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To(taint.seconds),
 					})
 				}
 			}

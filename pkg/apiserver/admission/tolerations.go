@@ -58,7 +58,8 @@ func newTolerations(deps Deps) (admission.Interface, error) {
 		return nil, fmt.Errorf("configuration: %w", errs.ToAggregate())
 	}
 	p := &tolerations{newNamespaces(deps), *settings}
-	return &podPlugin{Handler: admission.NewHandler(admission.Create, admission.Update), admit: p.admit, validate: p.validate}, nil
+	return &podPlugin{Handler: admission.NewHandler(admission.Create, admission.Update), admit: p.admit,
+		validate: p.validate}, nil
 }
 
 func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
@@ -73,7 +74,8 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		}
 		more = slices.Clone(defaults)
 	}
-	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort { // pods of other QoS classes are not the first to be evicted
+	// pods of other QoS classes are not the first to be evicted
+	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
 		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
@@ -101,7 +103,8 @@ func (p *tolerations) validate(ctx context.Context, a admission.Attributes, pod 
 	}
 	for _, t := range pod.Spec.Tolerations {
 		if !slices.ContainsFunc(allowed, func(w corev1.Toleration) bool { return covers(w, t) }) {
-			return fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) conflict with its %s whitelist", whose)
+			return fmt.Errorf("pod tolerations (possibly merged with namespace default tolerations) "+
+				"conflict with its %s whitelist", whose)
 		}
 	}
 	return nil

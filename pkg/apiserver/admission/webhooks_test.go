@@ -44,7 +44,8 @@ type hooks struct {
 }
 
 func newHooks(t *testing.T) *hooks {
-	h := &hooks{seen: map[string][]admissionv1.AdmissionRequest{}, reply: map[string]func(admissionv1.AdmissionRequest) admissionv1.AdmissionResponse{}}
+	h := &hooks{seen: map[string][]admissionv1.AdmissionRequest{},
+		reply: map[string]func(admissionv1.AdmissionRequest) admissionv1.AdmissionResponse{}}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(h.serve))
 	t.Cleanup(h.Close)
 	return h
@@ -112,38 +113,48 @@ func patch(data string) func(admissionv1.AdmissionRequest) admissionv1.Admission
 	}
 }
 
-func rules(resource string, operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
+func rules(resource string,
+	operations ...admissionregistrationv1.OperationType) []admissionregistrationv1.RuleWithOperations {
 	return []admissionregistrationv1.RuleWithOperations{{
 		Operations: operations,
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{resource}},
+		Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"},
+			Resources: []string{resource}},
 	}}
 }
 
-func validating(h *hooks, path, resource string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.ValidatingWebhook {
+func validating(h *hooks, path, resource string,
+	operations ...admissionregistrationv1.OperationType) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: path + ".example.com", ClientConfig: h.client(path), Rules: rules(resource, operations...),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
 	}
 }
 
 func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingWebhook {
 	return admissionregistrationv1.MutatingWebhook{
 		Name: path + ".example.com", ClientConfig: h.client(path), Rules: rules(resource, admissionregistrationv1.Create),
-		SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
+		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: ptr.To(int32(30)),
 	}
 }
 
 // install registers webhooks. The server uses them some time later.
-func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook, m []admissionregistrationv1.MutatingWebhook) {
+func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook,
+	m []admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
 	api, meta := s.Client.AdmissionregistrationV1(), metav1.ObjectMeta{Name: "test"}
 	if len(v) > 0 {
-		if _, err := api.ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: v}, metav1.CreateOptions{}); err != nil {
+		if _, err := api.ValidatingWebhookConfigurations().Create(t.Context(),
+			&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: v},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(m) > 0 {
-		if _, err := api.MutatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: m}, metav1.CreateOptions{}); err != nil {
+		if _, err := api.MutatingWebhookConfigurations().Create(t.Context(),
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: m},
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -182,10 +193,12 @@ func TestValidatingWebhooks(t *testing.T) {
 	broken.FailurePolicy = ptr.To(admissionregistrationv1.Ignore)
 	conditional := select1(validating(h, "deny", "configmaps", admissionregistrationv1.Create), "conditional")
 	conditional.Name = "conditional.example.com"
-	conditional.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "named", Expression: "object.metadata.name == 'refused' && request.dryRun"}}
+	conditional.MatchConditions = []admissionregistrationv1.MatchCondition{
+		{Name: "named", Expression: "object.metadata.name == 'refused' && request.dryRun"}}
 	elsewhere := select1(validating(h, "deny", "configmaps", admissionregistrationv1.Create), "elsewhere")
 	elsewhere.Name = "elsewhere.example.com"
-	elsewhere.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}}
+	elsewhere.NamespaceSelector = &metav1.LabelSelector{
+		MatchLabels: map[string]string{"kubernetes.io/metadata.name": "kube-system"}}
 	slow := select1(validating(h, "slow", "configmaps", admissionregistrationv1.Create), "slow")
 	slow.TimeoutSeconds = ptr.To(int32(1))
 	install(t, s, []admissionregistrationv1.ValidatingWebhook{
@@ -202,20 +215,27 @@ func TestValidatingWebhooks(t *testing.T) {
 		want   string
 		code   int32
 	}{
-		"denied":                 {configMap("a", map[string]string{"case": "denied"}), `admission webhook "deny.example.com" denied the request: no way`, http.StatusBadRequest},
-		"not selected":           {configMap("a", nil), "", 0},
-		"condition does hold":    {configMap("refused", map[string]string{"case": "conditional"}), `admission webhook "conditional.example.com" denied the request: no way`, http.StatusBadRequest},
-		"condition does not":     {configMap("a", map[string]string{"case": "conditional"}), "", 0},
-		"of another namespace":   {configMap("a", map[string]string{"case": "elsewhere"}), "", 0},
-		"failure is ignored":     {configMap("a", map[string]string{"case": "ignored"}), "", 0},
-		"failure is refusal":     {configMap("a", map[string]string{"case": "failing"}), `Internal error occurred: failed calling webhook "absent.example.com": failed to call webhook: the server could not find the requested resource`, http.StatusInternalServerError},
-		"no answer within 1 s":   {configMap("a", map[string]string{"case": "slow"}), `Internal error occurred: failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`, http.StatusInternalServerError},
+		"denied": {configMap("a", map[string]string{"case": "denied"}),
+			`admission webhook "deny.example.com" denied the request: no way`, http.StatusBadRequest},
+		"not selected": {configMap("a", nil), "", 0},
+		"condition does hold": {configMap("refused", map[string]string{"case": "conditional"}),
+			`admission webhook "conditional.example.com" denied the request: no way`, http.StatusBadRequest},
+		"condition does not":   {configMap("a", map[string]string{"case": "conditional"}), "", 0},
+		"of another namespace": {configMap("a", map[string]string{"case": "elsewhere"}), "", 0},
+		"failure is ignored":   {configMap("a", map[string]string{"case": "ignored"}), "", 0},
+		"failure is refusal": {configMap("a", map[string]string{"case": "failing"}),
+			`Internal error occurred: failed calling webhook "absent.example.com": failed to call webhook: ` +
+				`the server could not find the requested resource`, http.StatusInternalServerError},
+		"no answer within 1 s": {configMap("a", map[string]string{"case": "slow"}),
+			`Internal error occurred: failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`, http.StatusInternalServerError},
 		"another kind of object": {nil, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
 			if tc.object == nil {
-				_, err = s.Client.CoreV1().Secrets("default").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"case": "denied"}}}, metav1.CreateOptions{})
+				_, err = s.Client.CoreV1().Secrets("default").Create(t.Context(),
+					&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a",
+						Labels: map[string]string{"case": "denied"}}}, metav1.CreateOptions{})
 			} else {
 				_, err = try(t.Context(), s, tc.object)
 			}
@@ -233,7 +253,8 @@ func TestValidatingWebhooks(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("measured", deny("no way"))
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "measured", "configmaps", admissionregistrationv1.Create)}, nil)
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{
+		validating(h, "measured", "configmaps", admissionregistrationv1.Create)}, nil)
 	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
 		_, err := try(ctx, s, configMap("a", nil))
 		return err != nil
@@ -269,7 +290,8 @@ func TestMutatingWebhooks(t *testing.T) {
 	h.on("check", allow)
 	again := mutating(h, "first", "configmaps")
 	again.ReinvocationPolicy = ptr.To(admissionregistrationv1.IfNeededReinvocationPolicy)
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "check", "configmaps", admissionregistrationv1.Create)},
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{
+		validating(h, "check", "configmaps", admissionregistrationv1.Create)},
 		[]admissionregistrationv1.MutatingWebhook{again, mutating(h, "second", "configmaps")})
 	var got *corev1.ConfigMap
 	eventually(t, "webhooks are asked", func(ctx context.Context) bool {
@@ -286,7 +308,8 @@ func TestMutatingWebhooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := h.take("check")
-	if len(seen) != 1 || !strings.Contains(string(seen[0].Object.Raw), `"first-again":"x"`) || seen[0].DryRun == nil || !*seen[0].DryRun ||
+	if len(seen) != 1 || !strings.Contains(string(seen[0].Object.Raw), `"first-again":"x"`) ||
+		seen[0].DryRun == nil || !*seen[0].DryRun ||
 		seen[0].Kind.Kind != "ConfigMap" || seen[0].Operation != admissionv1.Create || seen[0].UserInfo.Username != "admin" {
 		t.Errorf("validating webhook saw %+v", seen)
 	}
@@ -304,20 +327,25 @@ func TestMutatedCustomResource(t *testing.T) {
 	if _, err := definitions.Create(t.Context(), &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "example.com", Scope: apiextensionsv1.ClusterScoped, Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{
-					"data": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"known": text, "late": late}},
-				}},
-			}}},
+			Group: "example.com", Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "things", Kind: "Thing"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{
+				{Name: "v1", Served: true, Storage: true, Schema: &apiextensionsv1.CustomResourceValidation{
+					OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object",
+						Properties: map[string]apiextensionsv1.JSONSchemaProps{
+							"data": {Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"known": text, "late": late}},
+						}},
+				}}},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	h.on("validate", allow)
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "validate", "things", admissionregistrationv1.Create)},
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{
+		validating(h, "validate", "things", admissionregistrationv1.Create)},
 		[]admissionregistrationv1.MutatingWebhook{mutating(h, "things", "things")})
-	things := dynamic.NewForConfigOrDie(s.Config).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"})
+	things := dynamic.NewForConfigOrDie(s.Config).Resource(schema.GroupVersionResource{Group: "example.com",
+		Version: "v1", Resource: "things"})
 	var got *unstructured.Unstructured
 	eventually(t, "things are mutated", func(ctx context.Context) bool {
 		var err error
@@ -325,7 +353,8 @@ func TestMutatedCustomResource(t *testing.T) {
 			"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "a"},
 		}}, metav1.CreateOptions{DryRun: []string{"All"}})
 		seen := h.take("validate")
-		return err == nil && got.Object["data"] != nil && len(seen) == 1 && strings.Contains(string(seen[0].Object.Raw), `"unknown":"y"`)
+		return err == nil && got.Object["data"] != nil && len(seen) == 1 &&
+			strings.Contains(string(seen[0].Object.Raw), `"unknown":"y"`)
 	})
 	if want := map[string]any{"known": "x", "late": "z"}; !reflect.DeepEqual(got.Object["data"], want) {
 		t.Errorf("got %v, want %v", got.Object["data"], want)
@@ -344,12 +373,15 @@ func TestMutatedScale(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "scales are mutated", func(ctx context.Context) bool {
-		got, err := api.UpdateScale(ctx, "a", &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}, Spec: autoscalingv1.ScaleSpec{Replicas: 2}}, metav1.UpdateOptions{})
+		got, err := api.UpdateScale(ctx, "a",
+			&autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"},
+				Spec: autoscalingv1.ScaleSpec{Replicas: 2}}, metav1.UpdateOptions{})
 		return err == nil && got.Spec.Replicas == 7
 	})
 	seen := h.take("scale")
 	last := seen[len(seen)-1]
-	if last.Kind.Kind != "Scale" || last.Resource.Resource != "deployments" || last.SubResource != "scale" || !strings.Contains(string(last.Object.Raw), `"spec":{"replicas":2}`) {
+	if last.Kind.Kind != "Scale" || last.Resource.Resource != "deployments" || last.SubResource != "scale" ||
+		!strings.Contains(string(last.Object.Raw), `"spec":{"replicas":2}`) {
 		t.Errorf("the webhook saw %+v %s", last, last.Object.Raw)
 	}
 }
@@ -378,7 +410,8 @@ func TestMutatingWebhookOfDelete(t *testing.T) {
 	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{hook})
 	api := s.Client.CoreV1().ConfigMaps("default")
 	for name, keep := range map[string]string{"kept": "yes", "a": "no"} {
-		if _, err := api.Create(t.Context(), configMap(name, map[string]string{"keep": keep}), metav1.CreateOptions{}); err != nil {
+		if _, err := api.Create(t.Context(), configMap(name, map[string]string{"keep": keep}),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -388,7 +421,8 @@ func TestMutatingWebhookOfDelete(t *testing.T) {
 		return err != nil && err.Error() == want
 	})
 	h.take("keep")
-	if err := api.Delete(t.Context(), "none", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) || len(h.take("keep")) != 0 {
+	if err := api.Delete(t.Context(), "none", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) ||
+		len(h.take("keep")) != 0 {
 		t.Errorf("deleting nothing: %v", err)
 	}
 	if err := api.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
@@ -397,7 +431,8 @@ func TestMutatingWebhookOfDelete(t *testing.T) {
 	if err := api.Delete(t.Context(), "kept", metav1.DeleteOptions{}); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if err := api.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "metadata.name=kept"}); err == nil {
+	if err := api.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{FieldSelector: "metadata.name=kept"}); err == nil {
 		t.Error("a collection was deleted with what is to be kept")
 	}
 }
@@ -405,9 +440,12 @@ func TestMutatingWebhookOfDelete(t *testing.T) {
 func TestWebhooksOfEveryOperation(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("all", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
-		return admissionv1.AdmissionResponse{Allowed: r.SubResource != "attach", Warnings: []string{"seen " + string(r.Operation)}, Result: &metav1.Status{Message: "attaching to pods is not allowed", Code: 418}}
+		return admissionv1.AdmissionResponse{Allowed: r.SubResource != "attach",
+			Warnings: []string{"seen " + string(r.Operation)},
+			Result:   &metav1.Status{Message: "attaching to pods is not allowed", Code: 418}}
 	})
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "all", "*/*", admissionregistrationv1.OperationAll)}, nil)
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{
+		validating(h, "all", "*/*", admissionregistrationv1.OperationAll)}, nil)
 	warned := &warnings{}
 	cfg := rest.CopyConfig(s.Config)
 	cfg.WarningHandler = warned
@@ -449,10 +487,12 @@ func TestWebhooksOfEveryOperation(t *testing.T) {
 	if !has(ours[1].Object.Raw, "2") || !has(ours[1].OldObject.Raw, "1") {
 		t.Errorf("update saw %s, %s", ours[1].Object.Raw, ours[1].OldObject.Raw)
 	}
-	if ours[2].Object.Raw != nil || !has(ours[2].OldObject.Raw, "2") || !strings.Contains(string(ours[2].Options.Raw), `"kind":"DeleteOptions"`) {
+	if ours[2].Object.Raw != nil || !has(ours[2].OldObject.Raw, "2") ||
+		!strings.Contains(string(ours[2].Options.Raw), `"kind":"DeleteOptions"`) {
 		t.Errorf("delete saw %s, %s, %s", ours[2].Object.Raw, ours[2].OldObject.Raw, ours[2].Options.Raw)
 	}
-	err = client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource("attach").Do(t.Context()).Error()
+	err = client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource(
+		"attach").Do(t.Context()).Error()
 	if want := `admission webhook "all.example.com" denied the request: attaching to pods is not allowed`; err == nil || err.Error() != want {
 		t.Errorf("attach: got %v, want %s", err, want)
 	}
@@ -463,7 +503,8 @@ func TestCollectionsHaveNoName(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("end", deny("stays"))
 	h.on("kind", patch(`[{"op":"replace","path":"/kind","value":"Secret"},{"op":"remove","path":"/data"}]`))
-	install(t, s, []admissionregistrationv1.ValidatingWebhook{validating(h, "end", "configmaps", admissionregistrationv1.Delete)}, nil)
+	install(t, s, []admissionregistrationv1.ValidatingWebhook{
+		validating(h, "end", "configmaps", admissionregistrationv1.Delete)}, nil)
 	maps := s.Client.CoreV1().ConfigMaps("default")
 	if _, err := maps.Create(t.Context(), configMap("a", nil), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -474,10 +515,12 @@ func TestCollectionsHaveNoName(t *testing.T) {
 	if seen := h.take("end"); len(seen) == 0 || seen[0].Name != "a" {
 		t.Errorf("deletion of one seen as %+v", seen)
 	}
-	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil || !strings.Contains(err.Error(), "stays") {
+	if err := maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err == nil ||
+		!strings.Contains(err.Error(), "stays") {
 		t.Errorf("a collection that stays: %v", err)
 	}
-	if seen := h.take("end"); len(seen) != 1 || seen[0].Name != "" || !strings.Contains(string(seen[0].OldObject.Raw), `"name":"a"`) {
+	if seen := h.take("end"); len(seen) != 1 || seen[0].Name != "" ||
+		!strings.Contains(string(seen[0].OldObject.Raw), `"name":"a"`) {
 		t.Errorf("deletion of a collection seen as %+v", seen)
 	}
 	install(t, s, nil, []admissionregistrationv1.MutatingWebhook{mutating(h, "kind", "configmaps")})

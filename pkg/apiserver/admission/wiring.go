@@ -29,7 +29,8 @@ const rediscover = time.Second
 // NewMapper returns a mapper of kinds to resources, custom ones included. It reads the server's own
 // discovery, again if it does not know a kind.
 func NewMapper(client discovery.DiscoveryInterface, clk clock.Clock) meta.ResettableRESTMapper {
-	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(client)), clock: clk}
+	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(
+		memory.NewMemCacheClient(client)), clock: clk}
 }
 
 type mapper struct {

@@ -59,10 +59,12 @@ func (e *extension) serve(w http.ResponseWriter, r *http.Request) {
 	e.requests = append(e.requests, r.Clone(context.Background()))
 	e.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	const spec = `{"swagger":"2.0","info":{"title":"t","version":"v"},"paths":{"/apis/things.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Thing"}}}}},"/apis/hidden.example.com/v1/":{}},"definitions":{"Thing":{"type":"object"}}}`
+	const spec = `{"swagger":"2.0","info":{"title":"t","version":"v"},` +
+		`"paths":{"/apis/things.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Thing"}}}}},"/apis/hidden.example.com/v1/":{}},"definitions":{"Thing":{"type":"object"}}}`
 	switch r.URL.Path {
 	case "/apis/things.example.com/v1":
-		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"things.example.com/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"]}]}`)
+		_, _ = io.WriteString(w, `{"kind":"APIResourceList","apiVersion":"v1",`+
+			`"groupVersion":"things.example.com/v1","resources":[{"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["get","list"]}]}`)
 	case "/apis/things.example.com/v1/things":
 		_, _ = io.WriteString(w, `{"kind":"ThingList","apiVersion":"things.example.com/v1","metadata":{},"items":[]}`)
 	case "/apis/things.example.com/v1/elsewhere":
@@ -73,7 +75,9 @@ func (e *extension) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer conn.Close()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello "+r.Header.Get("X-Remote-User"))
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhello "+
+				r.Header.Get("X-Remote-User"))
 	case "/apis/things.example.com/v1/stall":
 		<-r.Context().Done()
 		e.end(r.URL.Path)
@@ -86,7 +90,8 @@ func (e *extension) serve(w http.ResponseWriter, r *http.Request) {
 	case "/openapi/v2":
 		_, _ = io.WriteString(w, spec)
 	case "/openapi/v3":
-		_, _ = io.WriteString(w, `{"paths":{"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)
+		_, _ = io.WriteString(w,
+			`{"paths":{"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"},"apis/other/v1":{"serverRelativeURL":"/x"}}}`)
 	case "/openapi/v3/apis/things.example.com/v1":
 		_, _ = io.WriteString(w, `{"openapi":"3.0.0","info":{"title":"things"}}`)
 	default:
@@ -183,8 +188,10 @@ func TestOwnAPIServices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := condition(apps); apps.Labels["kube-aggregator.kubernetes.io/automanaged"] != "onstart" || apps.Spec.GroupPriorityMinimum != 17800 ||
-		c.Status != apiregistrationv1.ConditionTrue || c.Reason != "Local" || c.Message != "Local APIServices are always available" {
+	if c := condition(apps); apps.Labels["kube-aggregator.kubernetes.io/automanaged"] != "onstart" ||
+		apps.Spec.GroupPriorityMinimum != 17800 ||
+		c.Status != apiregistrationv1.ConditionTrue || c.Reason != "Local" ||
+		c.Message != "Local APIServices are always available" {
 		t.Errorf("%v %+v %+v", apps.Labels, apps.Spec, c)
 	}
 	_, body := get(t, s.Config, "/apis", "")
@@ -192,7 +199,8 @@ func TestOwnAPIServices(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &list); err != nil {
 		t.Fatal(err)
 	}
-	if len(list.Groups) < 3 || list.Groups[0].Name != "apiregistration.k8s.io" || list.Groups[1].Name != "apps" || list.Groups[2].Name != "events.k8s.io" {
+	if len(list.Groups) < 3 || list.Groups[0].Name != "apiregistration.k8s.io" ||
+		list.Groups[1].Name != "apps" || list.Groups[2].Name != "events.k8s.io" {
 		t.Errorf("groups begin with %v", list.Groups)
 	}
 	priority := apps.DeepCopy()
@@ -228,8 +236,9 @@ func TestExtensionServer(t *testing.T) {
 	if _, err := api.Create(t.Context(), &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1.things.example.com"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "things.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10, InsecureSkipTLSVerify: true,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "things", Port: port},
+			Group: "things.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10,
+			InsecureSkipTLSVerify: true,
+			Service:               &apiregistrationv1.ServiceReference{Namespace: "default", Name: "things", Port: port},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -258,7 +267,8 @@ func TestExtensionServer(t *testing.T) {
 	// an ExternalName for its address.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "things"},
-		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []corev1.ServicePort{{Port: 443}}},
+		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost",
+			Ports: []corev1.ServicePort{{Port: 443}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +285,9 @@ func TestExtensionServer(t *testing.T) {
 		code, body := get(t, bob, path, "")
 		return code == http.StatusOK && strings.Contains(body, "ThingList")
 	})
-	if r := e.last(path); r.Header.Get("X-Remote-User") != "bob" || !slices.Equal(r.Header.Values("X-Remote-Group"), []string{"system:masters", "system:authenticated"}) || r.Header.Get("Authorization") != "" ||
+	if r := e.last(path); r.Header.Get("X-Remote-User") != "bob" ||
+		!slices.Equal(r.Header.Values("X-Remote-Group"), []string{"system:masters", "system:authenticated"}) ||
+		r.Header.Get("Authorization") != "" ||
 		r.TLS.PeerCertificates[0].Subject.CommonName != "front-proxy" {
 		t.Errorf("the server was asked with %v", r.Header)
 	}
@@ -294,7 +306,8 @@ func TestExtensionServer(t *testing.T) {
 	checkEndless(t, s.Config, e)
 
 	e.CloseClientConnections()
-	if err := api.Delete(t.Context(), "v1.things.example.com", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := api.Delete(t.Context(), "v1.things.example.com", metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 	eventually(t, "the group goes", func(context.Context) bool {
@@ -312,9 +325,12 @@ func TestUnanswered(t *testing.T) {
 	for _, spec := range []apiregistrationv1.APIServiceSpec{
 		{Group: "here.example.com", Version: "v1", GroupPriorityMinimum: 10, VersionPriority: 10},
 		{Group: "batch", Version: "v9", GroupPriorityMinimum: 10, VersionPriority: 10},
-		{Group: "policy", Version: "v9", GroupPriorityMinimum: 10, VersionPriority: 100, Service: nobody, InsecureSkipTLSVerify: true},
+		{Group: "policy", Version: "v9", GroupPriorityMinimum: 10, VersionPriority: 100, Service: nobody,
+			InsecureSkipTLSVerify: true},
 	} {
-		if _, err := api.Create(t.Context(), &apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: spec.Version + "." + spec.Group}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+		if _, err := api.Create(t.Context(),
+			&apiregistrationv1.APIService{ObjectMeta: metav1.ObjectMeta{Name: spec.Version + "." + spec.Group},
+				Spec: spec}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,9 +342,11 @@ func TestUnanswered(t *testing.T) {
 		{"/apis", "", 200, `{"name":"here.example.com","versions":[{"groupVersion":"here.example.com/v1","version":"v1"}],`},
 		{"/apis/here.example.com", "", 200, `{"groupVersion":"here.example.com/v1","version":"v1"}`},
 		{"/apis/here.example.com/v1", "", 404, "404 page not found"},
-		{"/apis/batch", "", 200, `"versions":[{"groupVersion":"batch/v1","version":"v1"},{"groupVersion":"batch/v9","version":"v9"}]`},
+		{"/apis/batch", "", 200,
+			`"versions":[{"groupVersion":"batch/v1","version":"v1"},{"groupVersion":"batch/v9","version":"v9"}]`},
 		{"/apis/policy", "", 200, `"preferredVersion":{"groupVersion":"policy/v9","version":"v9"}`},
-		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", 200, `{"metadata":{"name":"policy"},"versions":[{"version":"v9","freshness":"Stale"},{"version":"v1",`},
+		{"/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", 200,
+			`{"metadata":{"name":"policy"},"versions":[{"version":"v9","freshness":"Stale"},{"version":"v1",`},
 		{"/apis/policy/v9/things", "", 503, "service unavailable"},
 		{"/openapi/v3/apis/policy/v9", "", 404, ""},
 	} {
@@ -341,10 +359,12 @@ func TestUnanswered(t *testing.T) {
 
 // setPort sets the port of the APIService to that of the extension server.
 func setPort(t *testing.T, api interface {
-	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions, sub ...string) (*apiregistrationv1.APIService, error)
+	Patch(ctx context.Context, name string, pt types.PatchType, data []byte, opts metav1.PatchOptions,
+		sub ...string) (*apiregistrationv1.APIService, error)
 }, port string) {
 	t.Helper()
-	if _, err := api.Patch(t.Context(), "v1.things.example.com", "application/merge-patch+json", []byte(`{"spec":{"service":{"port":`+port+`}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := api.Patch(t.Context(), "v1.things.example.com", "application/merge-patch+json",
+		[]byte(`{"spec":{"service":{"port":`+port+`}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -360,7 +380,8 @@ func checkUpgrade(t *testing.T, cfg *rest.Config) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET /apis/things.example.com/v1/upgrade HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET /apis/things.example.com/v1/upgrade HTTP/1.1\r\nHost: "+
+		"x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(conn)
@@ -385,7 +406,8 @@ func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
 		}
 		if strings.HasSuffix(path, "stall") {
 			go func() {
-				_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) { return e.last(path) != nil, nil })
+				_ = wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true,
+					func(context.Context) (bool, error) { return e.last(path) != nil, nil })
 				cancel()
 			}()
 		}
@@ -411,7 +433,8 @@ func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
 		_, body := get(t, cfg, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
 		_, rest, found := strings.Cut(body, `"endless.example.com"`)
 		group, _, _ := strings.Cut(rest, `"metadata"`)
-		return e.hasEnded("/apis/endless.example.com/v1") && found && strings.Contains(group, `"freshness":"Stale"`) && strings.Contains(body, `"resource":"things"`)
+		return e.hasEnded("/apis/endless.example.com/v1") && found &&
+			strings.Contains(group, `"freshness":"Stale"`) && strings.Contains(body, `"resource":"things"`)
 	})
 	if err := api.Delete(t.Context(), "v1.endless.example.com", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
@@ -422,26 +445,33 @@ func checkDocuments(t *testing.T, cfg *rest.Config) {
 	t.Helper()
 	eventually(t, "discovery includes the group", func(context.Context) bool {
 		_, body := get(t, cfg, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		return strings.Contains(body, `{"version":"v1","resources":[{"resource":"things","responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get","list"]}],"freshness":"Current"}`)
+		return strings.Contains(body, `{"version":"v1","resources":[{"resource":"things",`+
+			`"responseKind":{"group":"","version":"","kind":"Thing"},"scope":"Namespaced","singularResource":"thing","verbs":["get","list"]}],"freshness":"Current"}`)
 	})
-	if _, body := get(t, cfg, "/apis", ""); !strings.Contains(body, `{"name":"things.example.com","versions":[{"groupVersion":"things.example.com/v1","version":"v1"}],"preferredVersion":{"groupVersion":"things.example.com/v1","version":"v1"}}`) {
+	if _, body := get(t, cfg, "/apis", ""); !strings.Contains(body, `{"name":"things.example.com",`+
+		`"versions":[{"groupVersion":"things.example.com/v1","version":"v1"}],`+
+		`"preferredVersion":{"groupVersion":"things.example.com/v1","version":"v1"}}`) {
 		t.Errorf("groups: %s", body)
 	}
-	if code, body := get(t, cfg, "/apis/things.example.com", ""); code != http.StatusOK || !strings.Contains(body, `"kind":"APIGroup"`) {
+	if code, body := get(t, cfg, "/apis/things.example.com", ""); code != http.StatusOK ||
+		!strings.Contains(body, `"kind":"APIGroup"`) {
 		t.Errorf("group: %d %s", code, body)
 	}
-	if _, body := get(t, cfg, "/", ""); !strings.Contains(body, `"/apis/things.example.com/v1"`) || !strings.Contains(body, `"/apis/apps/v1"`) || strings.Contains(body, "/debug/") {
+	if _, body := get(t, cfg, "/", ""); !strings.Contains(body, `"/apis/things.example.com/v1"`) ||
+		!strings.Contains(body, `"/apis/apps/v1"`) || strings.Contains(body, "/debug/") {
 		t.Errorf("paths: %s", body)
 	}
 	eventually(t, "OpenAPI includes the group", func(context.Context) bool {
 		_, index := get(t, cfg, "/openapi/v3", "")
-		return strings.Contains(index, `"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) && !strings.Contains(index, "apis/other/v1")
+		return strings.Contains(index,
+			`"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) && !strings.Contains(index, "apis/other/v1")
 	})
 	if _, body := get(t, cfg, "/openapi/v3/apis/things.example.com/v1?hash=X", ""); !strings.Contains(body, `"title":"things"`) {
 		t.Errorf("OpenAPI v3: %s", body)
 	}
 	_, merged := get(t, cfg, "/openapi/v2", "application/json")
-	for _, want := range []string{`"/apis/things.example.com/v1/things"`, `"/api/v1/namespaces/{namespace}/pods"`, `"Thing"`} {
+	for _, want := range []string{`"/apis/things.example.com/v1/things"`,
+		`"/api/v1/namespaces/{namespace}/pods"`, `"Thing"`} {
 		if !strings.Contains(merged, want) {
 			t.Errorf("OpenAPI v2 lacks %s", want)
 		}

@@ -130,11 +130,13 @@ func New(cfg Config) (*Aggregator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of definitions: %w", err)
 	}
-	services, custom := aggregatorinformers.NewSharedInformerFactory(client, 0), apiextensionsinformers.NewSharedInformerFactory(crds, 0)
+	services, custom := aggregatorinformers.NewSharedInformerFactory(client, 0),
+		apiextensionsinformers.NewSharedInformerFactory(crds, 0)
 	a.factories = []interface{ Start(<-chan struct{}) }{services, custom}
 	a.services = services.Apiregistration().V1().APIServices()
 	a.definitions = custom.Apiextensions().V1().CustomResourceDefinitions()
-	a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, refresh))
+	a.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](
+		firstRetry, refresh))
 	a.carriers.Store(&map[schema.GroupVersion]*carrier{})
 	a.loadIdentity()
 	if err := a.services.Informer().AddIndexers(cache.Indexers{byGroup: groupOf}); err != nil {
@@ -168,7 +170,8 @@ func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)
 	}
-	others, err := remotestatus.New(a.services, a.cfg.Informers.Core().V1().Services(), a.cfg.Informers.Discovery().V1().EndpointSlices(),
+	others, err := remotestatus.New(a.services, a.cfg.Informers.Core().V1().Services(),
+		a.cfg.Informers.Discovery().V1().EndpointSlices(),
 		client.ApiregistrationV1(), a.dial, a.identity, a.cfg.Resolver, unavailable)
 	if err != nil {
 		return fmt.Errorf("availability: %w", err)

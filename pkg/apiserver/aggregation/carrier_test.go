@@ -31,7 +31,8 @@ func TestRedirects(t *testing.T) {
 	for passed, want := range map[bool]int{false: http.StatusBadGateway, true: http.StatusFound} {
 		c := &carrier{available: true, resolver: fixed{at}, transport: elsewhere.Client().Transport, redirects: passed}
 		w := httptest.NewRecorder()
-		r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob"}), http.MethodGet, "/apis/things.example.com/v1/things", nil)
+		r := httptest.NewRequestWithContext(request.WithUser(t.Context(), &user.DefaultInfo{Name: "bob"}),
+			http.MethodGet, "/apis/things.example.com/v1/things", nil)
 		c.ServeHTTP(w, r)
 		if w.Code != want {
 			t.Errorf("passed on %t: %d, want %d", passed, w.Code, want)
@@ -43,14 +44,16 @@ func TestRedirects(t *testing.T) {
 // available.
 func TestDiscoveryOfUnavailable(t *testing.T) {
 	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"things.example.com"},"versions":[{"version":"v1","resources":[{"resource":"things"}]}]}]}`))
+		_, _ = w.Write([]byte(`{"kind":"APIGroupDiscoveryList",` +
+			`"items":[{"metadata":{"name":"things.example.com"},"versions":[{"version":"v1","resources":[{"resource":"things"}]}]}]}`))
 	}))
 	defer e.Close()
 	at, err := url.Parse(e.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &carrier{gv: schema.GroupVersion{Group: "things.example.com", Version: "v1"}, resolver: fixed{at}, transport: e.Client().Transport}
+	c := &carrier{gv: schema.GroupVersion{Group: "things.example.com", Version: "v1"}, resolver: fixed{at},
+		transport: e.Client().Transport}
 	a := &Aggregator{}
 	if err := a.discover(t.Context(), c); err != nil {
 		t.Fatal(err)

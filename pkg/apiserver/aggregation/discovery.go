@@ -179,7 +179,8 @@ func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDisc
 func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
-	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: "system:kube-aggregator", Groups: []string{user.SystemPrivilegedGroup}})
+	ctx = request.WithUser(ctx,
+		&user.DefaultInfo{Name: "system:kube-aggregator", Groups: []string{user.SystemPrivilegedGroup}})
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return 0, err

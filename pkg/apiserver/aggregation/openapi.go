@@ -227,7 +227,9 @@ func (e *extension) addTo(all *openapi.Swagger) error {
 	if err := json.Unmarshal(e.doc, &part); err != nil {
 		return err
 	}
-	confineKinds(&part, func(group, version string) bool { return slices.Contains(e.prefixes, pathOf(group, version)+"/") })
+	confineKinds(&part, func(group, version string) bool {
+		return slices.Contains(e.prefixes, pathOf(group, version)+"/")
+	})
 	kept := aggregator.FilterSpecByPathsWithoutSideEffects(&part, e.prefixes)
 	return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(all, kept)
 }

@@ -26,8 +26,11 @@ func TestAnswersAreBounded(t *testing.T) {
 		var into struct {
 			Items []json.RawMessage
 		}
-		_, err := get(t.Context(), func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(tc.body)) }, "/apis", "", &into)
-		if tc.want == "" && (err != nil || len(into.Items) != 2) || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		_, err := get(t.Context(), func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write([]byte(tc.body))
+		}, "/apis", "", &into)
+		if tc.want == "" && (err != nil || len(into.Items) != 2) || tc.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
@@ -65,15 +68,21 @@ const otherSpec = `{"swagger":"2.0","info":{"title":"other","version":"v"},
 // the merged document nor the part of another server.
 func TestMerge(t *testing.T) {
 	bad := func(definitions string) string {
-		return `{"swagger":"2.0","info":{"title":"bad","version":"v"},"paths":{"/apis/bad.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/io.k8s.Pod"}}}}}},"definitions":{` + definitions + `}}`
+		return `{"swagger":"2.0","info":{"title":"bad","version":"v"},` +
+			`"paths":{"/apis/bad.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK",` +
+			`"schema":{"$ref":"#/definitions/io.k8s.Pod"}}}}}},"definitions":{` + definitions + `}}`
 	}
 	for name, doc := range map[string]string{
 		"no object":    `[]`,
 		"another form": `{"swagger":"2.0","paths":5}`,
-		"a built-in definition with another kind": bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
-		"a part that is a kind":                   bad(`"io.k8s.Part":{"type":"object","x-kubernetes-group-version-kind":[{"group":"bad.example.com","version":"v1","kind":"Thing"}]}`),
-		"a definition of other kinds":             bad(`"X":{"type":"string","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
-		"kinds of another form":                   bad(`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":"Secret"}`),
+		"a built-in definition with another kind": bad(`"io.k8s.Pod":{"type":"object",` +
+			`"x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
+		"a part that is a kind": bad(`"io.k8s.Part":{"type":"object",` +
+			`"x-kubernetes-group-version-kind":[{"group":"bad.example.com","version":"v1","kind":"Thing"}]}`),
+		"a definition of other kinds": bad(
+			`"X":{"type":"string","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"Secret"}]}`),
+		"kinds of another form": bad(
+			`"io.k8s.Pod":{"type":"object","x-kubernetes-group-version-kind":"Secret"}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &merged{}
@@ -100,7 +109,8 @@ func TestMerge(t *testing.T) {
 			if err != nil || string(kinds) != `[{"group":"","kind":"Pod","version":"v1"}]` {
 				t.Errorf("a Pod's definition is of %s (%v)", kinds, err)
 			}
-			if kinds, err := json.Marshal(got.Definitions["Thing"][kindsOf]); err != nil || !strings.Contains(string(kinds), "Thing") {
+			if kinds, err := json.Marshal(got.Definitions["Thing"][kindsOf]); err != nil ||
+				!strings.Contains(string(kinds), "Thing") {
 				t.Errorf("a Thing's definition is of %s (%v)", kinds, err)
 			}
 			if strings.Contains(w.Body.String(), `"Secret"`) {

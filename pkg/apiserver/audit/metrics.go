@@ -16,13 +16,15 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_audit_" + name, Help: help}, []string{"plugin"})
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_audit_" + name, Help: help}, []string{"plugin"})
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_audit_" + name, Help: help},
+			[]string{"plugin"})
 	}
 	m := &metrics{
 		waiting: gauge("queue_events", "Audit events that wait in memory for the backend."),
 		bytes:   gauge("spill_bytes", "Bytes of audit events that wait on disk for the backend."),
 		spilled: counter("spilled_events_total", "Audit events that did not fit into memory and were put on disk."),
-		dropped: counter("dropped_events_total", "Audit events that were lost: neither memory nor disk had room for them, or could not be read."),
+		dropped: counter("dropped_events_total",
+			"Audit events that were lost: neither memory nor disk had room for them, or could not be read."),
 		retried: counter("retries_total", "Batches of audit events that had to be sent again."),
 	}
 	if r == nil {
@@ -45,6 +47,7 @@ type queueMetrics struct {
 func (m *metrics) of(plugin string) queueMetrics {
 	return queueMetrics{
 		waiting: m.waiting.WithLabelValues(plugin), bytes: m.bytes.WithLabelValues(plugin),
-		spilled: m.spilled.WithLabelValues(plugin), dropped: m.dropped.WithLabelValues(plugin), retried: m.retried.WithLabelValues(plugin),
+		spilled: m.spilled.WithLabelValues(plugin), dropped: m.dropped.WithLabelValues(plugin),
+		retried: m.retried.WithLabelValues(plugin),
 	}
 }

@@ -84,14 +84,16 @@ func newTestQueue(t *testing.T, s *sink, dir string, files int64) (*queue, *metr
 		t.Fatal(err)
 	}
 	cfg := config.AuditBatching{Mode: config.AuditBatch, BufferSize: 10, MaxSize: 4, MaxWait: 30 * time.Second}
-	return newQueue(s, cfg, newRing(dir, files), Deps{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}, m.of("sink")), m
+	return newQueue(s, cfg, newRing(dir, files), Deps{Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)},
+		m.of("sink")), m
 }
 
 func put(q *queue, from, to int) (ids []string) {
 	for i := from; i < to; i++ {
 		id := fmt.Sprintf("%04d", i)
 		ids = append(ids, id)
-		q.ProcessEvents(&auditapi.Event{AuditID: types.UID(id), Stage: auditapi.StageResponseComplete, Level: auditapi.LevelMetadata, Verb: "get"})
+		q.ProcessEvents(&auditapi.Event{AuditID: types.UID(id), Stage: auditapi.StageResponseComplete,
+			Level: auditapi.LevelMetadata, Verb: "get"})
 	}
 	return ids
 }
@@ -346,7 +348,8 @@ func TestWebhook(t *testing.T) {
 	}))
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: "+
+		"{cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,8 @@ func New(cfg Config) (authenticator.Request, error) {
 	if cfg.ProxyCA != nil {
 		h := cfg.RequestHeader
 		requests = append(requests, headerrequest.NewDynamicVerifyOptionsSecure(cfg.ProxyCA.verifyOptions,
-			strs(h.AllowedNames), strs(h.UsernameHeaders), strs(h.UIDHeaders), strs(h.GroupHeaders), strs(h.ExtraHeaderPrefixes)))
+			strs(h.AllowedNames), strs(h.UsernameHeaders), strs(h.UIDHeaders), strs(h.GroupHeaders),
+			strs(h.ExtraHeaderPrefixes)))
 	}
 	if cfg.ClientCA != nil {
 		requests = append(requests, newClientCerts(cfg.ClientCA, cfg.Clock))
@@ -87,7 +88,8 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 		tokens = append(tokens, cfg.ServiceAccounts)
 	}
 	if cfg.Bootstrap != nil {
-		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences, &bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
+		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences,
+			&bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
 	}
 	// Tokens of configured issuers come after those that need no request to another server.
 	if cfg.Issuers != nil && !cfg.Issuers.None() {

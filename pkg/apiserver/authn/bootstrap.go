@@ -75,7 +75,8 @@ func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*a
 		}
 	}
 	slices.Sort(groups)
-	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id, Groups: slices.Compact(groups)}}, true, nil
+	return &authenticator.Response{User: &user.DefaultInfo{Name: "system:bootstrap:" + id,
+		Groups: slices.Compact(groups)}}, true, nil
 }
 
 // bootstrapperGroup reports whether a token may grant a group: "system:bootstrappers:" and at most

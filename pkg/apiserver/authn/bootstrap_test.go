@@ -34,9 +34,12 @@ func TestGroupsOfBootstrapTokens(t *testing.T) {
 		"": "[system:bootstrappers]",
 		"system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b": "[system:bootstrappers system:bootstrappers:a system:bootstrappers:b]",
 	} {
-		b := &bootstrapTokens{lister(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
-			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"), "auth-extra-groups": []byte(extra),
-		}}), clock.Real()}
+		b := &bootstrapTokens{
+			lister(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"},
+				Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
+					"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+					"usage-bootstrap-authentication": []byte("true"), "auth-extra-groups": []byte(extra),
+				}}), clock.Real()}
 		resp, ok, err := b.AuthenticateToken(t.Context(), "abcdef.0123456789abcdef")
 		if !ok || err != nil {
 			t.Fatalf("%q: %t, %v", extra, ok, err)
@@ -53,17 +56,22 @@ func TestShapeOfBootstrapTokens(t *testing.T) {
 	const id, secret = "abcdef", "0123456789abcdef"
 	b := &bootstrapTokens{clock: clock.Real()} // a lookup would panic
 	for _, token := range []string{
-		"", ".", id, id + ".", id + "." + secret + "0", id + "." + secret[1:], id[1:] + "." + secret, "ABCDEF." + secret, "abcde/." + secret,
-		id + "." + strings.ToUpper(secret), id + ".0123456789abcde\n", id + "-" + secret, "é" + id[2:] + "." + secret, strings.Repeat("a.", 1<<19),
+		"", ".", id, id + ".", id + "." + secret + "0", id + "." + secret[1:], id[1:] + "." + secret,
+		"ABCDEF." + secret, "abcde/." + secret,
+		id + "." + strings.ToUpper(secret), id + ".0123456789abcde\n", id + "-" + secret, "é" + id[2:] + "." +
+			secret, strings.Repeat("a.", 1<<19),
 	} {
 		if _, ok, err := b.AuthenticateToken(t.Context(), token); ok || err != nil {
 			t.Errorf("%.40q: %t, %v", token, ok, err)
 		}
 	}
 	for group, want := range map[string]bool{
-		"system:bootstrappers:a": true, "system:bootstrappers:a:b-c:9": true, "system:bootstrappers:" + strings.Repeat("a", 256): true,
-		"system:bootstrappers:-a": true, "system:bootstrappers:": false, "system:bootstrappers": false, "system:masters": false,
-		"system:bootstrappers:a-": false, "system:bootstrappers:A": false, "system:bootstrappers:a\n": false, "system:bootstrappers:" + strings.Repeat("a", 257): false,
+		"system:bootstrappers:a": true, "system:bootstrappers:a:b-c:9": true, "system:bootstrappers:" +
+			strings.Repeat("a", 256): true,
+		"system:bootstrappers:-a": true, "system:bootstrappers:": false, "system:bootstrappers": false,
+		"system:masters":          false,
+		"system:bootstrappers:a-": false, "system:bootstrappers:A": false, "system:bootstrappers:a\n": false,
+		"system:bootstrappers:" + strings.Repeat("a", 257): false,
 	} {
 		if got := bootstrapperGroup(group); got != want {
 			t.Errorf("%.40q: %t", group, got)

@@ -50,7 +50,8 @@ func (c *CAFile) Reload() error {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(data) {
-		return fmt.Errorf("error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", c.name+"::"+c.path)
+		return fmt.Errorf(
+			"error loading CA bundle for %q: data does not contain any valid RSA or ECDSA certificates", c.name+"::"+c.path)
 	}
 	state := &caState{pem: string(data), pool: pool}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
@@ -117,7 +118,8 @@ type clientCerts struct {
 }
 
 func newClientCerts(ca *CAFile, c clock.Clock) *clientCerts {
-	return &clientCerts{ca: ca, verify: requestx509.NewDynamic(ca.verifyOptions, requestx509.CommonNameUserConversion), clock: c}
+	return &clientCerts{ca: ca,
+		verify: requestx509.NewDynamic(ca.verifyOptions, requestx509.CommonNameUserConversion), clock: c}
 }
 
 // AuthenticateRequest authenticates the client certificate, from the connection's cache if

@@ -18,12 +18,15 @@ import (
 
 // FuzzBootstrapTokens checks that only the exact token is accepted.
 func FuzzBootstrapTokens(f *testing.F) {
-	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef", "abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {
+	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef",
+		"abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {
 		f.Add(token)
 	}
 	b := &bootstrapTokens{lister(f, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken, Data: map[string][]byte{
-			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"), "usage-bootstrap-authentication": []byte("true"),
+		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"}, Type: corev1.SecretTypeBootstrapToken,
+		Data: map[string][]byte{
+			"token-id": []byte("abcdef"), "token-secret": []byte("0123456789abcdef"),
+			"usage-bootstrap-authentication": []byte("true"),
 		}}), clock.Real()}
 	f.Fuzz(func(t *testing.T, token string) {
 		resp, ok, err := b.AuthenticateToken(t.Context(), token)
@@ -36,8 +39,9 @@ func FuzzBootstrapTokens(f *testing.F) {
 // FuzzIssuers checks that only tokens signed by an issuer are accepted.
 func FuzzIssuers(f *testing.F) {
 	i, err := LoadIssuers(IssuersConfig{
-		Authentication: config.Authentication{OIDC: config.OIDC{IssuerURL: "https://127.0.0.1:1", ClientID: "api", UsernameClaim: "sub", SigningAlgs: []string{"ES256"}}},
-		ServerID:       "test", Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		Authentication: config.Authentication{OIDC: config.OIDC{IssuerURL: "https://127.0.0.1:1",
+			ClientID: "api", UsernameClaim: "sub", SigningAlgs: []string{"ES256"}}},
+		ServerID: "test", Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		f.Fatal(err)

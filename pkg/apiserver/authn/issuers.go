@@ -92,7 +92,8 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 		i.algorithms = cfg.OIDC.SigningAlgs
 	}
 	if i.initial.Anonymous != nil && cfg.AnonymousSet {
-		return nil, field.Forbidden(field.NewPath("anonymous"), "--anonymous-auth flag cannot be set when anonymous field is configured in authentication configuration file")
+		return nil, field.Forbidden(field.NewPath("anonymous"), "--anonymous-auth flag cannot be set when "+
+			"anonymous field is configured in authentication configuration file")
 	}
 	if err := i.validate(i.initial); err != nil {
 		return nil, fmt.Errorf("invalid authentication configuration: %w", err)
@@ -143,8 +144,9 @@ func fromFlags(o *config.OIDC) (*apiserver.AuthenticationConfiguration, error) {
 		prefix = o.IssuerURL + "#"
 	}
 	jwt := apiserver.JWTAuthenticator{
-		Issuer:        apiserver.Issuer{URL: o.IssuerURL, Audiences: []string{o.ClientID}},
-		ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Prefix: ptr.To(prefix), Claim: o.UsernameClaim}},
+		Issuer: apiserver.Issuer{URL: o.IssuerURL, Audiences: []string{o.ClientID}},
+		ClaimMappings: apiserver.ClaimMappings{
+			Username: apiserver.PrefixedClaimOrExpression{Prefix: ptr.To(prefix), Claim: o.UsernameClaim}},
 	}
 	if o.GroupsClaim != "" {
 		jwt.ClaimMappings.Groups = apiserver.PrefixedClaimOrExpression{Prefix: ptr.To(o.GroupsPrefix), Claim: o.GroupsClaim}
@@ -157,7 +159,8 @@ func fromFlags(o *config.OIDC) (*apiserver.AuthenticationConfiguration, error) {
 		jwt.Issuer.CertificateAuthority = string(ca)
 	}
 	for claim, value := range o.RequiredClaims {
-		jwt.ClaimValidationRules = append(jwt.ClaimValidationRules, apiserver.ClaimValidationRule{Claim: claim, RequiredValue: value})
+		jwt.ClaimValidationRules = append(jwt.ClaimValidationRules,
+			apiserver.ClaimValidationRule{Claim: claim, RequiredValue: value})
 	}
 	c.JWT = []apiserver.JWTAuthenticator{jwt}
 	return c, nil

@@ -102,12 +102,14 @@ func TestIssuers(t *testing.T) {
 	i := startIssuers(t, config.Authentication{File: file})
 
 	resp := until(t, i, plain.Token(t, map[string]any{"sub": "alice", "groups": []string{"a", "b"}}), "plain:alice")
-	if !slices.Equal(resp.User.GetGroups(), []string{"plain:a", "plain:b"}) || !slices.Equal(resp.Audiences, authenticator.Audiences{"api-server"}) {
+	if !slices.Equal(resp.User.GetGroups(), []string{"plain:a", "plain:b"}) ||
+		!slices.Equal(resp.Audiences, authenticator.Audiences{"api-server"}) {
 		t.Errorf("%+v", resp)
 	}
 	good := map[string]any{"sub": "bob", "team": "red", "roles": "x,y", "uid": "7"}
 	resp = until(t, i, cel.Token(t, good), "cel:bob")
-	if !slices.Equal(resp.User.GetGroups(), []string{"cel:x", "cel:y"}) || resp.User.GetUID() != "7" || !slices.Equal(resp.User.GetExtra()["example.com/team"], []string{"red"}) {
+	if !slices.Equal(resp.User.GetGroups(), []string{"cel:x", "cel:y"}) || resp.User.GetUID() != "7" ||
+		!slices.Equal(resp.User.GetExtra()["example.com/team"], []string{"red"}) {
 		t.Errorf("%+v", resp)
 	}
 	with := func(claim string, value any) map[string]any {
@@ -195,16 +197,20 @@ func TestIssuersOfFlags(t *testing.T) {
 func TestIssuersRefused(t *testing.T) {
 	is := authntest.Start(t)
 	for want, text := range map[string]string{
-		"URL must not overlap with disallowed issuers": strings.Replace(authentication+issuer(is, plainMapping), is.URL, "https://own.example.com", 1),
-		`claimMappings.username: Required value`:       authentication + issuer(is, ""),
-		"undeclared reference":                         authentication + issuer(is, strings.Replace(celMapping, "claims.team == 'red'", "nothing", 1)),
-		"empty config data":                            "",
-		"unknown field":                                authentication + issuer(is, plainMapping) + "surprise: 1\n",
+		"URL must not overlap with disallowed issuers": strings.Replace(authentication+issuer(is, plainMapping),
+			is.URL, "https://own.example.com", 1),
+		`claimMappings.username: Required value`: authentication + issuer(is, ""),
+		"undeclared reference": authentication +
+			issuer(is, strings.Replace(celMapping, "claims.team == 'red'", "nothing", 1)),
+		"empty config data": "",
+		"unknown field":     authentication + issuer(is, plainMapping) + "surprise: 1\n",
 		"--anonymous-auth flag cannot be set when anonymous field is configured": "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n",
 	} {
 		file := filepath.Join(t.TempDir(), "authentication.yaml")
 		writeFile(t, file, text)
-		_, err := LoadIssuers(IssuersConfig{Authentication: config.Authentication{File: file}, Own: []string{"https://own.example.com"}, AnonymousSet: true, Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
+		_, err := LoadIssuers(IssuersConfig{Authentication: config.Authentication{File: file},
+			Own: []string{"https://own.example.com"}, AnonymousSet: true, Log: slog.New(slog.DiscardHandler),
+			Clock: clock.Real()})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
@@ -234,8 +240,10 @@ func TestTokenWebhook(t *testing.T) {
 	server.Start()
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	writeFile(t, file, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
-	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1", CacheTTL: time.Minute}, authenticator.Audiences{"api"})
+	writeFile(t, file, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, "+
+		"context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
+	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1", CacheTTL: time.Minute},
+		authenticator.Audiences{"api"})
 	if err != nil {
 		t.Fatal(err)
 	}

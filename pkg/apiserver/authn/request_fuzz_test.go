@@ -39,7 +39,8 @@ func newAuthority(tb testing.TB) *authority {
 		tb.Fatal(err)
 	}
 	a := &authority{key: key, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
 	if a.cert, err = a.sign(a.cert); err != nil {
@@ -98,7 +99,8 @@ func FuzzRequests(f *testing.F) {
 		if signer != nil {
 			template := &x509.Certificate{
 				SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: cn, Organization: []string{org}},
-				NotBefore: signer.cert.NotBefore, NotAfter: signer.cert.NotAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+				NotBefore: signer.cert.NotBefore, NotAfter: signer.cert.NotAfter,
+				ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 			}
 			if expired {
 				template.NotAfter = template.NotBefore.Add(time.Minute)
@@ -146,7 +148,8 @@ func FuzzRequests(f *testing.F) {
 			t.Errorf("has the UID of a header that nobody vouches for: %q", name)
 		}
 		for k, values := range resp.User.GetExtra() {
-			if proxied && !slices.Equal(values, []string{value}) || !proxied && k != "authentication.kubernetes.io/credential-id" {
+			if proxied && !slices.Equal(values, []string{value}) || !proxied &&
+				k != "authentication.kubernetes.io/credential-id" {
 				t.Errorf("extra %q: %q", k, values)
 			}
 		}

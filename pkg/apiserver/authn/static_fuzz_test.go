@@ -56,7 +56,8 @@ func FuzzTokenFile(f *testing.F) {
 		if browser {
 			r.Header.Set("Connection", "upgrade")
 			r.Header.Set("Upgrade", "websocket")
-			r.Header.Set("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+base64.RawURLEncoding.EncodeToString([]byte(sent))+",p")
+			r.Header.Set("Sec-WebSocket-Protocol", "base64url.bearer.authorization.k8s.io."+
+				base64.RawURLEncoding.EncodeToString([]byte(sent))+",p")
 		} else {
 			r.Header.Set("Authorization", "Bearer "+sent)
 		}
@@ -114,7 +115,8 @@ func FuzzAnonymous(f *testing.F) {
 	if err := os.WriteFile(file, []byte("secret,alice,1\n"), 0o600); err != nil {
 		f.Fatal(err)
 	}
-	for _, path := range []string{"/livez", "/livez/", "/livez/ping", "//livez", "/LIVEZ", "/livez\x00", "/api/v1/../../livez", ""} {
+	for _, path := range []string{"/livez", "/livez/", "/livez/ping", "//livez", "/LIVEZ", "/livez\x00",
+		"/api/v1/../../livez", ""} {
 		f.Add(true, "/livez", "/readyz", path, "")
 		f.Add(true, "", "", path, "Bearer wrong")
 		f.Add(false, "/livez", "", path, "Basic YWRtaW46YWRtaW4=")

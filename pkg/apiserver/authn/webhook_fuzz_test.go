@@ -22,7 +22,8 @@ func FuzzTokenWebhook(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	review := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":%t,"user":{"username":%q},"audiences":[%q]}}`
+	review := `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":%t,` +
+		`"user":{"username":%q},"audiences":[%q]}}`
 	for _, audience := range []string{"api", "another", ""} {
 		f.Add([]byte(fmt.Sprintf(review, true, "alice", audience)))
 		f.Add([]byte(fmt.Sprintf(review, false, "alice", audience)))

@@ -104,7 +104,9 @@ func Load(cfg Config) (*Chain, error) {
 
 // Has reports whether a mode was configured at the start.
 func (c *Chain) Has(mode string) bool {
-	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return string(a.Type) == mode })
+	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
+		return string(a.Type) == mode
+	})
 }
 
 // fromFlags returns the configuration that flags describe.
@@ -137,8 +139,10 @@ func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error
 	if err != nil {
 		return nil, fmt.Errorf("failed to load AuthorizationConfiguration from file: %w", err)
 	}
-	known := sets.New(config.ModeAlwaysAllow, config.ModeAlwaysDeny, config.ModeABAC, config.ModeWebhook, config.ModeRBAC, config.ModeNode)
-	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, out, known, sets.New(config.ModeWebhook)); len(errs) > 0 {
+	known := sets.New(config.ModeAlwaysAllow, config.ModeAlwaysDeny, config.ModeABAC, config.ModeWebhook,
+		config.ModeRBAC, config.ModeNode)
+	if errs := validation.ValidateAuthorizationConfiguration(c.compiler, nil, out, known,
+		sets.New(config.ModeWebhook)); len(errs) > 0 {
 		return nil, errs.ToAggregate()
 	}
 	var errs []error
@@ -241,7 +245,8 @@ func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authori
 }
 
 // RulesFor implements authorizer.RuleResolver.
-func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo,
+	[]authorizer.NonResourceRuleInfo, bool, error) {
 	return c.current.Load().RulesFor(ctx, u, namespace)
 }
 

@@ -52,7 +52,9 @@ func startHook(t *testing.T) *hook {
 		_ = json.NewEncoder(w).Encode(review)
 	}))
 	t.Cleanup(server.Close)
-	writeFile(t, h.kubeconfig, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL))
+	writeFile(t, h.kubeconfig, fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: "+
+		"[{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: "+
+		"{server: %q}}]\n", server.URL))
 	return h
 }
 
@@ -69,7 +71,10 @@ func writeFile(t testing.TB, file, text string) {
 const header = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers:\n"
 
 func (h *hook) entry(name, policy, condition string) string {
-	e := fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook:\n    timeout: 30s\n    authorizedTTL: 1m\n    unauthorizedTTL: 1m\n    subjectAccessReviewVersion: v1\n    matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: {type: KubeConfigFile, kubeConfigFile: %s}\n", name, policy, h.kubeconfig)
+	e := fmt.Sprintf("- type: Webhook\n  name: %s\n  webhook:\n    timeout: 30s\n    authorizedTTL: 1m\n    "+
+		"unauthorizedTTL: 1m\n    subjectAccessReviewVersion: v1\n    "+
+		"matchConditionSubjectAccessReviewVersion: v1\n    failurePolicy: %s\n    connectionInfo: "+
+		"{type: KubeConfigFile, kubeConfigFile: %s}\n", name, policy, h.kubeconfig)
 	if condition != "" {
 		e += "    matchConditions: [{expression: \"" + condition + "\"}]\n"
 	}
@@ -85,8 +90,10 @@ func newChain(t *testing.T, cfg config.Authorization, modes ...string) *Chain {
 		t.Fatal(err)
 	}
 	index := rbac.NewIndex()
-	index.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
-	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "mallory"}})
+	index.SetRole("", "reader",
+		[]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "mallory"}})
 	if err := c.Build(map[string]Authorizer{config.ModeRBAC: index}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +103,8 @@ func newChain(t *testing.T, cfg config.Authorization, modes ...string) *Chain {
 func decide(t *testing.T, c *Chain, name, resource string, groups ...string) authorizer.Decision {
 	t.Helper()
 	d, _, _ := c.Authorize(t.Context(), authorizer.AttributesRecord{
-		User: &user.DefaultInfo{Name: name, Groups: groups}, Verb: "get", APIVersion: "v1", Resource: resource, Namespace: "n", ResourceRequest: true,
+		User: &user.DefaultInfo{Name: name, Groups: groups}, Verb: "get", APIVersion: "v1", Resource: resource,
+		Namespace: "n", ResourceRequest: true,
 	})
 	return d
 }
@@ -104,7 +112,8 @@ func decide(t *testing.T, c *Chain, name, resource string, groups ...string) aut
 // TestNotLoaded checks that no request is denied because caches are not loaded yet.
 func TestNotLoaded(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Now())
-	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk, Log: slog.New(slog.DiscardHandler)})
+	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk,
+		Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +128,8 @@ func TestNotLoaded(t *testing.T) {
 		done := make(chan error, 1)
 		go func() {
 			d, _, err := c.Authorize(context.Background(), authorizer.AttributesRecord{
-				User: &user.DefaultInfo{Name: "bob"}, Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "n", ResourceRequest: true,
+				User: &user.DefaultInfo{Name: "bob"}, Verb: "get", APIVersion: "v1", Resource: "pods",
+				Namespace: "n", ResourceRequest: true,
 			})
 			if err == nil && d != authorizer.DecisionAllow {
 				err = fmt.Errorf("decision %v", d)
@@ -137,8 +147,10 @@ func TestNotLoaded(t *testing.T) {
 		t.Errorf("after %v: %v", patience, err)
 	}
 	early := ask()
-	index.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
-	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "User", Name: "bob"}})
+	index.SetRole("", "reader",
+		[]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	index.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "User", Name: "bob"}})
 	close(loaded)
 	if err := <-early; err != nil {
 		t.Errorf("once roles are loaded: %v", err)
@@ -177,7 +189,8 @@ func TestChain(t *testing.T) {
 	if got := decide(t, c, "bob", "pods", "again"); got != authorizer.DecisionDeny {
 		t.Errorf("with failure policy Deny: %v", got)
 	}
-	c = newChain(t, config.Authorization{Webhook: config.AccessWebhook{ConfigFile: h.kubeconfig, Version: "v1"}}, config.ModeWebhook, config.ModeRBAC)
+	c = newChain(t, config.Authorization{Webhook: config.AccessWebhook{ConfigFile: h.kubeconfig,
+		Version: "v1"}}, config.ModeWebhook, config.ModeRBAC)
 	if got := decide(t, c, "bob", "pods"); got != authorizer.DecisionAllow {
 		t.Errorf("by flags, with an ill webhook: %v", got)
 	}
@@ -222,15 +235,16 @@ func TestWrong(t *testing.T) {
 	writeFile(t, file, header+rbacEntry)
 	running := newChain(t, config.Authorization{File: file})
 	for want, text := range map[string]string{
-		"missing required types: [RBAC]":               header + h.entry("hook", "Deny", ""),
-		"expected name rbac for authorizer RBAC":       header + "- {type: RBAC, name: roles}\n",
-		"Unsupported value: \"Guess\"":                 header + "- {type: Guess, name: guess}\n" + rbacEntry,
-		"Duplicate value":                              header + rbacEntry + rbacEntry,
-		"at least one authorization mode":              strings.Replace(header, "authorizers:\n", "", 1),
-		"undeclared reference to 'nothing'":            header + h.entry("hook", "Deny", "nothing") + rbacEntry,
-		"failed to load AuthorizationConfiguration":    "nonsense",
-		"Unsupported value: \"Perhaps\"":               header + h.entry("hook", "Perhaps", "") + rbacEntry,
-		"subjectAccessReviewVersion: Unsupported valu": header + strings.Replace(h.entry("hook", "Deny", ""), "subjectAccessReviewVersion: v1\n", "subjectAccessReviewVersion: v7\n", 1) + rbacEntry,
+		"missing required types: [RBAC]":            header + h.entry("hook", "Deny", ""),
+		"expected name rbac for authorizer RBAC":    header + "- {type: RBAC, name: roles}\n",
+		"Unsupported value: \"Guess\"":              header + "- {type: Guess, name: guess}\n" + rbacEntry,
+		"Duplicate value":                           header + rbacEntry + rbacEntry,
+		"at least one authorization mode":           strings.Replace(header, "authorizers:\n", "", 1),
+		"undeclared reference to 'nothing'":         header + h.entry("hook", "Deny", "nothing") + rbacEntry,
+		"failed to load AuthorizationConfiguration": "nonsense",
+		"Unsupported value: \"Perhaps\"":            header + h.entry("hook", "Perhaps", "") + rbacEntry,
+		"subjectAccessReviewVersion: Unsupported valu": header + strings.Replace(h.entry("hook", "Deny", ""),
+			"subjectAccessReviewVersion: v1\n", "subjectAccessReviewVersion: v7\n", 1) + rbacEntry,
 	} {
 		if _, err := running.parse(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
@@ -240,7 +254,8 @@ func TestWrong(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := running.build(next); err == nil || !strings.Contains(err.Error(), "not allowed if it was not enabled at initial server startup") {
+	if _, err := running.build(next); err == nil ||
+		!strings.Contains(err.Error(), "not allowed if it was not enabled at initial server startup") {
 		t.Errorf("a new authorizer within the server: %v", err)
 	}
 }

@@ -25,30 +25,37 @@ func BenchmarkAuthorize(b *testing.B) {
 		b.Fatal(err)
 	}
 	x := rbac.NewIndex()
-	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "services"}}}
+	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""},
+		Resources: []string{"configmaps", "secrets", "services"}}}
 	for i := range 9_000 {
 		ns, name := fmt.Sprintf("ns-%d", i%500), fmt.Sprintf("r-%d", i)
 		x.SetRole(ns, name, rules)
-		x.SetBinding(ns, name, rbacv1.RoleRef{Kind: "Role", Name: name}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}})
+		x.SetBinding(ns, name, rbacv1.RoleRef{Kind: "Role", Name: name},
+			[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}})
 	}
 	for i := range 1_000 {
 		name := fmt.Sprintf("c-%d", i)
 		x.SetRole("", name, rules)
-		x.SetBinding("", name, rbacv1.RoleRef{Kind: "ClusterRole", Name: name}, []rbacv1.Subject{{Kind: "Group", Name: fmt.Sprintf("team-%d", i%50)}})
+		x.SetBinding("", name, rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+			[]rbacv1.Subject{{Kind: "Group", Name: fmt.Sprintf("team-%d", i%50)}})
 	}
-	x.SetRole("ns-7", "last", []rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
-	x.SetBinding("ns-7", "last", rbacv1.RoleRef{Kind: "Role", Name: "last"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: "ns-7"}})
+	x.SetRole("ns-7", "last",
+		[]rbacv1.PolicyRule{{Verbs: []string{"list"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	x.SetBinding("ns-7", "last", rbacv1.RoleRef{Kind: "Role", Name: "last"},
+		[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: "ns-7"}})
 	node := nodeauth.NewAuthorizer(nodeauth.NewGraph(), rbac.Allows(nil), func() bool { return true })
 	if err := c.Build(map[string]Authorizer{config.ModeRBAC: x, config.ModeNode: node}, nil); err != nil {
 		b.Fatal(err)
 	}
-	who := &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated", "team-7"}}
+	who := &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated", "team-7"}}
 	for name, test := range map[string]struct {
 		verb string
 		want authorizer.Decision
 	}{"allowed": {"list", authorizer.DecisionAllow}, "refused": {"delete", authorizer.DecisionNoOpinion}} {
 		b.Run(name, func(b *testing.B) {
-			attrs := authorizer.AttributesRecord{User: who, Verb: test.verb, Namespace: "ns-7", Resource: "pods", APIVersion: "v1", ResourceRequest: true}
+			attrs := authorizer.AttributesRecord{User: who, Verb: test.verb, Namespace: "ns-7",
+				Resource: "pods", APIVersion: "v1", ResourceRequest: true}
 			b.ReportAllocs()
 			for b.Loop() {
 				if d, _, _ := c.Authorize(b.Context(), attrs); d != test.want {

@@ -17,14 +17,17 @@ import (
 // FuzzWebhook checks that only an answer that says so allows a request.
 func FuzzWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
-	c, err := Load(Config{Authorization: config.Authorization{Webhook: config.AccessWebhook{ConfigFile: file, Version: "v1"}}, Modes: []string{config.ModeWebhook}})
+	c, err := Load(Config{
+		Authorization: config.Authorization{Webhook: config.AccessWebhook{ConfigFile: file, Version: "v1"}},
+		Modes:         []string{config.ModeWebhook}})
 	if err != nil {
 		f.Fatal(err)
 	}
 	if err := c.Build(map[string]Authorizer{}, nil); err != nil {
 		f.Fatal(err)
 	}
-	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":%t,"denied":%t,"reason":"x"}}`
+	review := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","status":{"allowed":%t,` +
+		`"denied":%t,"reason":"x"}}`
 	for _, allowed := range []bool{true, false} {
 		f.Add([]byte(fmt.Sprintf(review, allowed, false)))
 		f.Add([]byte(fmt.Sprintf(review, allowed, true)))
@@ -33,7 +36,9 @@ func FuzzWebhook(f *testing.F) {
 	f.Add([]byte(`<html>{"status":{"allowed":true}}</html>`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer.Store(&body)
-		decision, _, _ := c.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice"}, Verb: "get", Resource: "pods", ResourceRequest: true})
+		decision, _, _ := c.Authorize(t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice"}, Verb: "get", Resource: "pods",
+				ResourceRequest: true})
 		if decision == authorizer.DecisionAllow && !authntest.Says(body, "allowed") {
 			t.Errorf("%q lets alice in", body)
 		}

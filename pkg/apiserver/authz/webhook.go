@@ -59,5 +59,6 @@ func newWebhook(a *apiserver.AuthorizerConfiguration, compiler authorizationcel.
 		no = 0
 	}
 	return webhook.New(client, w.SubjectAccessReviewVersion, yes, no, retries(), onError, w.MatchConditions, a.Name,
-		webhookMetrics{WebhookMetrics: webhookmetrics.NewWebhookMetrics(), MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler)
+		webhookMetrics{WebhookMetrics: webhookmetrics.NewWebhookMetrics(),
+			MatcherMetrics: authorizationcel.NewMatcherMetrics()}, compiler)
 }

@@ -39,40 +39,46 @@ func FlowControl(ctx context.Context, client kubernetes.Interface, known informe
 		take: func(into, from *flowcontrolv1.PriorityLevelConfiguration) { from.Spec.DeepCopyInto(&into.Spec) },
 	}
 	tasks := slices.Concat(
-		levels.ensure(ctx, bootstrap.SuggestedPriorityLevelConfigurations, false), schemas.ensure(ctx, bootstrap.SuggestedFlowSchemas, false),
-		levels.ensure(ctx, bootstrap.MandatoryPriorityLevelConfigurations, true), schemas.ensure(ctx, bootstrap.MandatoryFlowSchemas, true),
+		levels.ensure(ctx, bootstrap.SuggestedPriorityLevelConfigurations, false),
+		schemas.ensure(ctx, bootstrap.SuggestedFlowSchemas, false),
+		levels.ensure(ctx, bootstrap.MandatoryPriorityLevelConfigurations, true),
+		schemas.ensure(ctx, bootstrap.MandatoryFlowSchemas, true),
 	)
 	if err := parallel(ctx, 8, tasks); err != nil {
 		return err
 	}
-	allSchemas, err := all(knownSchemas.Informer(), knownSchemas.Lister().List, func() ([]*flowcontrolv1.FlowSchema, error) {
-		list, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		return pointers(list.Items), nil
-	})
+	allSchemas, err := all(knownSchemas.Informer(), knownSchemas.Lister().List,
+		func() ([]*flowcontrolv1.FlowSchema, error) {
+			list, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return pointers(list.Items), nil
+		})
 	if err != nil {
 		return named("flow schemas", "", err)
 	}
-	allLevels, err := all(knownLevels.Informer(), knownLevels.Lister().List, func() ([]*flowcontrolv1.PriorityLevelConfiguration, error) {
-		list, err := api.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, err
-		}
-		return pointers(list.Items), nil
-	})
+	allLevels, err := all(knownLevels.Informer(), knownLevels.Lister().List,
+		func() ([]*flowcontrolv1.PriorityLevelConfiguration, error) {
+			list, err := api.PriorityLevelConfigurations().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return pointers(list.Items), nil
+		})
 	if err != nil {
 		return named("priority levels", "", err)
 	}
 	return parallel(ctx, 8, slices.Concat(
 		schemas.drop(ctx, allSchemas, slices.Concat(bootstrap.MandatoryFlowSchemas, bootstrap.SuggestedFlowSchemas)),
-		levels.drop(ctx, allLevels, slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations, bootstrap.SuggestedPriorityLevelConfigurations)),
+		levels.drop(ctx, allLevels, slices.Concat(bootstrap.MandatoryPriorityLevelConfigurations,
+			bootstrap.SuggestedPriorityLevelConfigurations)),
 	))
 }
 
 // all returns the objects from the informer, or from the server until the informer is synced.
-func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error), ask func() ([]T, error)) ([]T, error) {
+func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error),
+	ask func() ([]T, error)) ([]T, error) {
 	if informer.HasSynced() {
 		return known(labels.Everything())
 	}
@@ -171,7 +177,8 @@ func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 			continue
 		}
 		tasks = append(tasks, func() error {
-			err := d.api.Delete(ctx, h.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.GetUID()))})
+			err := d.api.Delete(ctx, h.GetName(),
+				metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(h.GetUID()))})
 			if apierrors.IsNotFound(err) {
 				err = nil
 			}

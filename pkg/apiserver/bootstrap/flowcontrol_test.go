@@ -32,7 +32,8 @@ func TestFlowControl(t *testing.T) {
 	ensure() // nothing is known yet
 	api := client.FlowcontrolV1()
 	all, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
-	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); err != nil || len(all.Items) != want {
+	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); err != nil ||
+		len(all.Items) != want {
 		t.Fatalf("%d flow schemas, want %d, %v", len(all.Items), want, err)
 	}
 
@@ -75,7 +76,8 @@ func TestFlowControl(t *testing.T) {
 	if _, err := api.PriorityLevelConfigurations().Update(ctx, level, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	old := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "of-old", Annotations: map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}}}
+	old := &flowcontrolv1.FlowSchema{ObjectMeta: metav1.ObjectMeta{Name: "of-old",
+		Annotations: map[string]string{flowcontrolv1.AutoUpdateAnnotationKey: "true"}}}
 	if _, err := api.FlowSchemas().Create(ctx, old, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,8 @@ func TestFlowControl(t *testing.T) {
 	if _, err := api.FlowSchemas().Get(ctx, "of-old", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Error("a default of another version stays", err)
 	}
-	if level, err := api.PriorityLevelConfigurations().Get(ctx, "catch-all", metav1.GetOptions{}); err != nil || *level.Spec.Limited.NominalConcurrencyShares == 0 {
+	if level, err := api.PriorityLevelConfigurations().Get(ctx, "catch-all", metav1.GetOptions{}); err != nil ||
+		*level.Spec.Limited.NominalConcurrencyShares == 0 {
 		t.Error("a mandatory level is not mended", err)
 	}
 }

@@ -122,7 +122,8 @@ func (i *Identity) clean(ctx context.Context) error {
 			continue
 		}
 		err := api.Delete(ctx, lease.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion}, // keep the lease if it was renewed in the meantime
+			// keep the lease if it was renewed in the meantime
+			Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion},
 		})
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			failed = append(failed, named("lease", lease.Name, err))

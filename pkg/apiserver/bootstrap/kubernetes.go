@@ -264,7 +264,8 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		Labels: map[string]string{discoveryv1.LabelSkipMirror: "true"},
 	}}
 	if len(addresses) > 0 {
-		subset := corev1.EndpointSubset{Ports: []corev1.EndpointPort{{Name: "https", Port: int32(k.Port), Protocol: corev1.ProtocolTCP}}}
+		subset := corev1.EndpointSubset{
+			Ports: []corev1.EndpointPort{{Name: "https", Port: int32(k.Port), Protocol: corev1.ProtocolTCP}}}
 		for _, a := range addresses {
 			subset.Addresses = append(subset.Addresses, corev1.EndpointAddress{IP: a})
 		}
@@ -276,7 +277,8 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
 		return wrapped("endpoints", ignoreExists(err))
 	}
-	if err != nil || (equality.Semantic.DeepEqual(cur.Subsets, want.Subsets) && cur.Labels[discoveryv1.LabelSkipMirror] == "true") {
+	if err != nil || (equality.Semantic.DeepEqual(cur.Subsets, want.Subsets) &&
+		cur.Labels[discoveryv1.LabelSkipMirror] == "true") {
 		return wrapped("endpoints", err)
 	}
 	cur.Subsets = want.Subsets
@@ -292,7 +294,8 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 			Labels: map[string]string{discoveryv1.LabelServiceName: kubernetesService},
 		},
 		AddressType: family,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(k.Port)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("https"), Port: ptr.To(int32(k.Port)),
+			Protocol: ptr.To(corev1.ProtocolTCP)}},
 	}
 	for _, a := range addresses {
 		want.Endpoints = append(want.Endpoints, discoveryv1.Endpoint{
@@ -312,7 +315,8 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})
 		return wrapped("endpoint slice", ignoreExists(err))
 	}
-	if err != nil || (equality.Semantic.DeepEqual(cur.Endpoints, want.Endpoints) && equality.Semantic.DeepEqual(cur.Ports, want.Ports)) {
+	if err != nil || (equality.Semantic.DeepEqual(cur.Endpoints, want.Endpoints) &&
+		equality.Semantic.DeepEqual(cur.Ports, want.Ports)) {
 		return wrapped("endpoint slice", err)
 	}
 	cur.Endpoints, cur.Ports = want.Endpoints, want.Ports
@@ -343,7 +347,8 @@ func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []neti
 	}
 	condition := applymetav1.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(metav1.ConditionTrue).
 		WithMessage("Kubernetes default Service CIDR is ready").WithLastTransitionTime(cur.CreationTimestamp)
-	want := applynetworkingv1.ServiceCIDR(cur.Name).WithStatus(applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
+	want := applynetworkingv1.ServiceCIDR(cur.Name).WithStatus(
+		applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
 	_, err = api.ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: serviceCIDRController, Force: true})
 	return wrapped("service CIDR", err)
 }

@@ -45,9 +45,10 @@ func systemPriorityClasses() []*schedulingv1.PriorityClass {
 		Description:      "Used for system critical pods that must not be moved from their current node.",
 		PreemptionPolicy: &lower,
 	}, {
-		ObjectMeta:       metav1.ObjectMeta{Name: "system-cluster-critical"},
-		Value:            2000000000,
-		Description:      "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+		ObjectMeta: metav1.ObjectMeta{Name: "system-cluster-critical"},
+		Value:      2000000000,
+		Description: "Used for system critical pods that must run in the cluster, but can be moved to " +
+			"another node if necessary.",
 		PreemptionPolicy: &lower,
 	}}
 }

@@ -79,7 +79,9 @@ func (p *Policy) add(doc []byte) error {
 	case "ClusterRole":
 		return decode(doc, &p.ClusterRoles, func(o *rbacv1.ClusterRole) *metav1.ObjectMeta { return &o.ObjectMeta })
 	case "ClusterRoleBinding":
-		return decode(doc, &p.ClusterRoleBindings, func(o *rbacv1.ClusterRoleBinding) *metav1.ObjectMeta { return &o.ObjectMeta })
+		return decode(doc, &p.ClusterRoleBindings, func(o *rbacv1.ClusterRoleBinding) *metav1.ObjectMeta {
+			return &o.ObjectMeta
+		})
 	case "Role":
 		return decode(doc, &p.Roles, func(o *rbacv1.Role) *metav1.ObjectMeta { return &o.ObjectMeta })
 	case "RoleBinding":
@@ -148,7 +150,9 @@ type Known interface {
 func (p *Policy) KnownTo(k Known) bool {
 	return !slices.ContainsFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return !k.HasRole("", r.Name) }) &&
 		!slices.ContainsFunc(p.Roles, func(r *rbacv1.Role) bool { return !k.HasRole(r.Namespace, r.Name) }) &&
-		!slices.ContainsFunc(p.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool { return !k.HasBinding("", b.Name) }) &&
+		!slices.ContainsFunc(p.ClusterRoleBindings, func(b *rbacv1.ClusterRoleBinding) bool {
+			return !k.HasBinding("", b.Name)
+		}) &&
 		!slices.ContainsFunc(p.RoleBindings, func(b *rbacv1.RoleBinding) bool { return !k.HasBinding(b.Namespace, b.Name) })
 }
 
@@ -188,7 +192,8 @@ func (p *Policy) Reconcile(ctx context.Context, client kubernetes.Interface) err
 		tasks = append(tasks, func() error {
 			_, err := (&reconciliation.ReconcileRoleBindingOptions{
 				RoleBinding: reconciliation.RoleBindingAdapter{RoleBinding: b},
-				Client:      reconciliation.RoleBindingClientAdapter{Client: c, NamespaceClient: client.CoreV1().Namespaces()}, Confirm: true,
+				Client: reconciliation.RoleBindingClientAdapter{Client: c,
+					NamespaceClient: client.CoreV1().Namespaces()}, Confirm: true,
 			}).Run()
 			return named("role binding", b.Name, err)
 		})

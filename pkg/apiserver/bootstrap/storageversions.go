@@ -34,7 +34,8 @@ func NewStorageVersions(identity *Identity, rows []*resource.Row) *StorageVersio
 // Publish writes the objects that are not up to date. The server's lease must exist, because
 // entries of servers without a lease are garbage collected.
 func (s *StorageVersions) Publish(ctx context.Context) error {
-	if _, err := s.identity.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, s.identity.name, metav1.GetOptions{}); err != nil {
+	if _, err := s.identity.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, s.identity.name,
+		metav1.GetOptions{}); err != nil {
 		return named("lease", s.identity.name, err)
 	}
 	var errs []error
@@ -67,7 +68,8 @@ func (s *StorageVersions) publish(ctx context.Context, row *resource.Row) error 
 	api := s.identity.client.InternalV1alpha1().StorageVersions()
 	v, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		v, err = api.Create(ctx, &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		v, err = api.Create(ctx,
+			&apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return named("storage version", name, err)
@@ -95,7 +97,8 @@ func (s *StorageVersions) own(row *resource.Row) apiserverinternalv1alpha1.Serve
 	if as.Empty() {
 		as = row.GroupVersionKind()
 	}
-	own := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: s.identity.name, EncodingVersion: as.GroupVersion().String()}
+	own := apiserverinternalv1alpha1.ServerStorageVersion{APIServerID: s.identity.name,
+		EncodingVersion: as.GroupVersion().String()}
 	for _, v := range row.Versions {
 		own.ServedVersions = append(own.ServedVersions, schema.GroupVersion{Group: row.Group, Version: v.Name}.String())
 	}

@@ -24,7 +24,8 @@ func defaultAccepted() accepted {
 }
 
 func (a *accepted) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&a.kubeletTimeout, "kubelet-timeout", 5*time.Second, "no effect, as in Kubernetes: a request to a kubelet may take as long as the request that caused it")
+	fs.DurationVar(&a.kubeletTimeout, "kubelet-timeout", 5*time.Second,
+		"no effect, as in Kubernetes: a request to a kubelet may take as long as the request that caused it")
 	fs.UintVar(&a.kubeletPort, "kubelet-port", 10250, "no effect: the port of a kubelet is read from its node")
 	fs.UintVar(&a.kubeletReadOnlyPort, "kubelet-read-only-port", 10255, "no effect: kubelets have no read-only port")
 	for flag, message := range map[string]string{
@@ -33,13 +34,17 @@ func (a *accepted) addFlags(fs *pflag.FlagSet) {
 	} {
 		_ = fs.MarkDeprecated(flag, message) // cannot fail: the flag exists
 	}
-	fs.StringVar(&a.peerCA, "peer-ca-file", "", "CA of the other API servers; no effect: all servers of a cluster serve the same APIs and do not forward requests to each other")
+	fs.StringVar(&a.peerCA, "peer-ca-file", "", "CA of the other API servers; no effect: all servers of a "+
+		"cluster serve the same APIs and do not forward requests to each other")
 	fs.StringVar(&a.peerIP, "peer-advertise-ip", "", "address for other API servers; no effect, see --peer-ca-file")
 	fs.StringVar(&a.peerPort, "peer-advertise-port", "", "port for other API servers; no effect, see --peer-ca-file")
 	const election = "; no effect: components elect their leaders themselves"
-	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration, "duration of the Lease of a leader chosen by the server"+election)
-	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline, "how long a leader chosen by the server tries to renew its Lease"+election)
-	fs.DurationVar(&a.retryPeriod, "coordinated-leadership-retry-period", a.retryPeriod, "time between attempts of components to become or stay leader"+election)
+	fs.DurationVar(&a.leaseDuration, "coordinated-leadership-lease-duration", a.leaseDuration,
+		"duration of the Lease of a leader chosen by the server"+election)
+	fs.DurationVar(&a.renewDeadline, "coordinated-leadership-renew-deadline", a.renewDeadline,
+		"how long a leader chosen by the server tries to renew its Lease"+election)
+	fs.DurationVar(&a.retryPeriod, "coordinated-leadership-retry-period", a.retryPeriod,
+		"time between attempts of components to become or stay leader"+election)
 }
 
 func (a *accepted) validate(add func(format string, args ...any)) {

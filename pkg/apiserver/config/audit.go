@@ -100,24 +100,33 @@ func defaultAudit() Audit {
 }
 
 func (a *Audit) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.PolicyFile, "audit-policy-file", "", "audit policy, which selects the requests to log and their level of detail; empty: auditing is off")
-	fs.StringVar(&a.SpillDir, "audit-spill-path", "", "directory for events that a backend in batch mode does not accept in time; empty: a directory in --data-dir")
-	fs.IntVar(&a.SpillSize, "audit-spill-maxsize", a.SpillSize, "maximum size, in MiB, of the events on disk of each backend; 0: no events are kept on disk")
+	fs.StringVar(&a.PolicyFile, "audit-policy-file", "",
+		"audit policy, which selects the requests to log and their level of detail; empty: auditing is off")
+	fs.StringVar(&a.SpillDir, "audit-spill-path", "", "directory for events that a backend in batch mode "+
+		"does not accept in time; empty: a directory in --data-dir")
+	fs.IntVar(&a.SpillSize, "audit-spill-maxsize", a.SpillSize,
+		"maximum size, in MiB, of the events on disk of each backend; 0: no events are kept on disk")
 	l := &a.Log
 	fs.StringVar(&l.Path, "audit-log-path", "", "file of the audit log; -: standard output; empty: no audit log")
 	fs.IntVar(&l.MaxAge, "audit-log-maxage", l.MaxAge, "maximum age, in days, of rotated audit logs; 0: no limit")
 	fs.IntVar(&l.MaxBackups, "audit-log-maxbackup", l.MaxBackups, "maximum number of rotated audit logs; 0: no limit")
-	fs.IntVar(&l.MaxSize, "audit-log-maxsize", l.MaxSize, "size, in megabytes, at which the audit log is rotated; 0: it is not rotated")
+	fs.IntVar(&l.MaxSize, "audit-log-maxsize", l.MaxSize,
+		"size, in megabytes, at which the audit log is rotated; 0: it is not rotated")
 	fs.StringVar(&l.Format, "audit-log-format", l.Format, "format of the audit log: json or legacy")
 	fs.StringVar(&l.Version, "audit-log-version", l.Version, "API version of events in the audit log")
 	fs.BoolVar(&l.Compress, "audit-log-compress", false, "compress rotated audit logs with gzip")
 	l.Batch.addFlags(fs, "log")
 	l.Truncate.addFlags(fs, "log")
 	w := &a.Webhook
-	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "", "kubeconfig of the server to send audit events to; empty: none")
-	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff, "delay before the first retry of a failed request to the audit webhook")
-	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff, "same as --audit-webhook-initial-backoff")
-	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff", "Deprecated, use --audit-webhook-initial-backoff instead.") // cannot fail: the flag exists
+	fs.StringVar(&w.ConfigFile, "audit-webhook-config-file", "",
+		"kubeconfig of the server to send audit events to; empty: none")
+	fs.DurationVar(&w.InitialBackoff, "audit-webhook-initial-backoff", w.InitialBackoff,
+		"delay before the first retry of a failed request to the audit webhook")
+	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
+		"same as --audit-webhook-initial-backoff")
+	// cannot fail: the flag exists
+	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff",
+		"Deprecated, use --audit-webhook-initial-backoff instead.")
 	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events sent to the audit webhook")
 	w.Batch.addFlags(fs, "webhook")
 	w.Truncate.addFlags(fs, "webhook")
@@ -125,13 +134,18 @@ func (a *Audit) addFlags(fs *pflag.FlagSet) {
 
 func (b *AuditBatching) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-"
-	fs.StringVar(&b.Mode, prefix+"mode", b.Mode, "how events are sent: batch (later, several at once), blocking (before the request continues) or blocking-strict (blocking, and requests fail with the backend)")
-	fs.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize, "maximum number of events waiting in memory (batch mode)")
+	fs.StringVar(&b.Mode, prefix+"mode", b.Mode, "how events are sent: batch (later, several at once), "+
+		"blocking (before the request continues) or blocking-strict (blocking, and requests fail with the backend)")
+	fs.IntVar(&b.BufferSize, prefix+"batch-buffer-size", b.BufferSize,
+		"maximum number of events waiting in memory (batch mode)")
 	fs.IntVar(&b.MaxSize, prefix+"batch-max-size", b.MaxSize, "maximum number of events in a batch (batch mode)")
 	fs.DurationVar(&b.MaxWait, prefix+"batch-max-wait", b.MaxWait, "how long to wait for a batch to fill (batch mode)")
-	fs.BoolVar(&b.ThrottleEnable, prefix+"batch-throttle-enable", b.ThrottleEnable, "limit the rate of batches (batch mode)")
-	fs.Float32Var(&b.ThrottleQPS, prefix+"batch-throttle-qps", b.ThrottleQPS, "maximum number of batches per second (batch mode)")
-	fs.IntVar(&b.ThrottleBurst, prefix+"batch-throttle-burst", b.ThrottleBurst, "maximum number of batches sent at once after an idle time (batch mode)")
+	fs.BoolVar(&b.ThrottleEnable, prefix+"batch-throttle-enable", b.ThrottleEnable,
+		"limit the rate of batches (batch mode)")
+	fs.Float32Var(&b.ThrottleQPS, prefix+"batch-throttle-qps", b.ThrottleQPS,
+		"maximum number of batches per second (batch mode)")
+	fs.IntVar(&b.ThrottleBurst, prefix+"batch-throttle-burst", b.ThrottleBurst,
+		"maximum number of batches sent at once after an idle time (batch mode)")
 }
 
 func (t *AuditTruncation) addFlags(fs *pflag.FlagSet, name string) {
@@ -182,7 +196,8 @@ func (b *AuditBatching) validate(name string, add func(format string, args ...an
 		looked bool
 	}{
 		{"buffer size", float64(b.BufferSize), true}, {"max batch size", float64(b.MaxSize), true},
-		{"throttle QPS", float64(b.ThrottleQPS), b.ThrottleEnable}, {"throttle burst", float64(b.ThrottleBurst), b.ThrottleEnable},
+		{"throttle QPS", float64(b.ThrottleQPS), b.ThrottleEnable},
+		{"throttle burst", float64(b.ThrottleBurst), b.ThrottleEnable},
 	} {
 		if f.looked && f.n <= 0 {
 			add("invalid audit batch %s %s %v, must be a positive number", name, f.what, f.n)
@@ -195,7 +210,8 @@ func (t *AuditTruncation) validate(name string, add func(format string, args ...
 	if t.MaxEventSize <= 0 {
 		add("invalid audit truncate %s max event size %v, must be a positive number", name, t.MaxEventSize)
 	} else if t.MaxBatchSize < t.MaxEventSize {
-		add("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)", name, t.MaxBatchSize, t.MaxEventSize)
+		add("invalid audit truncate %s max batch size %v, must be greater than max event size (%v)", name,
+			t.MaxBatchSize, t.MaxEventSize)
 	}
 }
 

@@ -50,21 +50,28 @@ func defaultAuthentication() Authentication {
 }
 
 func (a *Authentication) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.File, "authentication-config", "", "AuthenticationConfiguration with token issuers and the paths open to anonymous requests; reloaded when it changes")
+	fs.StringVar(&a.File, "authentication-config", "", "AuthenticationConfiguration with token issuers and "+
+		"the paths open to anonymous requests; reloaded when it changes")
 	o := &a.OIDC
-	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", "", "URL of the OIDC issuer (https); empty: OIDC tokens are not accepted")
+	fs.StringVar(&o.IssuerURL, "oidc-issuer-url", "",
+		"URL of the OIDC issuer (https); empty: OIDC tokens are not accepted")
 	fs.StringVar(&o.ClientID, "oidc-client-id", "", "client ID that OIDC tokens must be issued for (claim aud)")
 	fs.StringVar(&o.CAFile, "oidc-ca-file", "", "CA of the OIDC issuer; empty: the CAs of the machine")
 	fs.StringVar(&o.UsernameClaim, "oidc-username-claim", o.UsernameClaim, "claim with the name of the user")
-	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "", "prefix of user names; empty: the issuer's URL, except for the claim email; -: no prefix")
+	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "",
+		"prefix of user names; empty: the issuer's URL, except for the claim email; -: no prefix")
 	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim with the groups of the user")
 	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix of group names")
 	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "accepted signature algorithms of OIDC tokens")
-	fs.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim", "claim=value that OIDC tokens must have; may be repeated")
+	fs.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim",
+		"claim=value that OIDC tokens must have; may be repeated")
 	w := &a.Webhook
-	fs.StringVar(&w.ConfigFile, "authentication-token-webhook-config-file", "", "kubeconfig of the server that authenticates tokens; empty: none")
-	fs.StringVar(&w.Version, "authentication-token-webhook-version", w.Version, "API version of TokenReview for the token webhook: v1 or v1beta1")
-	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL, "how long answers of the token webhook are cached")
+	fs.StringVar(&w.ConfigFile, "authentication-token-webhook-config-file", "",
+		"kubeconfig of the server that authenticates tokens; empty: none")
+	fs.StringVar(&w.Version, "authentication-token-webhook-version", w.Version,
+		"API version of TokenReview for the token webhook: v1 or v1beta1")
+	fs.DurationVar(&w.CacheTTL, "authentication-token-webhook-cache-ttl", w.CacheTTL,
+		"how long answers of the token webhook are cached")
 }
 
 // note records which flags were given.

@@ -32,17 +32,24 @@ type AccessWebhook struct {
 }
 
 func defaultAuthorization() Authorization {
-	return Authorization{Webhook: AccessWebhook{Version: "v1beta1", AuthorizedTTL: 5 * time.Minute, UnauthorizedTTL: 30 * time.Second}}
+	return Authorization{Webhook: AccessWebhook{Version: "v1beta1", AuthorizedTTL: 5 * time.Minute,
+		UnauthorizedTTL: 30 * time.Second}}
 }
 
 func (a *Authorization) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration with the authorizers in order; reloaded when it changes; replaces --authorization-mode and --authorization-webhook-*")
-	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "", "policies of authorization mode ABAC, one JSON object per line")
+	fs.StringVar(&a.File, "authorization-config", "", "AuthorizationConfiguration with the authorizers in "+
+		"order; reloaded when it changes; replaces --authorization-mode and --authorization-webhook-*")
+	fs.StringVar(&a.PolicyFile, "authorization-policy-file", "",
+		"policies of authorization mode ABAC, one JSON object per line")
 	w := &a.Webhook
-	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "", "kubeconfig of the server that authorization mode Webhook calls")
-	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version, "API version of SubjectAccessReview for the authorization webhook: v1 or v1beta1")
-	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL, "how long the authorization webhook's allowed answers are cached")
-	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL, "how long the authorization webhook's denied answers are cached")
+	fs.StringVar(&w.ConfigFile, "authorization-webhook-config-file", "",
+		"kubeconfig of the server that authorization mode Webhook calls")
+	fs.StringVar(&w.Version, "authorization-webhook-version", w.Version,
+		"API version of SubjectAccessReview for the authorization webhook: v1 or v1beta1")
+	fs.DurationVar(&w.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", w.AuthorizedTTL,
+		"how long the authorization webhook's allowed answers are cached")
+	fs.DurationVar(&w.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", w.UnauthorizedTTL,
+		"how long the authorization webhook's denied answers are cached")
 }
 
 // note records which flags were given.
@@ -55,7 +62,8 @@ func (a *Authorization) note(fs *pflag.FlagSet) {
 func (a *Authorization) validate(modes []string, add func(format string, args ...any)) {
 	if a.File != "" {
 		if a.flagged {
-			add("--authorization-config can not be specified when --authorization-mode or --authorization-webhook-* flags are defined")
+			add("--authorization-config can not be specified when --authorization-mode or " +
+				"--authorization-webhook-* flags are defined")
 		}
 		return
 	}

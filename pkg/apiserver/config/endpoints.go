@@ -30,15 +30,21 @@ type Endpoints struct {
 func defaultEndpoints() Endpoints { return Endpoints{Reconciler: EndpointsLease, Count: 1} }
 
 func (e *Endpoints) addFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&e.Reconciler, "endpoint-reconciler-type", e.Reconciler, "how the endpoints of the kubernetes service are maintained: lease (servers that renew their lease), master-count (the last --apiserver-count servers that registered; deprecated) or none")
-	fs.IntVar(&e.Count, "apiserver-count", e.Count, "number of API servers in the cluster, for --endpoint-reconciler-type=master-count")
-	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.") // cannot fail: the flag exists
-	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0, "port of the kubernetes service on every node; the service then has type NodePort; 0: type ClusterIP")
+	fs.StringVar(&e.Reconciler, "endpoint-reconciler-type", e.Reconciler,
+		"how the endpoints of the kubernetes service are maintained: lease (servers that renew their "+
+			"lease), master-count (the last --apiserver-count servers that registered; deprecated) or none")
+	fs.IntVar(&e.Count, "apiserver-count", e.Count,
+		"number of API servers in the cluster, for --endpoint-reconciler-type=master-count")
+	// cannot fail: the flag exists
+	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.")
+	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0,
+		"port of the kubernetes service on every node; the service then has type NodePort; 0: type ClusterIP")
 }
 
 func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args ...any)) {
 	if e.NodePort < 0 || e.NodePort > 65535 {
-		add("--kubernetes-service-node-port %d must be between 0 and 65535, inclusive. If 0, the Kubernetes master service will be of type ClusterIP", e.NodePort)
+		add("--kubernetes-service-node-port %d must be between 0 and 65535, inclusive. If 0, the Kubernetes "+
+			"master service will be of type ClusterIP", e.NodePort)
 	}
 	if e.NodePort > 0 && !nodePorts.Contains(e.NodePort) {
 		add("kubernetes service node port range %s doesn't contain %d", nodePorts, e.NodePort)

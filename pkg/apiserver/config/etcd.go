@@ -56,22 +56,37 @@ func defaultEtcd() Etcd {
 }
 
 func (e *Etcd) addFlags(fs *pflag.FlagSet) {
-	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval, "how often the server compacts etcd's history, and how much history it keeps; 0: it does not compact")
-	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout, "timeout of the etcd check of /livez and /healthz")
+	fs.DurationVar(&e.CompactionInterval, "etcd-compaction-interval", e.CompactionInterval,
+		"how often the server compacts etcd's history, and how much history it keeps; 0: it does not compact")
+	fs.DurationVar(&e.HealthTimeout, "etcd-healthcheck-timeout", e.HealthTimeout,
+		"timeout of the etcd check of /livez and /healthz")
 	fs.DurationVar(&e.ReadyTimeout, "etcd-readycheck-timeout", e.ReadyTimeout, "timeout of the etcd check of /readyz")
-	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod, "0 turns off the metrics of object counts; other values have no effect: counts are always current")
-	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second, "no effect: the size of etcd's database is read when /metrics is read")
-	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse, "how many seconds an etcd lease is reused for further events")
+	fs.DurationVar(&e.CountPeriod, "etcd-count-metric-poll-period", e.CountPeriod,
+		"0 turns off the metrics of object counts; other values have no effect: counts are always current")
+	fs.DurationVar(&e.sizePeriod, "etcd-db-metric-poll-interval", 30*time.Second,
+		"no effect: the size of etcd's database is read when /metrics is read")
+	fs.Int64Var(&e.LeaseReuse, "lease-reuse-duration-seconds", e.LeaseReuse,
+		"how many seconds an etcd lease is reused for further events")
 	fs.StringVar(&e.backend, "storage-backend", "", "storage backend; only etcd3; empty: etcd3")
-	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects; only application/vnd.kubernetes.protobuf; objects stored as JSON can be read")
-	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil, "etcd servers of single built-in resources: group/resource#URL;URL, separated by commas; the resource * is the whole group")
-	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute, "no effect: the server is not ready before its storage is")
-	fs.BoolVar(&e.watchCache, "watch-cache", true, "no effect: the store always has a cache, which answers lists and watches as fresh as etcd does")
-	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"}, "resource[.group]#size; no effect: the store's cache has no size per resource")
+	fs.StringVar(&e.mediaType, "storage-media-type", e.mediaType, "encoding of stored objects; only "+
+		"application/vnd.kubernetes.protobuf; objects stored as JSON can be read")
+	fs.StringSliceVar(&e.ServersOverrides, "etcd-servers-overrides", nil,
+		"etcd servers of single built-in resources: group/resource#URL;URL, separated by commas; the "+
+			"resource * is the whole group")
+	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute,
+		"no effect: the server is not ready before its storage is")
+	fs.BoolVar(&e.watchCache, "watch-cache", true,
+		"no effect: the store always has a cache, which answers lists and watches as fresh as etcd does")
+	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"},
+		"resource[.group]#size; no effect: the store's cache has no size per resource")
 	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "no effect, as in Kubernetes")
-	_ = fs.MarkDeprecated("default-watch-cache-size", "watch caches are sized automatically and this flag will be removed in a future version") // cannot fail: the flag exists
-	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1, "no effect: objects of a collection are deleted many at a time in one transaction")
-	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector, "honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
+	// cannot fail: the flag exists
+	_ = fs.MarkDeprecated("default-watch-cache-size",
+		"watch caches are sized automatically and this flag will be removed in a future version")
+	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1,
+		"no effect: objects of a collection are deleted many at a time in one transaction")
+	fs.BoolVar(&e.GarbageCollector, "enable-garbage-collector", e.GarbageCollector,
+		"honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
 }
 
 // AllResources is the resource of an Override for a whole group.
@@ -91,7 +106,8 @@ func (e *Etcd) Overrides() ([]Override, error) {
 		group, name, two := strings.Cut(resource, "/")
 		servers := strings.Split(list, ";")
 		if !ok || !two || strings.Contains(name, "/") || strings.Contains(list, "#") || slices.Contains(servers, "") {
-			return nil, errors.New("--etcd-servers-overrides invalid, must be of format: group/resource#servers, where servers are URLs, semicolon separated")
+			return nil, errors.New("--etcd-servers-overrides invalid, must be of format: " +
+				"group/resource#servers, where servers are URLs, semicolon separated")
 		}
 		out = append(out, Override{schema.GroupResource{Group: group, Resource: name}, servers})
 	}
@@ -127,14 +143,16 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 		add("--encryption-provider-config-automatic-reload must be set with --encryption-provider-config")
 	}
 	if !slices.Contains([]string{"", "application/json", storedType, "application/yaml"}, e.mediaType) {
-		add("--storage-media-type %q invalid, allowed values: application/json, application/vnd.kubernetes.protobuf, application/yaml", e.mediaType)
+		add("--storage-media-type %q invalid, allowed values: application/json, "+
+			"application/vnd.kubernetes.protobuf, application/yaml", e.mediaType)
 	}
 }
 
 // validateUse rejects values that Kubernetes accepts and this server cannot honour.
 func (e *Etcd) validateUse() error {
 	if e.mediaType != storedType {
-		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s", cmp.Or(e.mediaType, "application/json"), storedType)
+		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s",
+			cmp.Or(e.mediaType, "application/json"), storedType)
 	}
 	return nil
 }

@@ -76,82 +76,131 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 }
 
 func (c *Config) addStorage(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers, "etcd endpoints (scheme://host:port); empty: run an embedded etcd with its files in --data-dir")
+	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers,
+		"etcd endpoints (scheme://host:port); empty: run an embedded etcd with its files in --data-dir")
 	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", "", "CA of the etcd servers")
 	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", "", "client certificate for etcd")
 	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "key of --etcd-certfile")
 	fs.StringVar(&c.EtcdPrefix, "etcd-prefix", c.EtcdPrefix, "prefix of all keys in etcd")
 	fs.StringVar(&c.DataDir, "data-dir", c.DataDir, "directory of the embedded etcd and of waiting audit events")
-	fs.StringVar(&c.EncryptionConfig, "encryption-provider-config", "", "EncryptionConfiguration for values in etcd; empty: values are not encrypted")
-	fs.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", false, "reload --encryption-provider-config when it changes")
+	fs.StringVar(&c.EncryptionConfig, "encryption-provider-config", "",
+		"EncryptionConfiguration for values in etcd; empty: values are not encrypted")
+	fs.BoolVar(&c.EncryptionReload, "encryption-provider-config-automatic-reload", false,
+		"reload --encryption-provider-config when it changes")
 	fs.DurationVar(&c.EventTTL, "event-ttl", c.EventTTL, "how long events are kept")
 }
 
 func (c *Config) addServing(fs *pflag.FlagSet, apis *switches) {
 	fs.Var((*address)(&c.BindAddress), "bind-address", "IP address to listen on")
-	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address", "IP address at which members of the cluster reach this server")
+	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address",
+		"IP address at which members of the cluster reach this server")
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
-	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it changes; empty: a self-signed certificate in --cert-dir")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it "+
+		"changes; empty: a self-signed certificate in --cert-dir")
 	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
-	fs.Var(cliflag.NewNamedCertKeyArray(&c.SNICerts), "tls-sni-cert-key", "certificate,key or certificate,key:names of a certificate for clients that connect to one of the names, by default the names in the certificate; may be repeated; reloaded when it changes")
-	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "CA of client certificates that authenticate users; reloaded when it changes; empty: client certificates are not accepted")
-	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout, "timeout of requests, except watches and streams")
-	fs.Var((*seconds)(&c.MinRequestWatch), "min-request-timeout", "minimum duration, in seconds, of a watch without timeoutSeconds")
-	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0, "how long /readyz fails before the server stops accepting requests at shutdown")
+	fs.Var(cliflag.NewNamedCertKeyArray(&c.SNICerts), "tls-sni-cert-key",
+		"certificate,key or certificate,key:names of a certificate for clients that connect to one of the "+
+			"names, by default the names in the certificate; may be repeated; reloaded when it changes")
+	fs.StringVar(&c.ClientCAFile, "client-ca-file", "", "CA of client certificates that authenticate users; "+
+		"reloaded when it changes; empty: client certificates are not accepted")
+	fs.DurationVar(&c.RequestTimeout, "request-timeout", c.RequestTimeout,
+		"timeout of requests, except watches and streams")
+	fs.Var((*seconds)(&c.MinRequestWatch), "min-request-timeout",
+		"minimum duration, in seconds, of a watch without timeoutSeconds")
+	fs.DurationVar(&c.ShutdownDelay, "shutdown-delay-duration", 0,
+		"how long /readyz fails before the server stops accepting requests at shutdown")
 	fs.IntVar(&c.MaxReads, "max-requests-inflight", c.MaxReads, "maximum number of concurrent reads; 0: no limit")
-	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites, "maximum number of concurrent writes; 0: no limit")
-	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams, "maximum number of concurrent streams of an HTTP/2 connection; 0: 250")
-	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness, "share the limits on concurrent requests between flows according to FlowSchemas and PriorityLevelConfigurations")
-	fs.Var(apis, "runtime-config", "APIs to turn on or off: GROUP/VERSION=true|false or GROUP/VERSION/RESOURCE=true|false, or api/ga, api/beta, api/alpha or api/all for all versions of a stage; separated by commas; default: stable versions are on")
+	fs.IntVar(&c.MaxWrites, "max-mutating-requests-inflight", c.MaxWrites,
+		"maximum number of concurrent writes; 0: no limit")
+	fs.IntVar(&c.MaxHTTP2Streams, "http2-max-streams-per-connection", c.MaxHTTP2Streams,
+		"maximum number of concurrent streams of an HTTP/2 connection; 0: 250")
+	fs.BoolVar(&c.PriorityAndFairness, "enable-priority-and-fairness", c.PriorityAndFairness,
+		"share the limits on concurrent requests between flows according to FlowSchemas and PriorityLevelConfigurations")
+	fs.Var(apis, "runtime-config", "APIs to turn on or off: GROUP/VERSION=true|false or "+
+		"GROUP/VERSION/RESOURCE=true|false, or api/ga, api/beta, api/alpha or api/all for all versions of a "+
+		"stage; separated by commas; default: stable versions are on")
 	fs.BoolVar(&c.Profiling, "profiling", c.Profiling, "serve /debug/pprof")
-	fs.StringVar(&c.TracingConfig, "tracing-config-file", "", "TracingConfiguration for the export of request spans; empty: no tracing")
+	fs.StringVar(&c.TracingConfig, "tracing-config-file", "",
+		"TracingConfiguration for the export of request spans; empty: no tracing")
 }
 
 func (c *Config) addAuthn(fs *pflag.FlagSet) {
-	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth, "accept requests without credentials as user system:anonymous")
+	fs.BoolVar(&c.AnonymousAuth, "anonymous-auth", c.AnonymousAuth,
+		"accept requests without credentials as user system:anonymous")
 	fs.StringVar(&c.TokenAuthFile, "token-auth-file", "", "CSV file of static bearer tokens: token,user,uid,\"groups\"")
-	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false, "accept bootstrap tokens (secrets in kube-system) from joining nodes")
-	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil, "public or private keys that verify service account tokens; may be repeated; required without --service-account-signing-endpoint")
-	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "", "private key that signs service account tokens")
-	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "", "unix socket of an external process that signs service account tokens and provides the keys that verify them; replaces the key files")
-	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil, "issuer of service account tokens; may be repeated: the first one issues tokens, all are accepted")
-	fs.StringVar(&c.ServiceAccountJWKSURI, "service-account-jwks-uri", "", "URL of the keys in the issuer's discovery document; empty: a URL of this server")
-	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0, "maximum lifetime of an issued service account token; 0: no limit")
-	fs.BoolVar(&c.ExtendTokenExpiration, "service-account-extend-token-expiration", c.ExtendTokenExpiration, "let tokens that are mounted into pods stay valid for a year, although they say one hour")
-	fs.BoolVar(&c.ServiceAccountLookup, "service-account-lookup", c.ServiceAccountLookup, "reject tokens whose service account, pod, node or secret no longer exists")
-	fs.StringSliceVar(&c.APIAudiences, "api-audiences", nil, "audiences of this API, for which tokens must be issued; empty: the values of --service-account-issuer")
+	fs.BoolVar(&c.BootstrapTokenAuth, "enable-bootstrap-token-auth", false,
+		"accept bootstrap tokens (secrets in kube-system) from joining nodes")
+	fs.StringArrayVar(&c.ServiceAccountKeyFiles, "service-account-key-file", nil,
+		"public or private keys that verify service account tokens; may be repeated; required without "+
+			"--service-account-signing-endpoint")
+	fs.StringVar(&c.ServiceAccountSignKey, "service-account-signing-key-file", "",
+		"private key that signs service account tokens")
+	fs.StringVar(&c.ServiceAccountSigner, "service-account-signing-endpoint", "",
+		"unix socket of an external process that signs service account tokens and provides the keys that "+
+			"verify them; replaces the key files")
+	fs.StringArrayVar(&c.ServiceAccountIssuers, "service-account-issuer", nil,
+		"issuer of service account tokens; may be repeated: the first one issues tokens, all are accepted")
+	fs.StringVar(&c.ServiceAccountJWKSURI, "service-account-jwks-uri", "",
+		"URL of the keys in the issuer's discovery document; empty: a URL of this server")
+	fs.DurationVar(&c.ServiceAccountMaxExpiry, "service-account-max-token-expiration", 0,
+		"maximum lifetime of an issued service account token; 0: no limit")
+	fs.BoolVar(&c.ExtendTokenExpiration, "service-account-extend-token-expiration", c.ExtendTokenExpiration,
+		"let tokens that are mounted into pods stay valid for a year, although they say one hour")
+	fs.BoolVar(&c.ServiceAccountLookup, "service-account-lookup", c.ServiceAccountLookup,
+		"reject tokens whose service account, pod, node or secret no longer exists")
+	fs.StringSliceVar(&c.APIAudiences, "api-audiences", nil,
+		"audiences of this API, for which tokens must be issued; empty: the values of --service-account-issuer")
 	h := &c.RequestHeader
-	fs.StringVar(&h.ClientCAFile, "requestheader-client-ca-file", "", "CA of the client certificates of proxies that may name the user in headers")
-	fs.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil, "common names of such client certificates; empty: all names")
+	fs.StringVar(&h.ClientCAFile, "requestheader-client-ca-file", "",
+		"CA of the client certificates of proxies that may name the user in headers")
+	fs.StringSliceVar(&h.AllowedNames, "requestheader-allowed-names", nil,
+		"common names of such client certificates; empty: all names")
 	fs.StringSliceVar(&h.UsernameHeaders, "requestheader-username-headers", nil, "headers with the name of the user")
 	fs.StringSliceVar(&h.UIDHeaders, "requestheader-uid-headers", nil, "headers with the UID of the user")
 	fs.StringSliceVar(&h.GroupHeaders, "requestheader-group-headers", nil, "headers with the groups of the user")
-	fs.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "prefixes of headers with extra attributes of the user")
+	fs.StringSliceVar(&h.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil,
+		"prefixes of headers with extra attributes of the user")
 }
 
 func (c *Config) addPolicy(fs *pflag.FlagSet) {
-	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes, "authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
-	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil, "admission plugins to run in addition to the default ones")
-	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil, "admission plugins to run instead of the default ones; cannot be combined with --enable-admission-plugins or --disable-admission-plugins")
-	_ = fs.MarkDeprecated("admission-control", "Use --enable-admission-plugins or --disable-admission-plugins instead. Will be removed in a future version.") // cannot fail: the flag exists
+	fs.StringSliceVar(&c.AuthorizationModes, "authorization-mode", c.AuthorizationModes,
+		"authorizers in order: AlwaysAllow, AlwaysDeny, ABAC, Webhook, RBAC, Node")
+	fs.StringSliceVar(&c.EnableAdmission, "enable-admission-plugins", nil,
+		"admission plugins to run in addition to the default ones")
+	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil, "admission plugins to run instead of the "+
+		"default ones; cannot be combined with --enable-admission-plugins or --disable-admission-plugins")
+	// cannot fail: the flag exists
+	_ = fs.MarkDeprecated("admission-control", "Use --enable-admission-plugins or "+
+		"--disable-admission-plugins instead. Will be removed in a future version.")
 	fs.Lookup("admission-control").Hidden = false
-	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "", "AdmissionConfiguration with settings of admission plugins")
+	fs.StringVar(&c.AdmissionConfig, "admission-control-config-file", "",
+		"AdmissionConfiguration with settings of admission plugins")
 	fs.StringSliceVar(&c.DisableAdmission, "disable-admission-plugins", nil, "default admission plugins not to run")
-	fs.Int64Var(&c.NotReadySeconds, "default-not-ready-toleration-seconds", c.NotReadySeconds, "how many seconds pods stay on a node that is not ready, unless they have a toleration for it")
-	fs.Int64Var(&c.UnreachableSeconds, "default-unreachable-toleration-seconds", c.UnreachableSeconds, "how many seconds pods stay on a node that is unreachable, unless they have a toleration for it")
+	fs.Int64Var(&c.NotReadySeconds, "default-not-ready-toleration-seconds", c.NotReadySeconds,
+		"how many seconds pods stay on a node that is not ready, unless they have a toleration for it")
+	fs.Int64Var(&c.UnreachableSeconds, "default-unreachable-toleration-seconds", c.UnreachableSeconds,
+		"how many seconds pods stay on a node that is unreachable, unless they have a toleration for it")
 	fs.BoolVar(&c.AllowPrivileged, "allow-privileged", false, "allow privileged containers")
-	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range", "range of service addresses (CIDR), or two ranges of different IP families separated by a comma")
+	fs.Var((*prefixes)(&c.ServiceClusterIPRanges), "service-cluster-ip-range",
+		"range of service addresses (CIDR), or two ranges of different IP families separated by a comma")
 	fs.Var(&c.ServiceNodePorts, "service-node-port-range", "range of node ports of services: first-last or first+count")
 	fs.StringVar(&c.KubeletClientCert, "kubelet-client-certificate", "", "client certificate for connections to kubelets")
 	fs.StringVar(&c.KubeletClientKey, "kubelet-client-key", "", "key of --kubelet-client-certificate")
-	fs.StringVar(&c.KubeletCAFile, "kubelet-certificate-authority", "", "CA of the kubelets' serving certificates; empty: the certificates are not verified")
-	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes, "types of node addresses for connections to kubelets, most preferred first")
-	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false, "serve metrics.k8s.io from the kubelets' statistics, unless an APIService names another server")
-	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false, "connect to the endpoints of extension servers instead of their cluster IPs")
-	fs.Var(&inverse{&c.PassRedirects}, "aggregator-reject-forwarding-redirect", "do not pass redirects of extension servers on to clients")
+	fs.StringVar(&c.KubeletCAFile, "kubelet-certificate-authority", "",
+		"CA of the kubelets' serving certificates; empty: the certificates are not verified")
+	fs.StringSliceVar(&c.KubeletAddressTypes, "kubelet-preferred-address-types", c.KubeletAddressTypes,
+		"types of node addresses for connections to kubelets, most preferred first")
+	fs.BoolVar(&c.ResourceMetrics, "resource-metrics", false,
+		"serve metrics.k8s.io from the kubelets' statistics, unless an APIService names another server")
+	fs.BoolVar(&c.AggregatorRouting, "enable-aggregator-routing", false,
+		"connect to the endpoints of extension servers instead of their cluster IPs")
+	fs.Var(&inverse{&c.PassRedirects}, "aggregator-reject-forwarding-redirect",
+		"do not pass redirects of extension servers on to clients")
 	fs.Lookup("aggregator-reject-forwarding-redirect").NoOptDefVal = "true"
-	fs.StringVar(&c.EgressSelector, "egress-selector-config-file", "", "EgressSelectorConfiguration; only the protocol Direct is supported")
-	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "", "client certificate by which extension servers recognize this server")
+	fs.StringVar(&c.EgressSelector, "egress-selector-config-file", "",
+		"EgressSelectorConfiguration; only the protocol Direct is supported")
+	fs.StringVar(&c.ProxyClientCert, "proxy-client-cert-file", "",
+		"client certificate by which extension servers recognize this server")
 	fs.StringVar(&c.ProxyClientKey, "proxy-client-key-file", "", "key of --proxy-client-cert-file")
 }
 

@@ -18,9 +18,12 @@ import (
 const maxGoawayChance = 0.02
 
 // originsHelp is Kubernetes' help text, which is also part of the error for an invalid origin.
-const originsHelp = "List of allowed origins for CORS, comma separated. An allowed origin can be a regular expression to support subdomain matching. " +
-	"If this list is empty CORS will not be enabled. Please ensure each expression matches the entire hostname by anchoring to the start with '^' or including the '//' prefix, " +
-	"and by anchoring to the end with '$' or including the ':' port separator suffix. Examples of valid expressions are '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
+const originsHelp = "List of allowed origins for CORS, comma separated. An allowed origin can be a regular " +
+	"expression to support subdomain matching. " +
+	"If this list is empty CORS will not be enabled. Please ensure each expression matches the entire " +
+	"hostname by anchoring to the start with '^' or including the '//' prefix, " +
+	"and by anchoring to the end with '$' or including the ':' port separator suffix. Examples of valid " +
+	"expressions are '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
 // HTTP configures headers and the behaviour at start and shutdown.
 type HTTP struct {
@@ -44,12 +47,17 @@ type HTTP struct {
 
 func (h *HTTP) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&h.CORSOrigins, "cors-allowed-origins", nil, originsHelp)
-	fs.StringSliceVar(&h.TransportSecurity, "strict-transport-security-directives", nil, "directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload; empty: no header")
-	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "probability, at most 0.02, that an HTTP/2 request ends its connection, so that clients spread over several servers; 0: never")
-	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "host name of this server in discovery and in the issuer's discovery document; empty: the address of the server")
+	fs.StringSliceVar(&h.TransportSecurity, "strict-transport-security-directives", nil,
+		"directives of the header Strict-Transport-Security: max-age=SECONDS, includeSubDomains, preload; empty: no header")
+	fs.Float64Var(&h.GoawayChance, "goaway-chance", 0, "probability, at most 0.02, that an HTTP/2 request "+
+		"ends its connection, so that clients spread over several servers; 0: never")
+	fs.StringVar(&h.ExternalHostname, "external-hostname", "", "host name of this server in discovery and "+
+		"in the issuer's discovery document; empty: the address of the server")
 	fs.DurationVar(&h.LivezGrace, "livez-grace-period", 0, "how long after the start /livez succeeds even if checks fail")
-	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0, "no effect: watches end as soon as all other requests have drained")
-	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false, "answer new requests during shutdown with 429 and Retry-After instead of refusing connections")
+	fs.DurationVar(&h.WatchGrace, "shutdown-watch-termination-grace-period", 0,
+		"no effect: watches end as soon as all other requests have drained")
+	fs.BoolVar(&h.RetryAfterShutdown, "shutdown-send-retry-after", false,
+		"answer new requests during shutdown with 429 and Retry-After instead of refusing connections")
 }
 
 // Origins returns the compiled expressions of CORSOrigins.
@@ -87,8 +95,10 @@ func (h *HTTP) validateBrowsers(add func(format string, args ...any)) {
 			add("empty value in strict-transport-security-directives")
 			continue
 		}
-		if age := strings.Split(d, "="); d != "includeSubDomains" && d != "preload" && (len(age) != 2 || age[0] != "max-age") {
-			add("--strict-transport-security-directives invalid, allowed values: max-age=expireTime, includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information")
+		if age := strings.Split(d, "="); d != "includeSubDomains" && d != "preload" &&
+			(len(age) != 2 || age[0] != "max-age") {
+			add("--strict-transport-security-directives invalid, allowed values: max-age=expireTime, " +
+				"includeSubDomains, preload. see https://tools.ietf.org/html/rfc6797#section-6.1 for more information")
 		}
 	}
 	for _, o := range h.CORSOrigins {

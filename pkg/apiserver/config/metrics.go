@@ -29,8 +29,10 @@ type Metrics struct {
 
 func (m *Metrics) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Disabled, "disabled-metrics", nil, "names of metrics that /metrics omits")
-	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil, "allowed values of metric labels, other values are replaced by \"unexpected\": metric,label='value,value'")
-	fs.StringVar(&m.AllowLabelsFile, "allow-metric-labels-manifest", "", "YAML file with a map of further --allow-metric-labels")
+	fs.StringToStringVar(&m.AllowLabels, "allow-metric-labels", nil, "allowed values of metric labels, "+
+		"other values are replaced by \"unexpected\": metric,label='value,value'")
+	fs.StringVar(&m.AllowLabelsFile, "allow-metric-labels-manifest", "",
+		"YAML file with a map of further --allow-metric-labels")
 	fs.StringVar(&m.showHidden, "show-hidden-metrics-for-version", "", "no effect: no metric is hidden")
 }
 
@@ -38,12 +40,14 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	at := field.NewPath("metrics")
 	previous := version.MustParse(daemon.Major + "." + daemon.Minor).SubtractMinor(1).String()
 	if m.showHidden != "" && m.showHidden != previous {
-		add("%w", field.Invalid(at.Child("showHiddenMetricsForVersion"), m.showHidden, fmt.Sprintf("must be omitted or have the value '%s'; only the previous minor version is allowed", previous)))
+		add("%w", field.Invalid(at.Child("showHiddenMetricsForVersion"), m.showHidden,
+			fmt.Sprintf("must be omitted or have the value '%s'; only the previous minor version is allowed", previous)))
 	}
 	name := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
 	for _, d := range m.Disabled {
 		if !name.MatchString(d) {
-			add("%w", field.Invalid(at.Child("disabledMetrics"), m.Disabled, fmt.Sprintf("must be fully qualified metric names matching %q, got %q", name, d)))
+			add("%w", field.Invalid(at.Child("disabledMetrics"), m.Disabled,
+				fmt.Sprintf("must be fully qualified metric names matching %q, got %q", name, d)))
 			break // report only the first error
 		}
 	}

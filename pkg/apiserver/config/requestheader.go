@@ -31,7 +31,9 @@ func (r *RequestHeader) validate(add func(format string, args ...any)) {
 			add("empty value in %q", list.flag)
 		}
 	}
-	if len(r.UIDHeaders) > 0 && !slices.ContainsFunc(r.UIDHeaders, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
-		add("--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API aggregation will not work")
+	if len(r.UIDHeaders) > 0 &&
+		!slices.ContainsFunc(r.UIDHeaders, func(h string) bool { return strings.EqualFold(h, "X-Remote-Uid") }) {
+		add("--requestheader-uid-headers is set without specifying the standard X-Remote-Uid header - API " +
+			"aggregation will not work")
 	}
 }

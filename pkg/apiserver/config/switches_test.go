@@ -7,12 +7,13 @@ import "testing"
 
 func TestSwitches(t *testing.T) {
 	for text, want := range map[string]struct{ said, wrong string }{
-		"a/v1=true,b/v2=false":    {said: "a/v1=true,b/v2=false"},
-		" a/v1 = false ,a/v1=1":   {said: "a/v1=1"},
-		"a/v1,a/v2=":              {said: "a/v1=,a/v2="},
-		"":                        {},
-		"=true":                   {said: "=true"},
-		"a/v1=perhaps":            {"a/v1=perhaps", `invalid value of a/v1: perhaps, err: strconv.ParseBool: parsing "perhaps": invalid syntax`},
+		"a/v1=true,b/v2=false":  {said: "a/v1=true,b/v2=false"},
+		" a/v1 = false ,a/v1=1": {said: "a/v1=1"},
+		"a/v1,a/v2=":            {said: "a/v1=,a/v2="},
+		"":                      {},
+		"=true":                 {said: "=true"},
+		"a/v1=perhaps": {"a/v1=perhaps",
+			`invalid value of a/v1: perhaps, err: strconv.ParseBool: parsing "perhaps": invalid syntax`},
 		"api/all=maybe":           {"api/all=maybe", "invalid value api/all=maybe"},
 		"api/all":                 {"api/all=", "invalid value api/all="},
 		"api/all=true,api/ga=1":   {"api/all=true,api/ga=1", "invalid value api/ga=1"},

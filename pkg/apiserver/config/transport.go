@@ -30,15 +30,19 @@ type Transport struct {
 }
 
 func (t *Transport) add(fs *pflag.FlagSet) {
-	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "", "minimum TLS version: VersionTLS12 or VersionTLS13; empty: VersionTLS12")
+	fs.StringVar(&t.MinTLSVersion, "tls-min-version", "",
+		"minimum TLS version: VersionTLS12 or VersionTLS13; empty: VersionTLS12")
 	fs.StringSliceVar(&t.CipherSuites, "tls-cipher-suites", nil, "cipher suites of TLS 1.2; empty: Go's default suites")
-	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil, "key exchanges as numbers of Go's tls.CurveID, in any order; empty: Go's default")
+	fs.Int32SliceVar(&t.Curves, "tls-curve-preferences", nil,
+		"key exchanges as numbers of Go's tls.CurveID, in any order; empty: Go's default")
 	fs.StringSliceVar(&t.Deny, "outbound-deny", nil,
 		"ranges (CIDR) that the server does not connect to for webhooks, extension servers and nodes; "+
 			outbound.SpecialName+" stands for loopback, link-local, metadata and similar addresses; empty: none")
-	fs.StringSliceVar(&t.Allow, "outbound-allow", nil, "ranges that the server may connect to although --outbound-deny contains them")
+	fs.StringSliceVar(&t.Allow, "outbound-allow", nil,
+		"ranges that the server may connect to although --outbound-deny contains them")
 	fs.StringSliceVar(&t.NodeRanges, "node-address-ranges", nil,
-		"ranges (CIDR) that the addresses reported by nodes must be in, checked by the admission plugin NodeOwnership; empty: any address that is not reserved")
+		"ranges (CIDR) that the addresses reported by nodes must be in, checked by the admission plugin "+
+			"NodeOwnership; empty: any address that is not reserved")
 }
 
 // TLS applies version, cipher suites and key exchanges to c.

@@ -107,7 +107,8 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 	case err != nil:
 		add("%w", err)
 	case c.PriorityAndFairness && c.MaxReads == 0 && c.MaxWrites == 0:
-		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add up to something positive")
+		add("invalid configuration: MaxRequestsInFlight=0 and MaxMutatingRequestsInFlight=0; they must add " +
+			"up to something positive")
 	case reconciler != nil:
 		add("%w", reconciler)
 	case etcd != nil:
@@ -148,7 +149,8 @@ func (c *Config) validateTokens(add func(format string, args ...any)) {
 		add("either `--service-account-key-file` or `--service-account-signing-endpoint` must be set")
 	}
 	if c.ServiceAccountSigner != "" && (c.ServiceAccountSignKey != "" || len(c.ServiceAccountKeyFiles) > 0) {
-		add("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with `--service-account-signing-endpoint` (They are mutually exclusive)")
+		add("can't set `--service-account-signing-key-file` and/or `--service-account-key-file` with " +
+			"`--service-account-signing-endpoint` (They are mutually exclusive)")
 	}
 	if c.ServiceAccountJWKSURI != "" {
 		if u, err := url.Parse(c.ServiceAccountJWKSURI); err != nil {
@@ -183,7 +185,8 @@ func (c *Config) validateRanges() error {
 	}
 	bits := ranges[0].Addr().BitLen()
 	if host := bits - ranges[0].Bits(); host < minHostBits || host >= bits-1 {
-		return fmt.Errorf("error determining service IP ranges for primary service cidr: the service cluster IP range must be at least %d IP addresses", 1<<minHostBits)
+		return fmt.Errorf("error determining service IP ranges for primary service cidr: the service "+
+			"cluster IP range must be at least %d IP addresses", 1<<minHostBits)
 	}
 	if len(ranges) > 1 && !ranges[1].IsValid() {
 		return errors.New("service-cluster-ip-range[1] is not an ip net")
@@ -197,7 +200,8 @@ func (c *Config) validateSigner() error {
 		return errors.New("the service-account-max-token-expiration must be between 1 hour and 2^32 seconds")
 	}
 	if c.ServiceAccountSigner != "" && c.ServiceAccountSignKey != "" {
-		return errors.New("service-account-signing-key-file and service-account-signing-endpoint are mutually exclusive and cannot be set at the same time")
+		return errors.New("service-account-signing-key-file and service-account-signing-endpoint are " +
+			"mutually exclusive and cannot be set at the same time")
 	}
 	return nil
 }

@@ -43,7 +43,8 @@ func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 		return apierrors.NewNotFound(nodes, strings.Join(parts, "/"))
 	}
 	if !slices.Contains([]string{"csi.v1.Identity", "csi.v1.Controller"}, parts[3]) {
-		return apierrors.NewForbidden(nodes, parts[0], errors.New("only the services csi.v1.Identity and csi.v1.Controller may be called"))
+		return apierrors.NewForbidden(nodes, parts[0],
+			errors.New("only the services csi.v1.Identity and csi.v1.Controller may be called"))
 	}
 	k, err := p.kubelets.of(r.Context(), parts[0])
 	if err != nil {

@@ -47,8 +47,10 @@ type Proxies struct {
 // streams to nodes; nil requires no more rights than the request itself. Upgraded connections are
 // limited to limit bytes per second in each direction; 0 means no limit. Serving certificates of
 // pods are not verified, because no CA signs them.
-func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64, random *rand.Rand) *Proxies {
-	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} // as in Kubernetes, because pods have no certified names
+func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64,
+	random *rand.Rand) *Proxies {
+	// as in Kubernetes, because pods have no certified names
+	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
 	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, limit: limit, random: random}
 }
@@ -219,9 +221,11 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	if err != nil {
 		return nil, nil, err
 	}
-	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{}) // Kubernetes defines the proxy by Endpoints
+	// Kubernetes defines the proxy by Endpoints
+	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name) // Kubernetes reports the resource of the request
+		// Kubernetes reports the resource of the request
+		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -115,7 +115,8 @@ func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	plain, secure := newBackend(t, (*httptest.Server).Start), newBackend(t, (*httptest.Server).StartTLS)
 	s := testserver.Start(t, testserver.Options{})
 	core := s.Client.CoreV1()
-	node, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+	node, err := core.Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +150,9 @@ func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	if _, err := core.Endpoints("default").Create(t.Context(), &corev1.Endpoints{
 		ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Subsets: []corev1.EndpointSubset{{
-			Addresses: []corev1.EndpointAddress{{IP: backendIP, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p", UID: pod.UID}}},
-			Ports:     []corev1.EndpointPort{{Port: plain.port(t)}},
+			Addresses: []corev1.EndpointAddress{
+				{IP: backendIP, TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: "default", Name: "p", UID: pod.UID}}},
+			Ports: []corev1.EndpointPort{{Port: plain.port(t)}},
 		}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -244,14 +246,16 @@ var paths = []struct{ sent, want string }{
 // requests of each method as well as for upgrades.
 func TestProxiedPaths(t *testing.T) {
 	s, proxies := startProxies(t)
-	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions}
 	for name, p := range proxies {
 		t.Run(name, func(t *testing.T) {
 			for i, tc := range paths {
 				method := methods[i%len(methods)]
 				resp, _ := exchange(t, s.Config, method, p.base+tc.sent, "", nil)
 				if got, ok := p.backend.take(); !ok || got.method != method || got.uri != tc.want {
-					t.Errorf("%s %s: status %d, received %s %s, want %s", method, tc.sent, resp.StatusCode, got.method, got.uri, tc.want)
+					t.Errorf("%s %s: status %d, received %s %s, want %s", method, tc.sent, resp.StatusCode,
+						got.method, got.uri, tc.want)
 				}
 				want := tc.want
 				if strings.Contains(p.base, "/nodes/") {

@@ -21,14 +21,16 @@ func TestDecodeQuery(t *testing.T) {
 		into, want any
 	}{
 		{
-			"container=c&follow=true&tailLines=10&sinceTime=2030-01-02T03:04:05Z&stream=All&limitBytes=", &corev1.PodLogOptions{},
+			"container=c&follow=true&tailLines=10&sinceTime=2030-01-02T03:04:05Z&stream=All&limitBytes=",
+			&corev1.PodLogOptions{},
 			&corev1.PodLogOptions{Container: "c", Follow: true, TailLines: &ten, SinceTime: &at, Stream: &all},
 		},
 		{
 			"command=sh&command=-c&command=a,b&stdin&stdout=1&stderr=false&tty=0", &corev1.PodExecOptions{},
 			&corev1.PodExecOptions{Command: []string{"sh", "-c", "a,b"}, Stdin: true, Stdout: true},
 		},
-		{"ports=80,443&ports=8080", &corev1.PodPortForwardOptions{}, &corev1.PodPortForwardOptions{Ports: []int32{80, 443, 8080}}},
+		{"ports=80,443&ports=8080", &corev1.PodPortForwardOptions{},
+			&corev1.PodPortForwardOptions{Ports: []int32{80, 443, 8080}}},
 	} {
 		q, err := url.ParseQuery(tc.query)
 		if err != nil {

@@ -79,7 +79,8 @@ func container(name string, pod *corev1.Pod) (string, error) {
 	case 0:
 		return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s", pod.Name))
 	}
-	return "", apierrors.NewBadRequest(fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
+	return "", apierrors.NewBadRequest(
+		fmt.Sprintf("a container name must be specified for pod %s, choose one of: %s", pod.Name, names))
 }
 
 // Log handles pods/log.
@@ -132,7 +133,8 @@ func checkLog(o *corev1.PodLogOptions, q url.Values) field.ErrorList {
 	}
 	switch {
 	case o.SinceSeconds != nil && o.SinceTime != nil:
-		errs = append(errs, field.Forbidden(field.NewPath(""), "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+		errs = append(errs, field.Forbidden(field.NewPath(""),
+			"at most one of `sinceTime` or `sinceSeconds` may be specified"))
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
@@ -173,7 +175,9 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	if err != nil {
 		return err
 	}
-	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse
+	}}
 	resp, err := client.Do(out)
 	if err != nil {
 		return err // Kubernetes returns it without a reason
@@ -221,9 +225,11 @@ func backendError(resp *http.Response, name string) error {
 	case resp.StatusCode == http.StatusBadRequest:
 		return apierrors.NewBadRequest(message)
 	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "get", schema.GroupResource{Resource: "pods/log"}, name, "the backend answered with a redirect", 0, true)
+		return apierrors.NewGenericServerResponse(http.StatusBadGateway, "get",
+			schema.GroupResource{Resource: "pods/log"}, name, "the backend answered with a redirect", 0, true)
 	}
-	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"}, name, message, 0, false)
+	return apierrors.NewGenericServerResponse(resp.StatusCode, "", schema.GroupResource{Resource: "pods/log"},
+		name, message, 0, false)
 }
 
 // kubelet looks up the kubelet that runs a pod. As in Kubernetes, the error for a missing node has
@@ -237,7 +243,8 @@ func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 }
 
 // location returns the kubelet's URL of a container's stream.
-func (p *Pods) location(ctx context.Context, req *resource.Request, name, path string, query url.Values) (*url.URL, error) {
+func (p *Pods) location(ctx context.Context, req *resource.Request, name, path string,
+	query url.Values) (*url.URL, error) {
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -289,7 +296,8 @@ func streams(stdin, stdout, stderr, tty bool) url.Values {
 	for _, s := range []struct {
 		name string
 		set  bool
-	}{{corev1.ExecStdinParam, stdin}, {corev1.ExecStdoutParam, stdout}, {corev1.ExecStderrParam, stderr}, {corev1.ExecTTYParam, tty}} {
+	}{{corev1.ExecStdinParam, stdin}, {corev1.ExecStdoutParam, stdout}, {corev1.ExecStderrParam, stderr},
+		{corev1.ExecTTYParam, tty}} {
 		if s.set {
 			q.Set(s.name, "1")
 		}
@@ -307,7 +315,8 @@ func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Reques
 	for _, c := range opts.Command {
 		q.Add(corev1.ExecCommandParam, c)
 	}
-	return p.terminal(w, r, req, opts, opts.Container, "exec", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+	return p.terminal(w, r, req, opts, opts.Container, "exec", q,
+		translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
 }
 
 // Attach handles pods/attach.
@@ -317,12 +326,14 @@ func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Requ
 		return err
 	}
 	q := streams(opts.Stdin, opts.Stdout, opts.Stderr, opts.TTY)
-	return p.terminal(w, r, req, opts, opts.Container, "attach", q, translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+	return p.terminal(w, r, req, opts, opts.Container, "attach", q,
+		translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
 }
 
 // terminal handles exec and attach. It translates the WebSocket protocol of clients to the protocol
 // of kubelets.
-func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object, name, path string, q url.Values, o translator.Options) error {
+func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object,
+	name, path string, q url.Values, o translator.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
 	}
@@ -365,7 +376,8 @@ func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource
 		return err
 	}
 	handler := p.upgrading(location)
-	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler), wsstream.IsWebSocketRequestWithTunnelingProtocol)
+	handler = translator.NewTranslatingHandler(handler, translator.NewTunnelingHandler(handler),
+		wsstream.IsWebSocketRequestWithTunnelingProtocol)
 	handler.ServeHTTP(halfclose.Linger(w, p.Clock, halfclose.Patience), r)
 	return nil
 }

@@ -63,7 +63,8 @@ func TestMaxBytesPerSecond(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"+strings.Repeat("a", size))
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"+strings.Repeat("a", size))
 		_ = conn.Close()
 	}))
 	defer kubelet.Close()

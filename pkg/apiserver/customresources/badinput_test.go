@@ -25,7 +25,8 @@ import (
 
 // nested returns a schema with the given number of levels.
 func nested(levels int) string {
-	return strings.Repeat(`{"type":"object","properties":{"a":`, levels) + `{"type":"string"}` + strings.Repeat(`}}`, levels)
+	return strings.Repeat(`{"type":"object","properties":{"a":`, levels) + `{"type":"string"}` +
+		strings.Repeat(`}}`, levels)
 }
 
 // withSchema returns a definition with a schema in JSON.
@@ -46,8 +47,11 @@ func TestBadSchemas(t *testing.T) {
 			`spec.validation.openAPIV3Schema.properties[a].$ref: Forbidden: $ref is not supported`,
 		},
 		"rules without a cost limit": {
-			object(`"list":{"type":"array","items":{"type":"array","items":{"type":"array","items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":"self.all(a, a.all(b, b.all(c, c.contains('x'))))"}]}`),
-			`estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)`,
+			object(`"list":{"type":"array","items":{"type":"array","items":{"type":"array",` +
+				`"items":{"type":"string"}}},"x-kubernetes-validations":[{"rule":"self.all(a, a.all(b, ` +
+				`b.all(c, c.contains('x'))))"}]}`),
+			`estimated rule cost exceeds budget by factor of more than 100x (try simplifying the rule, or ` +
+				`adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are declared)`,
 		},
 		"invalid rule": {
 			object(`"a":{"type":"string","x-kubernetes-validations":[{"rule":"self.nothing(1) +"}]}`),
@@ -65,7 +69,8 @@ func TestBadSchemas(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, _ := e.post(t, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", withSchema(tc.schema))
 			message, _ := got.Object["message"].(string)
-			if got.Object["reason"] != string(metav1.StatusReasonInvalid) || !strings.Contains(message, strings.TrimPrefix(tc.want, "spec.validation.openAPIV3Schema.")) {
+			if got.Object["reason"] != string(metav1.StatusReasonInvalid) ||
+				!strings.Contains(message, strings.TrimPrefix(tc.want, "spec.validation.openAPIV3Schema.")) {
 				t.Errorf("%v", message)
 			}
 		})
@@ -75,7 +80,8 @@ func TestBadSchemas(t *testing.T) {
 		if code, _, _ := unstructured.NestedInt64(got.Object, "code"); code < 400 || code >= 500 {
 			t.Errorf("answered with %v", got.Object)
 		}
-		if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(), metav1.ListOptions{}); err != nil {
+		if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(),
+			metav1.ListOptions{}); err != nil {
 			t.Error("and then: ", err)
 		}
 	})
@@ -92,12 +98,13 @@ func TestBadConversions(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	crd := parse[apiextensionsv1.CustomResourceDefinition](t, endpoints)
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: &apiextensionsv1.WebhookConversion{
-		ClientConfig: &apiextensionsv1.WebhookClientConfig{
-			URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
-		},
-		ConversionReviewVersions: []string{"v1"},
-	}}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: &apiextensionsv1.WebhookConversion{
+			ClientConfig: &apiextensionsv1.WebhookClientConfig{
+				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			ConversionReviewVersions: []string{"v1"},
+		}}
 	e.define(t, toYAML(t, crd))
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
 	kept := place("kept", "v1", map[string]any{"host": "a"})
@@ -111,7 +118,8 @@ func TestBadConversions(t *testing.T) {
 		{"status", failed + "Conversion failed"},
 		{"nothing", "conversion webhook for stable.example.com/v1, Kind=Place returned 0 objects, expected 1"},
 		{"twice", "conversion webhook for stable.example.com/v1, Kind=Place returned 2 objects, expected 1"},
-		{"version", "conversion webhook for stable.example.com/v1, Kind=Place returned invalid object at index 0: invalid groupVersion (expected stable.example.com/v2, received stable.example.com/v1)"},
+		{"version", "conversion webhook for stable.example.com/v1, Kind=Place returned invalid object at " +
+			"index 0: invalid groupVersion (expected stable.example.com/v2, received stable.example.com/v1)"},
 		{"kind", "returned invalid object at index 0: invalid kind (expected Place, received Other)"},
 		{"name", "returned invalid object: must have the same name: kept != other"},
 		{"uid", "returned invalid object: must have the same UID: " + string(before.GetUID()) + " != other"},
@@ -130,7 +138,8 @@ func TestBadConversions(t *testing.T) {
 			if err == nil {
 				t.Error("created")
 			}
-			if got, err := v1.Get(t.Context(), "kept", metav1.GetOptions{}); err != nil || got.GetResourceVersion() != before.GetResourceVersion() || got.Object["host"] != "a" {
+			if got, err := v1.Get(t.Context(), "kept", metav1.GetOptions{}); err != nil ||
+				got.GetResourceVersion() != before.GetResourceVersion() || got.Object["host"] != "a" {
 				t.Errorf("what is stored: %v, %v", got, err)
 			}
 			if _, err := v1.Get(t.Context(), "new", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -141,7 +150,8 @@ func TestBadConversions(t *testing.T) {
 	// The webhook may change labels and annotations. Other metadata is kept, whatever it answers.
 	way.Store("metadata")
 	got, err := v2.Get(t.Context(), "kept", metav1.GetOptions{})
-	if err != nil || got.GetGeneration() != 1 || got.GetCreationTimestamp() != before.GetCreationTimestamp() || got.GetLabels()["l"] != "x" || got.Object["hostPort"] != "a:80" {
+	if err != nil || got.GetGeneration() != 1 || got.GetCreationTimestamp() != before.GetCreationTimestamp() ||
+		got.GetLabels()["l"] != "x" || got.Object["hostPort"] != "a:80" {
 		t.Errorf("metadata that the webhook lost: %v, %v", got, err)
 	}
 }
@@ -167,7 +177,8 @@ func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 			}
 		}
 	}
-	answer := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+	answer := &apiextensionsv1.ConversionResponse{UID: review.Request.UID,
+		Result: metav1.Status{Status: metav1.StatusSuccess}}
 	for _, raw := range review.Request.Objects {
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(raw.Raw); err != nil {
@@ -185,7 +196,8 @@ func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 		case "uid":
 			u.SetUID("other")
 		case "metadata":
-			u.Object["metadata"] = map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(), "uid": string(u.GetUID()), "labels": map[string]any{"l": "x"}}
+			u.Object["metadata"] = map[string]any{"name": u.GetName(), "namespace": u.GetNamespace(),
+				"uid": string(u.GetUID()), "labels": map[string]any{"l": "x"}}
 		}
 		if way != "nothing" {
 			answer.ConvertedObjects = append(answer.ConvertedObjects, runtime.RawExtension{Object: u})

@@ -75,7 +75,8 @@ func BenchmarkDocuments(b *testing.B) {
 		{"v2-protobuf", "/openapi/v2", v2},
 	} {
 		get := func(b *testing.B) {
-			body, err := e.Client.CoreV1().RESTClient().Get().AbsPath(doc.path).SetHeader("Accept", doc.accept).DoRaw(b.Context())
+			body, err := e.Client.CoreV1().RESTClient().Get().AbsPath(doc.path).SetHeader("Accept",
+				doc.accept).DoRaw(b.Context())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -100,8 +101,10 @@ func BenchmarkDocuments(b *testing.B) {
 // changeOne changes the description of the first definition and waits until it is served.
 func (e *env) changeOne(b *testing.B, what string) {
 	const path = "/openapi/v3/apis/g0.example.com/v1"
-	patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, what)
-	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(b.Context(), "crontab0s.g0.example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	patch := fmt.Sprintf(
+		`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, what)
+	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(b.Context(),
+		"crontab0s.g0.example.com", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	for {
@@ -136,7 +139,8 @@ func (e *env) applyMany(b *testing.B, crds []*apiextensionsv1.CustomResourceDefi
 	for range clients {
 		wg.Go(func() {
 			for crd := range queue {
-				if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(b.Context(), crd, metav1.CreateOptions{}); err != nil {
+				if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(b.Context(), crd,
+					metav1.CreateOptions{}); err != nil {
 					b.Error(err)
 				}
 			}
@@ -156,7 +160,8 @@ func awaitMany(b *testing.B, w watch.Interface) {
 		if !ok {
 			b.Fatal("watch ended")
 		}
-		if crd, ok := ev.Object.(*apiextensionsv1.CustomResourceDefinition); ok && apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
+		if crd, ok := ev.Object.(*apiextensionsv1.CustomResourceDefinition); ok &&
+			apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 			established[crd.Name] = true
 		}
 	}
@@ -187,7 +192,8 @@ func BenchmarkCreate(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		if _, err := tabs.Create(b.Context(), crontab(b, fmt.Sprint("a", n), `{cronSpec: "* *", replicas: 3, tags: [a, b]}`), metav1.CreateOptions{}); err != nil {
+		if _, err := tabs.Create(b.Context(),
+			crontab(b, fmt.Sprint("a", n), `{cronSpec: "* *", replicas: 3, tags: [a, b]}`), metav1.CreateOptions{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -70,7 +70,8 @@ func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, 
 func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion) (unknown []string, err error) {
 	structural := s.structural[version]
 	if !s.preserve {
-		unknown = pruning.PruneWithOptions(u.Object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.findings})
+		unknown = pruning.PruneWithOptions(u.Object, structural, true,
+			schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: how.findings})
 		defaulting.PruneNonNullableNullsWithoutDefaults(u.Object, structural)
 	}
 	ferr, more := objectmeta.CoerceWithOptions(nil, u.Object, structural, false, objectmeta.CoerceOptions{

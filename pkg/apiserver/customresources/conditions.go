@@ -19,7 +19,8 @@ type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
 // decide returns crd with its new status, and reports whether it changed. by are the names granted
 // to other definitions of the group.
-func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
+func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
+	now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
 	decideApproval(next, now)
 	decideNames(next, by, now)
@@ -30,7 +31,8 @@ func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1
 // decideNames grants names, and establishes a definition that has all of its names. An established
 // definition stays established.
 func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) {
-	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) || apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) == nil {
+	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) ||
+		apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) == nil {
 		names, cond := grant(crd, by)
 		crd.Status.AcceptedNames = names
 		set(crd, cond, now)
@@ -40,7 +42,8 @@ func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now m
 	}
 	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) {
 		if apihelpers.FindCRDCondition(crd, apiextensionsv1.Established) == nil {
-			set(crd, condition{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse, Reason: "NotAccepted", Message: "not all names are accepted"}, now)
+			set(crd, condition{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionFalse,
+				Reason: "NotAccepted", Message: "not all names are accepted"}, now)
 		}
 		return
 	}
@@ -85,7 +88,8 @@ func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 			cond.Message = fmt.Sprintf("failed to check validation schema for version %s: %v", v.Name, err)
 			return cond
 		}
-		errs = append(errs, schema.ValidateStructural(field.NewPath("spec", "versions").Index(i).Child("schema", "openAPIV3Schema"), s)...)
+		errs = append(errs, schema.ValidateStructural(field.NewPath("spec", "versions").Index(i).Child("schema",
+			"openAPIV3Schema"), s)...)
 	}
 	cond.Status, cond.Reason, cond.Message = apiextensionsv1.ConditionTrue, "Violations", errs.ToAggregate().Error()
 	return cond

@@ -100,13 +100,15 @@ func New(cfg Config) *Controller {
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[string]{
 			Name: "customresourcedefinitions", Clock: cfg.Clock,
 		}),
-		synced: make(chan struct{}), known: make(map[string]*entry), groups: make(map[string]*group), moved: make(chan struct{}),
+		synced: make(chan struct{}), known: make(map[string]*entry), groups: make(map[string]*group),
+		moved: make(chan struct{}),
 	}
 }
 
 // Run maintains and serves the definitions until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
-	ctx = request.WithUser(ctx, &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
+	ctx = request.WithUser(ctx,
+		&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
 	ctx = registry.WithUserAgent(ctx, "kube-apiserver/customresources")
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -62,7 +62,8 @@ func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		answer := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		answer := &apiextensionsv1.ConversionResponse{UID: review.Request.UID,
+			Result: metav1.Status{Status: metav1.StatusSuccess}}
 		for _, raw := range review.Request.Objects {
 			asked.Add(1)
 			u := &unstructured.Unstructured{}
@@ -83,7 +84,8 @@ func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 	t.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return &apiextensionsv1.WebhookConversion{
-		ClientConfig: &apiextensionsv1.WebhookClientConfig{URL: &server.URL, CABundle: ca}, ConversionReviewVersions: []string{"v1"},
+		ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &server.URL, CABundle: ca},
+		ConversionReviewVersions: []string{"v1"},
 	}, &asked
 }
 
@@ -119,7 +121,8 @@ func TestWebhookConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
 	crd := parse[apiextensionsv1.CustomResourceDefinition](t, endpoints)
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: hook}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: hook}
 	e.define(t, toYAML(t, crd))
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
@@ -138,18 +141,21 @@ func TestWebhookConversion(t *testing.T) {
 	if got, err = v1.Get(ctx, "two", metav1.GetOptions{}); err != nil || got.Object["port"] != "81" {
 		t.Fatalf("in v1: %v, error %v", got, err)
 	}
-	if got, err = v2.Patch(ctx, "two", types.MergePatchType, []byte(`{"hostPort":"b:82"}`), metav1.PatchOptions{}); err != nil || got.GetGeneration() != 2 {
+	if got, err = v2.Patch(ctx, "two", types.MergePatchType, []byte(`{"hostPort":"b:82"}`),
+		metav1.PatchOptions{}); err != nil || got.GetGeneration() != 2 {
 		t.Fatalf("patched in v2: %v, error %v", got, err)
 	}
 	e.storeIn(t, crd.Name, "v2")
-	if _, err := v1.Create(ctx, place("three", "v1", map[string]any{"host": "c", "port": "83"}), metav1.CreateOptions{}); err != nil {
+	if _, err := v1.Create(ctx, place("three", "v1", map[string]any{"host": "c", "port": "83"}),
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := v1.List(ctx, metav1.ListOptions{})
 	if err != nil || fmt.Sprint(fieldOf(list, "port")) != "[80 83 82]" {
 		t.Errorf("listed in v1: %v, error %v", fieldOf(list, "port"), err)
 	}
-	if list, err = v2.List(ctx, metav1.ListOptions{}); err != nil || fmt.Sprint(fieldOf(list, "hostPort")) != "[a:80 c:83 b:82]" {
+	if list, err = v2.List(ctx, metav1.ListOptions{}); err != nil ||
+		fmt.Sprint(fieldOf(list, "hostPort")) != "[a:80 c:83 b:82]" {
 		t.Errorf("listed in v2: %v, error %v", fieldOf(list, "hostPort"), err)
 	}
 	if list, err = v2.List(ctx, metav1.ListOptions{FieldSelector: "hostPort=b:82"}); err != nil || len(list.Items) != 1 {
@@ -189,7 +195,8 @@ func TestStalledConversion(t *testing.T) {
 	t.Cleanup(server.Close)
 	t.Cleanup(func() { close(release) })
 	crd := parse[apiextensionsv1.CustomResourceDefinition](t, endpoints)
-	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter, Webhook: hook}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter,
+		Webhook: hook}
 	e.define(t, toYAML(t, crd))
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
@@ -201,11 +208,13 @@ func TestStalledConversion(t *testing.T) {
 		t.Fatal(err)
 	}
 	now.Spec.Conversion.Webhook.ClientConfig.URL = &server.URL
-	now.Spec.Conversion.Webhook.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	now.Spec.Conversion.Webhook.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE",
+		Bytes: server.Certificate().Raw})
 	if _, err := client.Update(ctx, now, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	configMaps := e.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("default")
+	configMaps := e.dynamic.Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "configmaps"}).Namespace("default")
 	others, err := configMaps.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -220,7 +229,8 @@ func TestStalledConversion(t *testing.T) {
 		if _, err := v1.Create(ctx, place(name, "v1", map[string]any{"host": "a"}), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		marker := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}}}
+		marker := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap",
+			"metadata": map[string]any{"name": name}}}
 		if _, err := configMaps.Create(ctx, marker, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -293,13 +303,16 @@ func TestServedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Without conversion, fields that are not in the storage version are not stored.
-	if got, err := v1.Get(ctx, "one", metav1.GetOptions{}); err != nil || got.Object["hostPort"] != nil || got.Object["port"] != "80" {
+	if got, err := v1.Get(ctx, "one", metav1.GetOptions{}); err != nil || got.Object["hostPort"] != nil ||
+		got.Object["port"] != "80" {
 		t.Errorf("in v1: %v, error %v", got, err)
 	}
 	serve := func(served string) {
 		t.Helper()
-		if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, "places.stable.example.com", types.JSONPatchType,
-			[]byte(`[{"op":"replace","path":"/spec/versions/1/served","value":`+served+`}]`), metav1.PatchOptions{}); err != nil {
+		if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx,
+			"places.stable.example.com", types.JSONPatchType,
+			[]byte(`[{"op":"replace","path":"/spec/versions/1/served","value":`+served+`}]`),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -31,7 +31,8 @@ func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 }
 
 // checkDelete checks preconditions, with Kubernetes' messages for this kind.
-func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition, options *metav1.DeleteOptions) error {
+func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition,
+	options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {
 		return nil
@@ -39,9 +40,13 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	var err error
 	switch {
 	case p.UID != nil && *p.UID != obj.GetUID():
-		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID()) // Kubernetes' message
+		// Kubernetes' message
+		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion()) // Kubernetes' message
+		// Kubernetes' message
+		err = fmt.Errorf(
+			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+			*p.ResourceVersion, obj.GetResourceVersion())
 	default:
 		return nil
 	}
@@ -81,7 +86,8 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	case !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established):
 		outcome.Reason, outcome.Message = "NeverEstablished", "resource was never established"
 	default:
-		if begun := apihelpers.FindCRDCondition(crd, apiextensionsv1.Terminating); begun == nil || begun.Status != apiextensionsv1.ConditionTrue || begun.Reason == "InstanceDeletionPending" {
+		if begun := apihelpers.FindCRDCondition(crd, apiextensionsv1.Terminating); begun == nil ||
+			begun.Status != apiextensionsv1.ConditionTrue || begun.Reason == "InstanceDeletionPending" {
 			set(crd, condition{
 				Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
 				Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
@@ -90,7 +96,8 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 		}
 		left, reason, err := c.empty(ctx, crd)
 		if err != nil {
-			set(crd, condition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue, Reason: reason, Message: err.Error()}, now(c.cfg.Clock))
+			set(crd, condition{Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
+				Reason: reason, Message: err.Error()}, now(c.cfg.Clock))
 			if werr := c.write(ctx, crd); werr != nil {
 				c.log.Info("Failed to write condition of custom resource definition", "name", crd.Name, "err", werr)
 			}
@@ -103,13 +110,15 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 		outcome.Reason, outcome.Message = "InstanceDeletionCompleted", "removed all instances"
 	}
 	set(crd, outcome, now(c.cfg.Clock))
-	crd.Finalizers = slices.DeleteFunc(crd.Finalizers, func(f string) bool { return f == apiextensionsv1.CustomResourceCleanupFinalizer })
+	crd.Finalizers = slices.DeleteFunc(crd.Finalizers,
+		func(f string) bool { return f == apiextensionsv1.CustomResourceCleanupFinalizer })
 	return c.write(ctx, crd)
 }
 
 // empty deletes all objects of a definition and returns how many are left. It bypasses admission
 // and works for versions that are not served. reason is set with an error.
-func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int, reason string, err error) {
+func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int,
+	reason string, err error) {
 	r, err := c.storedObjects(crd)
 	if err != nil {
 		return 0, "InstanceDeletionFailed", fmt.Errorf("could not list instances: %w", err)

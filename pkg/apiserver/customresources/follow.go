@@ -20,7 +20,8 @@ import (
 // follow processes all definitions and their changes until the watch ends.
 func (c *Controller) follow(ctx context.Context) error {
 	w, err := c.definitions().Watch(ctx, "", metav1.ListOptions{
-		AllowWatchBookmarks: true, SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		AllowWatchBookmarks: true, SendInitialEvents: new(true),
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}, 0)
 	if err != nil {
 		return err
@@ -209,7 +210,8 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	n := &crd.Status.AcceptedNames
 	return n.Plural != "" && n.Singular != "" && n.Kind != "" && n.ListKind != "" &&
-		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) || apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established))
+		(apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.NamesAccepted) ||
+			apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established))
 }
 
 // builtIn reports whether the server has a built-in resource with this name.
@@ -218,7 +220,8 @@ func (c *Controller) builtIn(gr schema.GroupResource) bool {
 	return row != nil && !row.Custom
 }
 
-func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomResourceDefinition) (*definition, error) {
+func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomResourceDefinition) (*definition,
+	error) {
 	stored, err := apihelpers.GetCRDStorageVersion(crd)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,8 @@ import (
 func TestMethods(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, crontabs)
-	if _, err := e.dynamic.Resource(crontabResource()).Namespace("default").Create(t.Context(), crontab(t, "c", `{cronSpec: "* * * * *"}`), metav1.CreateOptions{}); err != nil {
+	if _, err := e.dynamic.Resource(crontabResource()).Namespace("default").Create(t.Context(),
+		crontab(t, "c", `{cronSpec: "* * * * *"}`), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	client, err := rest.HTTPClientFor(e.Config)
@@ -27,7 +28,8 @@ func TestMethods(t *testing.T) {
 		t.Fatal(err)
 	}
 	const all = "/apis/stable.example.com/v1/namespaces/default/crontabs"
-	const refused = `"message":" is not supported on resources of kind \"crontabs.stable.example.com\"","reason":"MethodNotAllowed","details":{"group":"stable.example.com","kind":"crontabs"},"code":405}`
+	const refused = `"message":" is not supported on resources of kind \"crontabs.stable.example.com\"",` +
+		`"reason":"MethodNotAllowed","details":{"group":"stable.example.com","kind":"crontabs"},"code":405}`
 	for _, tc := range []struct {
 		method, path string
 		code         int

@@ -42,11 +42,13 @@ func add(m map[string]int, name string, by int) {
 
 // grant returns the names that crd gets: those that are free or already its own. The condition says
 // whether crd gets all names.
-func grant(crd *apiextensionsv1.CustomResourceDefinition, by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
+func grant(crd *apiextensionsv1.CustomResourceDefinition,
+	by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames
 	got := *have.DeepCopy()
 	cond := apiextensionsv1.CustomResourceDefinitionCondition{
-		Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found",
+		Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts",
+		Message: "no conflicts found",
 	}
 	refuse := func(reason string, err error) {
 		cond.Status, cond.Reason, cond.Message = apiextensionsv1.ConditionFalse, reason, err.Error()

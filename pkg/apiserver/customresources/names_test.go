@@ -17,7 +17,8 @@ import (
 type names = apiextensionsv1.CustomResourceDefinitionNames
 
 func foo() names {
-	return names{Plural: "foos", Singular: "foo", Kind: "Foo", ListKind: "FooList", ShortNames: []string{"f"}, Categories: []string{"all"}}
+	return names{Plural: "foos", Singular: "foo", Kind: "Foo", ListKind: "FooList", ShortNames: []string{"f"},
+		Categories: []string{"all"}}
 }
 
 func TestGrant(t *testing.T) {
@@ -42,20 +43,23 @@ func TestGrant(t *testing.T) {
 		},
 		"a list kind is taken as a kind": {
 			want: foo(), others: []names{{Kind: "FooList"}},
-			got: with(foo(), func(n *names) { n.ListKind = "" }), reason: "ListKindConflict", message: `"FooList" is already in use`,
+			got: with(foo(), func(n *names) { n.ListKind = "" }), reason: "ListKindConflict",
+			message: `"FooList" is already in use`,
 		},
 		"a singular is another's short name": {
 			want: foo(), others: []names{{ShortNames: []string{"foo"}}},
 			got: with(foo(), func(n *names) { n.Singular = "" }), reason: "SingularConflict", message: `"foo" is already in use`,
 		},
 		"of short names, all or none": {
-			want: with(foo(), func(n *names) { n.ShortNames = []string{"f", "ff", "fff"} }), others: []names{{Plural: "ff"}, {Singular: "fff"}},
-			got: with(foo(), func(n *names) { n.ShortNames = nil }), reason: "ShortNamesConflict",
+			want:   with(foo(), func(n *names) { n.ShortNames = []string{"f", "ff", "fff"} }),
+			others: []names{{Plural: "ff"}, {Singular: "fff"}},
+			got:    with(foo(), func(n *names) { n.ShortNames = nil }), reason: "ShortNamesConflict",
 			message: `["ff" is already in use, "fff" is already in use]`,
 		},
 		"what it had stays": {
-			want: with(foo(), func(n *names) { n.Kind, n.ShortNames = "Bar", nil }), have: foo(), others: []names{foo(), {Kind: "Bar"}},
-			got: with(foo(), func(n *names) { n.ShortNames = nil }), reason: "KindConflict", message: `"Bar" is already in use`,
+			want: with(foo(), func(n *names) { n.Kind, n.ShortNames = "Bar", nil }), have: foo(),
+			others: []names{foo(), {Kind: "Bar"}},
+			got:    with(foo(), func(n *names) { n.ShortNames = nil }), reason: "KindConflict", message: `"Bar" is already in use`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -101,23 +105,27 @@ func TestDecide(t *testing.T) {
 		want map[apiextensionsv1.CustomResourceDefinitionConditionType]string // status and reason
 	}{
 		"new": {
-			crd:  `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`,
-			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"},
+			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`,
+			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
+				"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"},
 		},
 		"names are taken": {
 			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`, by: conflict,
-			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{"NamesAccepted": "False ListKindConflict", "Established": "False NotAccepted"},
+			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
+				"NamesAccepted": "False ListKindConflict", "Established": "False NotAccepted"},
 		},
 		"established stays, whatever it wants": {
 			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}},
 			       status: {acceptedNames: {plural: foos, singular: foo, kind: Bar, listKind: FooList},
 			                conditions: [{type: Established, status: "True", reason: InitialNamesAccepted}, {type: NamesAccepted, status: "True"}]}}`, by: conflict,
-			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{"NamesAccepted": "False KindConflict", "Established": "True InitialNamesAccepted"},
+			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
+				"NamesAccepted": "False KindConflict", "Established": "True InitialNamesAccepted"},
 		},
 		"a webhook that cannot be trusted": {
 			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList},
 			       conversion: {strategy: Webhook, webhook: {clientConfig: {caBundle: Zm9v}}}}}`,
-			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{"NamesAccepted": "True NoConflicts", "Established": "False InvalidCABundle"},
+			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
+				"NamesAccepted": "True NoConflicts", "Established": "False InvalidCABundle"},
 		},
 		"a group of Kubernetes' own": {
 			crd: `{metadata: {annotations: {api-approved.kubernetes.io: "https://github.com/kubernetes/x/pull/1"}},
@@ -128,9 +136,11 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		"from before schemas were structural": {
-			crd: `{spec: {group: example.com, preserveUnknownFields: true, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`,
+			crd: `{spec: {group: example.com, preserveUnknownFields: true, names: {plural: foos, singular: ` +
+				`foo, kind: Foo, listKind: FooList}}}`,
 			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
-				"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted", "NonStructuralSchema": "True Violations",
+				"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted",
+				"NonStructuralSchema": "True Violations",
 			},
 		},
 	} {
@@ -157,7 +167,8 @@ func TestDecide(t *testing.T) {
 			if again, changed := decide(next, by, metav1.Now()); changed {
 				t.Errorf("decided again, otherwise: %s", cmp.Diff(next.Status, again.Status))
 			}
-			if established := apihelpers.FindCRDCondition(next, apiextensionsv1.Established); name == "new" && !established.LastTransitionTime.Equal(&at) {
+			if established := apihelpers.FindCRDCondition(next, apiextensionsv1.Established); name == "new" &&
+				!established.LastTransitionTime.Equal(&at) {
 				t.Errorf("transition at %v", established.LastTransitionTime)
 			}
 		})

@@ -27,8 +27,10 @@ const (
 	objectMeta  = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 	moreOnKinds = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
 	moreOnAPI   = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
-	apiVersion  = "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. " + moreOnAPI
-	kindMeaning = "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds
+	apiVersion  = "APIVersion defines the versioned schema of this representation of an object. Servers " +
+		"should convert recognized schemas to the latest internal value, and may reject unrecognized values. " + moreOnAPI
+	kindMeaning = "Kind is a string value representing the REST resource this object represents. Servers " +
+		"may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds
 )
 
 // openAPI returns the OpenAPI v3 and v2 definitions of a version's kind.
@@ -144,8 +146,12 @@ func addEmbedded(s *spec.Schema, v2 bool) {
 	if embedded, ok := s.Extensions.GetBool("x-kubernetes-embedded-resource"); !ok || !embedded {
 		return
 	}
-	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription("apiVersion defines the versioned schema of this representation of an object. " + moreOnAPI))
-	s.SetProperty("kind", *spec.StringProperty().WithDescription("kind is a string value representing the type of this object. In CamelCase. " + moreOnKinds))
+	s.SetProperty("apiVersion",
+		*spec.StringProperty().WithDescription(
+			"apiVersion defines the versioned schema of this representation of an object. " + moreOnAPI))
+	s.SetProperty("kind",
+		*spec.StringProperty().WithDescription(
+			"kind is a string value representing the type of this object. In CamelCase. " + moreOnKinds))
 	s.SetProperty("metadata", metadataProperty(v2))
 	for _, name := range []string{"kind", "apiVersion"} {
 		if !slices.Contains(s.Required, name) {
@@ -199,7 +205,8 @@ func (t *typeConverter) converter() (managedfields.TypeConverter, error) {
 }
 
 // ObjectToTyped converts an object by its version's schema.
-func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (
+	*typed.TypedValue, error) {
 	c, err := t.converter()
 	if err != nil {
 		return nil, err

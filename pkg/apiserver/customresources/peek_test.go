@@ -52,16 +52,18 @@ func TestPeek(t *testing.T) {
 		data string
 		ok   bool
 	}{
-		"another version": {`{"apiVersion":"g.io/v1","kind":"K","metadata":{"name":"a","namespace":"n","labels":{"x":"y"}}}`, true},
-		"the version":     {`{"apiVersion":"g.io/v2","kind":"K","metadata":{"name":"a"}}`, false},
-		"no version":      {`{"apiVersion":"a/b/c","metadata":{"name":"a"}}`, false},
-		"no object":       {`[]`, false},
+		"another version": {
+			`{"apiVersion":"g.io/v1","kind":"K","metadata":{"name":"a","namespace":"n","labels":{"x":"y"}}}`, true},
+		"the version": {`{"apiVersion":"g.io/v2","kind":"K","metadata":{"name":"a"}}`, false},
+		"no version":  {`{"apiVersion":"a/b/c","metadata":{"name":"a"}}`, false},
+		"no object":   {`[]`, false},
 	} {
 		attrs, ok := c.Peek([]byte(tc.data))
 		if ok != tc.ok {
 			t.Errorf("%s: got %t", name, ok)
 		}
-		if ok && (!labels.Equals(attrs.Labels, labels.Set{"x": "y"}) || attrs.Fields["metadata.name"] != "a" || attrs.Fields["metadata.namespace"] != "n") {
+		if ok && (!labels.Equals(attrs.Labels, labels.Set{"x": "y"}) || attrs.Fields["metadata.name"] != "a" ||
+			attrs.Fields["metadata.namespace"] != "n") {
 			t.Errorf("%s: %+v", name, attrs)
 		}
 	}

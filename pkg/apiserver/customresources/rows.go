@@ -47,15 +47,19 @@ func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *r
 	return nil // cannot happen: every definition has a storage version
 }
 
-func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion, terminating bool) *resource.Row {
+func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition,
+	v *apiextensionsv1.CustomResourceDefinitionVersion, terminating bool) *resource.Row {
 	names := crd.Status.AcceptedNames
-	kind := &version{d: d, name: v.Name, hasStatus: v.Subresources != nil && v.Subresources.Status != nil, scale: newScale(v.Subresources)}
+	kind := &version{d: d, name: v.Name, hasStatus: v.Subresources != nil &&
+		v.Subresources.Status != nil, scale: newScale(v.Subresources)}
 	cols, defs := newColumns(v)
 	row := &resource.Row{
 		Group: crd.Spec.Group, Resource: names.Plural, Singular: names.Singular, Kind: names.Kind, ListKind: names.ListKind,
-		ShortNames: names.ShortNames, Categories: names.Categories, Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced:    crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
 		StoragePrefix: crd.Spec.Group + "/" + names.Plural,
-		Custom:        true, Version: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group, Version: d.stored, Kind: names.Kind},
+		Custom:        true, Version: v.Name, StoredAs: schema.GroupVersionKind{Group: crd.Spec.Group,
+			Version: d.stored, Kind: names.Kind},
 		Codec: codec{d, v.Name}, New: d.newObject(v.Name),
 		NewList:     func() runtime.Object { return &unstructured.UnstructuredList{} },
 		ListedVerbs: []string{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"},
@@ -71,7 +75,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 	if kind.hasStatus {
 		row.ResetFields = []string{"status"}
 		row.Subresources = append(row.Subresources, resource.RowSub{
-			Subresource:   resource.Subresource{Name: "status", Verbs: []string{"get", "patch", "update"}, View: true, ResetFields: []string{"metadata", "spec"}},
+			Subresource: resource.Subresource{Name: "status", Verbs: []string{"get", "patch", "update"},
+				View: true, ResetFields: []string{"metadata", "spec"}},
 			PrepareUpdate: kind.prepareStatus, ValidateUpdate: kind.validateStatus,
 		})
 	}
@@ -90,7 +95,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition, v *apiex
 
 // versions returns all versions for a row of version own: own first, then the others with
 // conversions to own and back.
-func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition, own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
+func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
+	own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}
 	for i := range crd.Spec.Versions {
 		if other := crd.Spec.Versions[i].Name; other != own.Name {

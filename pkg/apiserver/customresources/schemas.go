@@ -69,9 +69,11 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (*schemas, error)
 }
 
 // structuralOf converts a schema to the two forms that the library uses. The caller owns both.
-func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps, *schema.Structural, error) {
+func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps,
+	*schema.Structural, error) {
 	var out apiextensions.CustomResourceValidation
-	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(in.DeepCopy(), &out, nil); err != nil {
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(
+		in.DeepCopy(), &out, nil); err != nil {
 		return nil, nil, err
 	}
 	if out.OpenAPIV3Schema == nil {

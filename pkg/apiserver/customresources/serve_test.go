@@ -55,7 +55,8 @@ func parse[T any](t testing.TB, doc string) *T {
 // define creates a definition and waits until it is established.
 func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
-	crd, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), parse[apiextensionsv1.CustomResourceDefinition](t, doc), metav1.CreateOptions{})
+	crd, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
+		parse[apiextensionsv1.CustomResourceDefinition](t, doc), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +66,8 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 }
 
 // await waits until ok accepts a definition. nil stands for a deleted one.
-func (e *env) await(t testing.TB, name string, ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
+func (e *env) await(t testing.TB, name string,
+	ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -152,7 +154,8 @@ func crontab(t testing.TB, name, spec string) *unstructured.Unstructured {
 func TestLife(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
-	if got := crd.Status.AcceptedNames; got.Kind != "CronTab" || got.ListKind != "CronTabList" || !slices.Equal(got.ShortNames, []string{"ct"}) {
+	if got := crd.Status.AcceptedNames; got.Kind != "CronTab" || got.ListKind != "CronTabList" ||
+		!slices.Equal(got.ShortNames, []string{"ct"}) {
 		t.Errorf("accepted names %+v", got)
 	}
 	if !slices.Equal(crd.Status.StoredVersions, []string{"v1"}) {
@@ -168,7 +171,8 @@ func TestLife(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if image, _, _ := unstructured.NestedString(made.Object, "spec", "image"); image != "busybox" || made.GetGeneration() != 1 {
+	if image, _, _ := unstructured.NestedString(made.Object, "spec", "image"); image != "busybox" ||
+		made.GetGeneration() != 1 {
 		t.Errorf("created %v", made.Object)
 	}
 	if _, junk, _ := unstructured.NestedFieldNoCopy(made.Object, "spec", "junk"); junk {
@@ -181,7 +185,8 @@ func TestLife(t *testing.T) {
 	if err != nil || patched.GetGeneration() != 2 {
 		t.Fatalf("patched %v: %v", patched, err)
 	}
-	patched, err = tabs.Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"replicas":3}}`), metav1.PatchOptions{}, "status")
+	patched, err = tabs.Patch(ctx, "a", types.MergePatchType, []byte(`{"status":{"replicas":3}}`),
+		metav1.PatchOptions{}, "status")
 	if err != nil || patched.GetGeneration() != 2 {
 		t.Fatalf("patched status %v: %v", patched, err)
 	}
@@ -189,14 +194,16 @@ func TestLife(t *testing.T) {
 	if err != nil || len(list.Items) != 1 || list.GetKind() != "CronTabList" {
 		t.Fatalf("listed %v: %v", list, err)
 	}
-	if list, err = tabs.List(ctx, metav1.ListOptions{FieldSelector: "spec.image=other"}); err != nil || len(list.Items) != 0 {
+	if list, err = tabs.List(ctx, metav1.ListOptions{FieldSelector: "spec.image=other"}); err != nil ||
+		len(list.Items) != 0 {
 		t.Fatalf("listed %v: %v", list, err)
 	}
 	resources, err := e.Client.Discovery().ServerResourcesForGroupVersion("stable.example.com/v1")
 	if err != nil || len(resources.APIResources) != 3 {
 		t.Fatalf("discovered %+v: %v", resources, err)
 	}
-	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name, metav1.DeleteOptions{}); err != nil {
+	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
@@ -222,7 +229,8 @@ spec:
   - {name: v9, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
 `)
 	foos := func(version string) error {
-		_, err := e.dynamic.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: version, Resource: "foos"}).List(t.Context(), metav1.ListOptions{})
+		_, err := e.dynamic.Resource(schema.GroupVersionResource{Group: "networking.k8s.io", Version: version,
+			Resource: "foos"}).List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	if err := foos("v9"); err != nil {

@@ -28,7 +28,8 @@ func TestTwoServers(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			doc := strings.NewReplacer("crontab", fmt.Sprint("crontab", i), "CronTab", fmt.Sprint("CronTab", i), "[ct]", "[]").Replace(crontabs)
+			doc := strings.NewReplacer("crontab", fmt.Sprint("crontab", i), "CronTab", fmt.Sprint("CronTab", i),
+				"[ct]", "[]").Replace(crontabs)
 			crd := one.define(t, doc)
 			gvr := schema.GroupVersionResource{Group: crd.Spec.Group, Version: "v1", Resource: crd.Spec.Names.Plural}
 			u := crontab(t, "a", `{cronSpec: "*"}`)
@@ -36,7 +37,8 @@ func TestTwoServers(t *testing.T) {
 			if _, err := two.dynamic.Resource(gvr).Namespace("default").Create(ctx, u, metav1.CreateOptions{}); err != nil {
 				t.Errorf("through the other server: %v", err)
 			}
-			if err := two.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name, metav1.DeleteOptions{}); err != nil {
+			if err := two.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name,
+				metav1.DeleteOptions{}); err != nil {
 				t.Error(err)
 			}
 			one.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
@@ -68,7 +70,8 @@ func TestEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
-	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name, metav1.DeleteOptions{}); err != nil {
+	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(ctx, crd.Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for ev := range watch.ResultChan() { // the watch goes on
@@ -84,7 +87,8 @@ func TestEnd(t *testing.T) {
 	if err != nil || fmt.Sprint(list.APIResources[0].Verbs) != "[delete deletecollection get list watch]" {
 		t.Errorf("discovered %v: %v", list, err)
 	}
-	if _, err := tabs.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := tabs.Patch(ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
@@ -95,18 +99,22 @@ func TestEnd(t *testing.T) {
 func TestNamesPassOn(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	first := e.define(t, crontabs)
-	doc := strings.Replace(strings.Replace(crontabs, "name: crontabs.", "name: others.", 1), "plural: crontabs, singular: crontab", "plural: others, singular: other", 1)
-	second, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), parse[apiextensionsv1.CustomResourceDefinition](t, doc), metav1.CreateOptions{})
+	doc := strings.Replace(strings.Replace(crontabs, "name: crontabs.", "name: others.", 1),
+		"plural: crontabs, singular: crontab", "plural: others, singular: other", 1)
+	second, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
+		parse[apiextensionsv1.CustomResourceDefinition](t, doc), metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	e.await(t, second.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
 		return condition(crd, apiextensionsv1.NamesAccepted) == "False"
 	})
-	if _, err := e.Client.Discovery().RESTClient().Get().AbsPath("/apis/stable.example.com/v1/others").DoRaw(t.Context()); !apierrors.IsNotFound(err) {
+	if _, err := e.Client.Discovery().RESTClient().Get().AbsPath("/apis/stable.example.com/v1/others").DoRaw(
+		t.Context()); !apierrors.IsNotFound(err) {
 		t.Errorf("served without its names: %v", err)
 	}
-	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), first.Name, metav1.DeleteOptions{}); err != nil {
+	if err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), first.Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.await(t, second.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool {
@@ -115,7 +123,8 @@ func TestNamesPassOn(t *testing.T) {
 }
 
 // condition returns the status of a condition, or "" if there is none.
-func condition(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) string {
+func condition(crd *apiextensionsv1.CustomResourceDefinition,
+	kind apiextensionsv1.CustomResourceDefinitionConditionType) string {
 	if c := apihelpers.FindCRDCondition(crd, kind); c != nil {
 		return string(c.Status)
 	}
@@ -144,7 +153,8 @@ func TestChangesUnderLoad(t *testing.T) {
 				if _, err := tabs.Get(ctx, name, metav1.GetOptions{}); err != nil {
 					t.Error("get: ", err)
 				}
-				if _, err := tabs.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{}); err != nil {
+				if _, err := tabs.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":1}}`),
+					metav1.PatchOptions{}); err != nil {
 					t.Error("patch: ", err)
 				}
 				if err := tabs.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {

@@ -173,7 +173,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 // ownKind reports whether obj has this version and kind. The registry rejects others; they are
 // still checked against rules and list types, but not against field types.
 func (v *version) ownKind(obj resource.Object) bool {
-	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name, Kind: v.d.kind}
+	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name,
+		Kind: v.d.kind}
 }
 
 func (v *version) validate(ctx context.Context, obj resource.Object) field.ErrorList {
@@ -246,15 +247,18 @@ func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 
 // checkRules evaluates x-kubernetes-validations, unless earlier errors mean that values may have
 // wrong types.
-func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList, options ...cel.Option) field.ErrorList {
+func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList,
+	options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()
 	if rules == nil {
 		return nil
 	}
 	for _, err := range found {
 		switch err.Type {
-		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong,
+			field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because "+
+				"the object was invalid; correct the existing errors to complete validation")}
 		}
 	}
 	var old any // must be nil, and not a nil map, if there is no old object

@@ -79,11 +79,13 @@ func sample(t testing.TB, name, fields string) *unstructured.Unstructured {
 }
 
 func (e *env) samples() dynamic.ResourceInterface {
-	return e.dynamic.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "samples"}).Namespace("default")
+	return e.dynamic.Resource(schema.GroupVersionResource{Group: "stable.example.com", Version: "v1",
+		Resource: "samples"}).Namespace("default")
 }
 
 // unchecked is the error after findings that leave types in doubt.
-const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation]"
+const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object " +
+	"was invalid; correct the existing errors to complete validation]"
 
 // TestRefusals checks the errors for invalid objects, which are kube-apiserver's.
 func TestRefusals(t *testing.T) {
@@ -117,8 +119,10 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for fields, want := range map[string]string{
-		`{metadata: {labels: {a: 5}}, spec: {must: "1"}}`:        `Sample in version "v1" cannot be handled as a Sample: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`,
-		`{apiVersion: stable.example.com/v2, spec: {must: "1"}}`: `the API version in the data (stable.example.com/v2) does not match the expected API version (stable.example.com/v1)`,
+		`{metadata: {labels: {a: 5}}, spec: {must: "1"}}`: `Sample in version "v1" cannot be handled ` +
+			`as a Sample: json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string`,
+		`{apiVersion: stable.example.com/v2, spec: {must: "1"}}`: `the API version in the data ` +
+			`(stable.example.com/v2) does not match the expected API version (stable.example.com/v1)`,
 	} {
 		if _, err := e.samples().Create(t.Context(), sample(t, "a", fields), metav1.CreateOptions{}); !apierrors.IsBadRequest(err) || err.Error() != want {
 			t.Errorf("%s: %s", fields, cmp.Diff(want, fmt.Sprint(err)))
@@ -131,14 +135,16 @@ func TestUpdates(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, samples)
 	ctx := t.Context()
-	if _, err := e.samples().Create(ctx, sample(t, "a", `{spec: {must: "1", fixed: x, map: [{port: 1, name: abc}]}}`), metav1.CreateOptions{}); err != nil {
+	if _, err := e.samples().Create(ctx,
+		sample(t, "a", `{spec: {must: "1", fixed: x, map: [{port: 1, name: abc}]}}`), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	patch := func(doc string, sub ...string) (*unstructured.Unstructured, error) {
 		return e.samples().Patch(ctx, "a", types.MergePatchType, []byte(doc), metav1.PatchOptions{}, sub...)
 	}
 	for doc, want := range map[string]string{
-		`{"spec":{"fixed":"y"}}`:    `Sample.stable.example.com "a" is invalid: spec.fixed: Invalid value: "y": fixed is fixed`,
+		`{"spec":{"fixed":"y"}}`: `Sample.stable.example.com "a" is invalid: spec.fixed: Invalid value: ` +
+			`"y": fixed is fixed`,
 		`{"spec":{"replicas":7}}`:   `Sample.stable.example.com "a" is invalid: spec.replicas: Forbidden: seven is taken`,
 		`{"metadata":{"name":"b"}}`: `the name of the object (b) does not match the name on the URL (a)`,
 	} {
@@ -146,22 +152,27 @@ func TestUpdates(t *testing.T) {
 			t.Errorf("%s: %v", doc, err)
 		}
 	}
-	if got, err := patch(`{"status":{"phase":"x"},"spec":{"replicas":2}}`); err != nil || got.Object["status"] != nil || got.GetGeneration() != 2 {
+	if got, err := patch(`{"status":{"phase":"x"},"spec":{"replicas":2}}`); err != nil ||
+		got.Object["status"] != nil || got.GetGeneration() != 2 {
 		t.Errorf("the status through the object: %v, error %v", got, err)
 	}
-	if got, err := patch(`{"status":{"phase":"x"},"spec":{"replicas":3}}`, "status"); err != nil || got.GetGeneration() != 2 || number(got, "spec", "replicas") != 2 {
+	if got, err := patch(`{"status":{"phase":"x"},"spec":{"replicas":3}}`, "status"); err != nil ||
+		got.GetGeneration() != 2 || number(got, "spec", "replicas") != 2 {
 		t.Errorf("the spec through the status: %v, error %v", got, err)
 	}
-	if _, err := patch(`{"status":{"phase":"z"}}`, "status"); err == nil || !strings.Contains(err.Error(), `status.phase: Unsupported value: "z": supported values: "x", "w"`) {
+	if _, err := patch(`{"status":{"phase":"z"}}`, "status"); err == nil ||
+		!strings.Contains(err.Error(), `status.phase: Unsupported value: "z": supported values: "x", "w"`) {
 		t.Errorf("a bad status: %v", err)
 	}
 	// The name in the map is too long from here on.
 	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.JSONPatchType,
-		[]byte(`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/map/items/properties/name/maxLength","value":2}]`), metav1.PatchOptions{}); err != nil {
+		[]byte(
+			`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/map/items/properties/name/maxLength","value":2}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {
-		_, err := e.samples().Create(ctx, sample(t, "b", `{spec: {must: "1", map: [{port: 1, name: abc}]}}`), metav1.CreateOptions{DryRun: []string{"All"}})
+		_, err := e.samples().Create(ctx, sample(t, "b", `{spec: {must: "1", map: [{port: 1, name: abc}]}}`),
+			metav1.CreateOptions{DryRun: []string{"All"}})
 		return apierrors.IsInvalid(err)
 	})
 	if _, err := patch(`{"spec":{"must":"2"}}`); err != nil {
@@ -187,7 +198,8 @@ func TestFieldValidation(t *testing.T) {
 		return e.post(t, "/apis/stable.example.com/v1/namespaces/default/samples?dryRun=All&fieldValidation="+mode, body)
 	}
 	got, _ := post("Strict")
-	const want = `Sample in version "v1" cannot be handled as a Sample: strict decoding error: duplicate field "spec.must", ` +
+	const want = `Sample in version "v1" cannot be handled as a Sample: strict decoding error: duplicate ` +
+		`field "spec.must", ` +
 		`unknown field "metadata.odd", unknown field "spec.junk", unknown field "spec.map[0].y", unknown field "top"`
 	if got.Object["message"] != want {
 		t.Error(cmp.Diff(want, got.Object["message"]))
@@ -264,7 +276,8 @@ func TestApply(t *testing.T) {
 	if set, _, _ = unstructured.NestedStringSlice(got.Object, "spec", "set"); fmt.Sprint(set) != "[x]" {
 		t.Errorf("what is applied no more is gone: %v", set)
 	}
-	if _, err := apply("two", `{spec: {junk: 1}}`, true); err == nil || !strings.Contains(err.Error(), ".spec.junk: field not declared in schema") {
+	if _, err := apply("two", `{spec: {junk: 1}}`, true); err == nil ||
+		!strings.Contains(err.Error(), ".spec.junk: field not declared in schema") {
 		t.Errorf("a field that nobody knows: %v", err)
 	}
 }

@@ -46,15 +46,18 @@ func finalizerWarnings(name string) []string {
 	switch {
 	case strings.Contains(name, "/"):
 	case strings.Contains(name, "."):
-		out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path (/) to avoid accidental conflicts with other finalizer writers", path, name))
+		out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name including a path "+
+			"(/) to avoid accidental conflicts with other finalizer writers", path, name))
 	default:
-		out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers", path, name))
+		out = append(out, fmt.Sprintf("%s: %q: prefer a domain-qualified finalizer name to avoid accidental "+
+			"conflicts with other finalizer writers", path, name))
 	}
 	return out
 }
 
 // deprecation returns the warning for requests in a version, or "".
-func deprecation(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) string {
+func deprecation(crd *apiextensionsv1.CustomResourceDefinition,
+	v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	switch {
 	case !v.Deprecated:
 		return ""

@@ -56,7 +56,8 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 		context.AfterFunc(ctx, closeProviders)
 		return e, nil
 	}
-	dynamic := encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0], closeProviders, loaded.KMSCloseGracePeriod)
+	dynamic := encryptionconfig.NewDynamicTransformers(loaded.Transformers, loaded.HealthChecks[0],
+		closeProviders, loaded.KMSCloseGracePeriod)
 	e.source = dynamic
 	e.checks = []health.Check{check(dynamic)}
 	e.follow = controller.NewDynamicEncryptionConfiguration("encryption-provider-config-automatic-reload-controller",

@@ -39,7 +39,8 @@ func key() string {
 // write writes an EncryptionConfiguration for all resources to a file.
 func write(t *testing.T, file string, providers ...string) {
 	t.Helper()
-	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: ['*.*']\n  providers:\n"
+	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
+		"resources: ['*.*']\n  providers:\n"
 	for _, p := range providers {
 		text += "  - " + p + "\n"
 	}
@@ -107,7 +108,8 @@ func TestProviders(t *testing.T) {
 			if err != nil || string(it.Value) != "plain text" {
 				t.Fatal(it, err)
 			}
-			if prefix == "plain" || strings.HasPrefix(prefix, "k8s:enc:aescbc") || strings.HasPrefix(prefix, "k8s:enc:secretbox") {
+			if prefix == "plain" || strings.HasPrefix(prefix, "k8s:enc:aescbc") ||
+				strings.HasPrefix(prefix, "k8s:enc:secretbox") {
 				return // these do not know where a value belongs
 			}
 			if _, err := inner.Put(t.Context(), "/registry/secrets/a/c", raw.Value, 0, 0); err != nil {
@@ -183,7 +185,8 @@ func TestUnreadable(t *testing.T) {
 		}
 		events = append(events, b.Events...)
 	}
-	if !errors.Is(events[0].Err, kv.ErrUnreadable) || events[0].Value != nil || events[1].Err != nil || string(events[1].Value) != "v" {
+	if !errors.Is(events[0].Err, kv.ErrUnreadable) || events[0].Value != nil || events[1].Err != nil ||
+		string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
 	// The error for one key does not name it.

@@ -115,7 +115,8 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	data, err := s.seal(ctx, key, data)
 	if err != nil {
 		return kv.WriteResult{}, err

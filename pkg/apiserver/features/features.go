@@ -66,7 +66,8 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 		if len(words) < 4 {
 			return nil, fmt.Errorf("list of features: invalid line %q", line)
 		}
-		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked", turns: words[3] == "turns"}
+		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked",
+			turns: words[3] == "turns"}
 		if f.stage == "GA" {
 			f.stage = "" // as Kubernetes writes it
 		}
@@ -89,7 +90,8 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 		if name == allAlpha || name == allBeta {
 			continue // every gate has these already
 		}
-		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha, Version: version.MajorMinor(0, 0)}
+		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha,
+			Version: version.MajorMinor(0, 0)}
 		switch f.stage {
 		case string(featuregate.Beta):
 			spec.PreRelease = featuregate.Beta

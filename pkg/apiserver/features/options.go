@@ -60,8 +60,12 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 		return fmt.Errorf("features: %w", err)
 	}
 	o.flags.registry.AddFlags(fs)
-	fs.BoolVar(&o.flags.forward, "emulation-forward-compatible", false, "with an emulated version: serve the APIs of later versions that are stable; no other version than the server's own can be emulated")
-	fs.BoolVar(&o.flags.forwardAPIs, "runtime-config-emulation-forward-compatible", false, "with an emulated version: let --runtime-config name APIs of later versions; no other version than the server's own can be emulated")
+	fs.BoolVar(&o.flags.forward, "emulation-forward-compatible", false,
+		"with an emulated version: serve the APIs of later versions that are stable; no other version than "+
+			"the server's own can be emulated")
+	fs.BoolVar(&o.flags.forwardAPIs, "runtime-config-emulation-forward-compatible", false,
+		"with an emulated version: let --runtime-config name APIs of later versions; no other version than "+
+			"the server's own can be emulated")
 	return nil
 }
 
@@ -109,7 +113,8 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 		fixed = append(fixed, text)
 	}
 	if len(fixed) > 0 {
-		add("--feature-gates: %s cannot be had: this server has these features as they are by default", strings.Join(fixed, ","))
+		add("--feature-gates: %s cannot be had: this server has these features as they are by default",
+			strings.Join(fixed, ","))
 	}
 }
 
@@ -120,16 +125,21 @@ func (f *flags) validate(add func(format string, args ...any)) {
 	switch emulated := f.version.EmulationVersion(); {
 	case len(errs) > 0:
 	case !emulated.EqualTo(own.EmulationVersion()):
-		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s", emulated, own.EmulationVersion()))
+		errs = append(errs, fmt.Errorf("--emulated-version: this server cannot emulate %s, only %s", emulated,
+			own.EmulationVersion()))
 	case !f.version.MinCompatibilityVersion().EqualTo(own.MinCompatibilityVersion()):
-		errs = append(errs, fmt.Errorf("--min-compatibility-version: this server cannot be compatible with %s, only with %s", f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
+		errs = append(errs, fmt.Errorf(
+			"--min-compatibility-version: this server cannot be compatible with %s, only with %s",
+			f.version.MinCompatibilityVersion(), own.MinCompatibilityVersion()))
 	}
 	if f.version.EmulationVersion().EqualTo(own.EmulationVersion()) {
 		if f.forward {
-			errs = append(errs, errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+			errs = append(errs, errors.New("ServerRunOptions.EmulationForwardCompatible cannot be set to "+
+				"true if the emulation version is the same as the binary version"))
 		}
 		if f.forwardAPIs {
-			errs = append(errs, errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot be set to true if the emulation version is the same as the binary version"))
+			errs = append(errs, errors.New("ServerRunOptions.RuntimeConfigEmulationForwardCompatible cannot "+
+				"be set to true if the emulation version is the same as the binary version"))
 		}
 	}
 	for _, err := range errs {

@@ -106,7 +106,8 @@ func Trusted(api http.Handler, cfg Config) http.Handler {
 
 // Resolver parses the path of a request into verb, resource and name.
 func Resolver() *request.RequestInfoFactory {
-	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api")}
 }
 
 // LongRunning reports whether a request has no deadline: watches and streams.

@@ -55,9 +55,11 @@ func (d *deadlines) CloseNotify() <-chan bool           { return nil }
 func wrapping(decision authorizer.Decision) Config {
 	return Config{
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
-			return &authenticator.Response{User: &user.DefaultInfo{Name: "u", Groups: []string{user.AllAuthenticated}}}, true, nil
+			return &authenticator.Response{
+				User: &user.DefaultInfo{Name: "u", Groups: []string{user.AllAuthenticated}}}, true, nil
 		}),
-		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision,
+			string, error) {
 			return decision, "", nil
 		}),
 		WriteError:     func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusForbidden) },
@@ -74,7 +76,8 @@ func wrapping(decision authorizer.Decision) Config {
 // unlimited executes each request at once.
 type unlimited struct{ flowcontrol.Interface }
 
-func (unlimited) Handle(_ context.Context, _ flowcontrol.RequestDigest, note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
+func (unlimited) Handle(_ context.Context, _ flowcontrol.RequestDigest,
+	note func(*flowcontrolv1.FlowSchema, *flowcontrolv1.PriorityLevelConfiguration, string),
 	estimate func() flowrequest.WorkEstimate, _ fairqueuing.QueueNoteFn, execute func()) {
 	note(&flowcontrolv1.FlowSchema{}, &flowcontrolv1.PriorityLevelConfiguration{}, "")
 	_ = estimate()
@@ -102,20 +105,24 @@ func TestDeadlinesThroughWrappers(t *testing.T) {
 		decision authorizer.Decision
 		want     []string
 	}{
-		"ordinary":      {"/api/v1/pods", authorizer.DecisionAllow, []string{"read ends", "write ends"}},
-		"watch":         {"/api/v1/pods?watch=true", authorizer.DecisionAllow, []string{"read", "write", "read ends", "write ends"}},
-		"log":           {"/api/v1/namespaces/a/pods/p/log", authorizer.DecisionAllow, []string{"read", "write", "read ends", "write ends"}},
+		"ordinary": {"/api/v1/pods", authorizer.DecisionAllow, []string{"read ends", "write ends"}},
+		"watch": {"/api/v1/pods?watch=true", authorizer.DecisionAllow,
+			[]string{"read", "write", "read ends", "write ends"}},
+		"log": {"/api/v1/namespaces/a/pods/p/log", authorizer.DecisionAllow,
+			[]string{"read", "write", "read ends", "write ends"}},
 		"refused watch": {"/api/v1/pods?watch=true", authorizer.DecisionDeny, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			api := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				control := http.NewResponseController(w)
-				if err := errors.Join(control.SetReadDeadline(time.Unix(1, 0)), control.SetWriteDeadline(time.Unix(1, 0)), control.Flush()); err != nil {
+				if err := errors.Join(control.SetReadDeadline(time.Unix(1, 0)),
+					control.SetWriteDeadline(time.Unix(1, 0)), control.Flush()); err != nil {
 					t.Error(err)
 				}
 			})
 			w := &deadlines{ResponseWriter: httptest.NewRecorder()}
-			Chain(api, wrapping(tc.decision)).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil))
+			Chain(api, wrapping(tc.decision)).ServeHTTP(w,
+				httptest.NewRequestWithContext(t.Context(), http.MethodGet, tc.path, nil))
 			if !slices.Equal(w.set, tc.want) {
 				t.Errorf("got %q, want %q", w.set, tc.want)
 			}

@@ -51,7 +51,8 @@ type fairness struct {
 // withFairness queues requests until they may run, and rejects them if their queue is full. It
 // ignores streams, and limits only the start of watches.
 func withFairness(next http.Handler, cfg Config) http.Handler {
-	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller, dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
+	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller,
+		dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
 	count := func(resource string) (storage.Stats, error) {
 		n, bytes, ok := cfg.Fairness.Objects(resource)
 		if !ok {
@@ -59,7 +60,8 @@ func withFairness(next http.Handler, cfg Config) http.Handler {
 		}
 		return storage.Stats{ObjectCount: n, EstimatedAverageObjectSizeBytes: bytes / max(1, n)}, nil
 	}
-	f.estimate = flowrequest.NewWorkEstimator(count, f.control.GetInterestedWatchCount, flowrequest.DefaultWorkEstimatorConfig(), f.control.GetMaxSeats)
+	f.estimate = flowrequest.NewWorkEstimator(count, f.control.GetInterestedWatchCount,
+		flowrequest.DefaultWorkEstimatorConfig(), f.control.GetMaxSeats)
 	return f
 }
 
@@ -102,7 +104,8 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // ordinary serves a request that is not a watch.
 func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c, served := &class{}, false
-	if u, _ := request.UserFrom(r.Context()); f.large(r, info) && !slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
+	if u, _ := request.UserFrom(r.Context()); f.large(r, info) &&
+		!slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup) {
 		ctx, cancel := f.patience(r.Context())
 		end, err := f.turns.take(ctx, u.GetName())
 		cancel()

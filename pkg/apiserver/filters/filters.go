@@ -32,8 +32,10 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 				panic(p) // http.ErrAbortHandler: the HTTP server closes the connection
 			}
-			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.", http.StatusInternalServerError)
+			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
+			http.Error(w, "This request caused apiserver to panic. Look in the logs for details.",
+				http.StatusInternalServerError)
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -44,7 +46,8 @@ func withRequestInfo(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := resolver.NewRequestInfo(r)
 		if err != nil {
-			http.Error(w, fmt.Sprintf("Internal Server Error: %q: failed to create RequestInfo: %v", r.URL.RequestURI(), err), http.StatusInternalServerError)
+			http.Error(w, fmt.Sprintf("Internal Server Error: %q: failed to create RequestInfo: %v",
+				r.URL.RequestURI(), err), http.StatusInternalServerError)
 			return
 		}
 		ctx := request.WithRequestInfo(r.Context(), info)

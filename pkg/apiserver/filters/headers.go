@@ -13,7 +13,8 @@ import (
 // Values of the CORS headers.
 const (
 	corsMethods = "POST, GET, OPTIONS, PUT, DELETE, PATCH"
-	corsHeaders = "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, X-Requested-With, If-Modified-Since"
+	corsHeaders = "Content-Type, Content-Length, Accept-Encoding, X-CSRF-Token, Authorization, " +
+		"X-Requested-With, If-Modified-Since"
 	corsExposed = "Date"
 )
 
@@ -76,7 +77,8 @@ func withRetryAfter(next http.Handler, cfg Config) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		watched := slices.ContainsFunc([]string{"/readyz", "/livez", "/healthz", "/metrics"}, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
+		watched := slices.ContainsFunc([]string{"/readyz", "/livez", "/healthz", "/metrics"},
+			func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
 		if watched || !cfg.InFlight.draining() {
 			next.ServeHTTP(w, r)
 			return

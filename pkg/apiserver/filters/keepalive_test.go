@@ -65,7 +65,9 @@ func TestConnectionAfterDeadline(t *testing.T) {
 			}
 			defer conn.Close() //nolint:errcheck // it has served
 			replies := bufio.NewReader(conn)
-			if _, err := fmt.Fprintf(conn, "POST /api/v1/namespaces/a/pods%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n%s", tc.query, tc.body); err != nil {
+			if _, err := fmt.Fprintf(conn,
+				"POST /api/v1/namespaces/a/pods%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n%s", tc.query,
+				tc.body); err != nil {
 				t.Fatal(err)
 			}
 			first, err := http.ReadResponse(replies, nil)

@@ -150,7 +150,8 @@ func (f *fairness) large(r *http.Request, info *request.RequestInfo) bool {
 		return false
 	}
 	query, options := r.URL.Query(), metav1.ListOptions{}
-	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &options, nil); err == nil && options.Limit > 0 && options.Limit < n {
+	if err := metav1.Convert_url_Values_To_v1_ListOptions(&query, &options, nil); err == nil &&
+		options.Limit > 0 && options.Limit < n {
 		bytes = bytes / n * options.Limit
 	}
 	return bytes >= largeList

@@ -66,7 +66,8 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 }
 
 // RulesFor returns no rules: what a node may do cannot be enumerated.
-func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo,
+	[]authorizer.NonResourceRuleInfo, bool, error) {
 	if _, isNode := Identity(u); isNode {
 		return nil, nil, true, errors.New("node authorizer does not support user rule resolution")
 	}
@@ -228,7 +229,8 @@ func (a *Authorizer) resourceSlice(node string, attrs authorizer.Attributes) (au
 		}
 		return no("can only list/watch/deletecollection resourceslices with nodeName field selector")
 	}
-	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection")
+	return no("only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, " +
+		"patch, delete, deletecollection")
 }
 
 func ownNode(node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {

@@ -145,7 +145,8 @@ func (c *cluster) related(node, resource, namespace, name string) bool {
 		}
 		for _, v := range c.volumes {
 			if csi := v.Spec.CSI; csi != nil && c.mounts(node, v) {
-				for _, ref := range []*corev1.SecretReference{csi.NodePublishSecretRef, csi.NodeStageSecretRef, csi.NodeExpandSecretRef} {
+				for _, ref := range []*corev1.SecretReference{csi.NodePublishSecretRef, csi.NodeStageSecretRef,
+					csi.NodeExpandSecretRef} {
 					if ref != nil && ref.Namespace == namespace && ref.Name == name {
 						return true
 					}
@@ -181,7 +182,8 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	verb, own := a.Verb, a.Name == node
 	is := func(verbs ...string) bool { return slices.Contains(verbs, verb) }
 	named := a.Name != "" && c.related(node, a.Resource, a.Namespace, a.Name)
-	selected := a.FieldSelectorRequirements != nil && a.FieldSelectorRequirements[0].Field == "spec.nodeName" && a.FieldSelectorRequirements[0].Value == node
+	selected := a.FieldSelectorRequirements != nil && a.FieldSelectorRequirements[0].Field == "spec.nodeName" &&
+		a.FieldSelectorRequirements[0].Value == node
 	if a.Resource == "leases" {
 		return is("get", "create", "update", "patch", "delete") && a.Namespace == "kube-node-lease" && (own || is("create"))
 	}
@@ -199,7 +201,8 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	case "csinodes/":
 		return is("get", "create", "update", "patch", "delete") && (own || is("create"))
 	case "resourceslices/":
-		return is("create") || is("get", "update", "patch", "delete") && named || is("list", "watch", "deletecollection") && selected
+		return is("create") || is("get", "update", "patch", "delete") && named ||
+			is("list", "watch", "deletecollection") && selected
 	case "nodes/":
 		return is("create", "update", "patch") || is("get", "list", "watch") && own
 	case "nodes/status", "pods/status":
@@ -273,9 +276,11 @@ func drawEnv(t *rapid.T) ([]corev1.EnvVar, []corev1.EnvFromSource) {
 	ref := corev1.LocalObjectReference{Name: few(t, "reference")}
 	switch rapid.IntRange(0, 4).Draw(t, "environment") {
 	case 0:
-		return []corev1.EnvVar{{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref}}}}, nil
+		return []corev1.EnvVar{
+			{ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref}}}}, nil
 	case 1:
-		return []corev1.EnvVar{{}, {ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref}}}}, nil
+		return []corev1.EnvVar{{},
+			{ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref}}}}, nil
 	case 2:
 		return nil, []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}
 	case 3:
@@ -299,7 +304,8 @@ func drawPod(t *rapid.T) *corev1.Pod {
 	case 1:
 		p.Spec.Containers = []corev1.Container{{}, {Env: env, EnvFrom: from}}
 	case 2:
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: env, EnvFrom: from}}}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{
+			{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: env, EnvFrom: from}}}
 	}
 	name := few(t, "claim")
 	switch rapid.IntRange(0, 4).Draw(t, "more") {
@@ -309,7 +315,8 @@ func drawPod(t *rapid.T) *corev1.Pod {
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x", ResourceClaimName: &name}}
 	case 2:
 		p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: few(t, "claim's name"), ResourceClaimTemplateName: &name}}
-		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: few(t, "status' name"), ResourceClaimName: &name}}
+		p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{
+			{Name: few(t, "status' name"), ResourceClaimName: &name}}
 	case 3:
 		p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: name}
 	}
@@ -323,14 +330,16 @@ func drawPersistentVolume(t *rapid.T) *corev1.PersistentVolume {
 	}
 	ref := &corev1.SecretReference{Namespace: few(t, "namespace of secret"), Name: few(t, "secret")}
 	csi := &corev1.CSIPersistentVolumeSource{}
-	*rapid.SampledFrom([]**corev1.SecretReference{&csi.NodePublishSecretRef, &csi.NodeStageSecretRef, &csi.ControllerPublishSecretRef, &csi.ControllerExpandSecretRef, &csi.NodeExpandSecretRef}).Draw(t, "which") = ref
+	*rapid.SampledFrom([]**corev1.SecretReference{&csi.NodePublishSecretRef, &csi.NodeStageSecretRef,
+		&csi.ControllerPublishSecretRef, &csi.ControllerExpandSecretRef, &csi.NodeExpandSecretRef}).Draw(t, "which") = ref
 	v.Spec.CSI = csi
 	return v
 }
 
 // record returns the record of a pod.
 func record(p *corev1.Pod) *store.Record {
-	return store.NewRecord(p.Namespace+"/"+p.Name, 1, nil, store.Attrs{Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}}, nil, p)
+	return store.NewRecord(p.Namespace+"/"+p.Name, 1, nil,
+		store.Attrs{Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}}, nil, p)
 }
 
 // contents returns the pod of a record.
@@ -404,7 +413,8 @@ func decidesAsTheModel(t *rapid.T) {
 			g.DeleteVolume(v)
 		},
 		"attachment": func(t *rapid.T) {
-			v := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: few(t, "name")}, Spec: storagev1.VolumeAttachmentSpec{NodeName: drawNode(t)}}
+			v := &storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: few(t, "name")},
+				Spec: storagev1.VolumeAttachmentSpec{NodeName: drawNode(t)}}
 			c.attachments[v.Name] = v
 			g.SetAttachment(v)
 		},
@@ -439,11 +449,13 @@ func decidesAsTheModel(t *rapid.T) {
 func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	for _, node := range []string{"n1", "n2"} {
 		u := &user.DefaultInfo{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
-		for _, resource := range []string{"secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "resourceslices", "pods"} {
+		for _, resource := range []string{"secrets", "configmaps", "persistentvolumeclaims",
+			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "resourceslices", "pods"} {
 			for _, namespace := range []string{"", "a", "b"} {
 				for _, name := range []string{"a", "b", "a-b"} {
 					compare(t, c, a, node, &authorizer.AttributesRecord{
-						User: u, Verb: "get", APIGroup: groupsOf[resource], Resource: resource, Namespace: namespace, Name: name, ResourceRequest: true,
+						User: u, Verb: "get", APIGroup: groupsOf[resource], Resource: resource,
+						Namespace: namespace, Name: name, ResourceRequest: true,
 					})
 				}
 			}
@@ -464,11 +476,16 @@ func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authoriz
 // ask compares the decisions about one random request.
 func ask(t *rapid.T, c *cluster, a *Authorizer) {
 	node := rapid.SampledFrom([]string{"n1", "n2", "", "a"}).Draw(t, "asks")
-	groups := rapid.SampledFrom([][]string{{"system:nodes", "system:authenticated"}, {"system:authenticated"}, nil}).Draw(t, "groups")
+	groups := rapid.SampledFrom([][]string{{"system:nodes", "system:authenticated"}, {"system:authenticated"},
+		nil}).Draw(t, "groups")
 	attrs := &authorizer.AttributesRecord{
-		User:     &user.DefaultInfo{Name: rapid.SampledFrom([]string{"system:node:", "system:Node:", ""}).Draw(t, "prefix") + node, Groups: groups},
-		Verb:     rapid.SampledFrom([]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}).Draw(t, "verb"),
-		Resource: rapid.SampledFrom([]string{"secrets", "configmaps", "persistentvolumeclaims", "persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "leases", "csinodes", "resourceslices", "nodes", "pods", "services"}).Draw(t, "resource"),
+		User: &user.DefaultInfo{Name: rapid.SampledFrom([]string{"system:node:", "system:Node:", ""}).Draw(
+			t, "prefix") + node, Groups: groups},
+		Verb: rapid.SampledFrom([]string{"get", "list", "watch", "create", "update", "patch", "delete",
+			"deletecollection"}).Draw(t, "verb"),
+		Resource: rapid.SampledFrom([]string{"secrets", "configmaps", "persistentvolumeclaims",
+			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "leases", "csinodes",
+			"resourceslices", "nodes", "pods", "services"}).Draw(t, "resource"),
 		// Half of the requests are for the object itself.
 		Subresource: rapid.SampledFrom([]string{"", "", "", "status", "token", "eviction"}).Draw(t, "subresource"),
 		Namespace:   rapid.SampledFrom([]string{"a", "b", "", "kube-node-lease"}).Draw(t, "namespace"),
@@ -477,7 +494,8 @@ func ask(t *rapid.T, c *cluster, a *Authorizer) {
 	attrs.APIGroup = groupsOf[attrs.Resource]
 	if rapid.Bool().Draw(t, "selects") {
 		field := rapid.SampledFrom([]string{"spec.nodeName", "metadata.name"}).Draw(t, "field")
-		selector := rapid.SampledFrom([]fields.Selector{fields.OneTermEqualSelector(field, "n1"), fields.OneTermNotEqualSelector(field, "n1")}).Draw(t, "selector")
+		selector := rapid.SampledFrom([]fields.Selector{fields.OneTermEqualSelector(field, "n1"),
+			fields.OneTermNotEqualSelector(field, "n1")}).Draw(t, "selector")
 		for _, r := range selector.Requirements() {
 			if r.Operator == "=" || r.Operator == "==" {
 				attrs.FieldSelectorRequirements = fields.Requirements{r}

@@ -25,7 +25,8 @@ func TestPods(t *testing.T) {
 	p := func(name, node, secretName string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 		out.Spec.NodeName = node
-		out.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secretName}}}}
+		out.Spec.Volumes = []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secretName}}}}
 		return out
 	}
 	g := NewGraph()
@@ -67,7 +68,8 @@ func TestPods(t *testing.T) {
 		check(step, "n2", object{secret, "ns", "t"}, true)
 	}
 
-	g.SetAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"}, Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
+	g.SetAttachment(&storagev1.VolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "va"},
+		Spec: storagev1.VolumeAttachmentSpec{NodeName: "n1"}})
 	check("attachment", "n1", object{attachment, "", "va"}, true)
 	check("attachment", "n2", object{attachment, "", "va"}, false)
 }
@@ -75,7 +77,10 @@ func TestPods(t *testing.T) {
 // TestPodPaths checks that the graph gets the same from a partially decoded pod as from the whole
 // pod.
 func TestPodPaths(t *testing.T) {
-	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })
+	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool {
+		return r.Group == "" &&
+			r.Resource == "pods"
+	})
 	row := api.Rows(api.Deps{})[at]
 	part, codec := registry.Part(row, transcode.NewTypes(), PodPaths()...), registry.Codec(row)
 	fill := randfill.NewWithSeed(1).NilChance(0.3).NumElements(1, 3).Funcs(

@@ -77,7 +77,8 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.R
 	if batch.AllOrNothing {
 		b.bindGang(r.Context(), from, &batch, results)
 	} else {
-		b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, from, &batch, &batch.Bindings[i]) })
+		b.each(r.Context(), len(results),
+			func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, from, &batch, &batch.Bindings[i]) })
 	}
 	writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 	return nil
@@ -121,7 +122,8 @@ func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i i
 	workers.Wait()
 }
 
-func (b *Batch) bindOne(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) (out v1alpha1.Result) {
+func (b *Batch) bindOne(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
+	in *v1alpha1.Binding) (out v1alpha1.Result) {
 	binding := bindingOf(in)
 	p, err := b.beginBinding(ctx, from, binding)
 	defer func() { p.end(out) }()
@@ -135,7 +137,8 @@ func (b *Batch) bindOne(ctx context.Context, from *sender, batch *v1alpha1.Bindi
 }
 
 func (b *Batch) beginBinding(ctx context.Context, from *sender, binding *corev1.Binding) (*part, error) {
-	return b.begin(ctx, from, ofPod("create", "binding", v1alpha1.PodRef{Namespace: binding.Namespace, Name: binding.Name}), binding)
+	return b.begin(ctx, from,
+		ofPod("create", "binding", v1alpha1.PodRef{Namespace: binding.Namespace, Name: binding.Name}), binding)
 }
 
 // bindGang binds all pods or none, in one transaction of the store.
@@ -167,7 +170,8 @@ func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.Bind
 		}
 	case !b.refuseAll(batch, errs, results):
 		ctx = context.WithoutCancel(ctx)
-		b.each(ctx, len(results), func(ctx context.Context, i int) { results[i] = b.bound(ctx, from, batch, &batch.Bindings[i]) })
+		b.each(ctx, len(results),
+			func(ctx context.Context, i int) { results[i] = b.bound(ctx, from, batch, &batch.Bindings[i]) })
 	}
 }
 
@@ -186,9 +190,11 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 
 // bindLargeGang binds the pods of a gang that is too large for one transaction. It first checks all
 // bindings. After that, it binds all pods even if the client disconnects.
-func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, bindings []*corev1.Binding, results []v1alpha1.Result) {
+func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
+	bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
-	b.each(ctx, len(results), func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
+	b.each(ctx, len(results),
+		func(ctx context.Context, i int) { errs[i] = b.Binder.check(ctx, bindings[i].Namespace, bindings[i]) })
 	if b.refuseAll(batch, errs, results) {
 		return
 	}
@@ -227,7 +233,8 @@ func bindingOf(in *v1alpha1.Binding) *corev1.Binding {
 }
 
 // assign binds a pod whose binding was admitted.
-func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding, binding *corev1.Binding) v1alpha1.Result {
+func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding,
+	binding *corev1.Binding) v1alpha1.Result {
 	if err := b.Binder.bind(ctx, in.Namespace, binding, false); err != nil {
 		return refused(err)
 	}
@@ -235,7 +242,8 @@ func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.Bindin
 }
 
 // bound writes the event of a bound pod and returns its result.
-func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, in *v1alpha1.Binding) v1alpha1.Result {
+func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
+	in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
 		b.writeEvent(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
@@ -256,9 +264,11 @@ func refused(err error) v1alpha1.Result {
 // written or the sender may not create it.
 func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
-	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." + strconv.FormatInt(now.UnixNano(), 16)}
+	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." +
+		strconv.FormatInt(now.UnixNano(), 16)}
 	e.EventTime = metav1.NewMicroTime(now)
-	p, err := b.begin(ctx, from, authorizer.AttributesRecord{Verb: "create", APIGroup: eventsv1.GroupName, Resource: "events", Namespace: e.Namespace}, e)
+	p, err := b.begin(ctx, from, authorizer.AttributesRecord{Verb: "create", APIGroup: eventsv1.GroupName,
+		Resource: "events", Namespace: e.Namespace}, e)
 	if err == nil {
 		_, err = b.Events().Create(p.ctx, e.Namespace, e, metav1.CreateOptions{})
 	}
@@ -277,7 +287,8 @@ func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
 		return nil
 	}
 	user, _ := request.UserFrom(ctx)
-	attrs := admission.NewAttributesRecord(binding, nil, corev1.SchemeGroupVersion.WithKind("Binding"), binding.Namespace, binding.Name,
+	attrs := admission.NewAttributesRecord(binding, nil, corev1.SchemeGroupVersion.WithKind("Binding"),
+		binding.Namespace, binding.Name,
 		corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, &metav1.CreateOptions{}, false, user)
 	objects := registry.SchemeInterfaces(b.Scheme)
 	if err := b.Admission.Admit(ctx, attrs, objects); err != nil {

@@ -19,13 +19,15 @@ import (
 func TestBatchBindsWhatItCan(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	batch := v1alpha1.BindingBatch{ReportingController: "test", ReportingInstance: "test-1"}
 	for _, name := range []string{"a", "b", "other-uid"} {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -36,9 +38,11 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 		}
 		batch.Bindings = append(batch.Bindings, b)
 	}
-	batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"}, v1alpha1.Binding{Namespace: "default", Name: "a"})
+	batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"},
+		v1alpha1.Binding{Namespace: "default", Name: "a"})
 	result := sendBatch(t, c, &batch)
-	want := []int32{http.StatusCreated, http.StatusCreated, http.StatusConflict, http.StatusNotFound, http.StatusUnprocessableEntity}
+	want := []int32{http.StatusCreated, http.StatusCreated, http.StatusConflict, http.StatusNotFound,
+		http.StatusUnprocessableEntity}
 	for i, code := range want {
 		if result.Results[i].Code != code {
 			t.Errorf("%s: %+v, want %d", batch.Bindings[i].Name, result.Results[i], code)
@@ -51,7 +55,9 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 		}
 	}
 	events, err := c.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
-	if err != nil || len(events.Items) != 2 || events.Items[0].Note != "Successfully assigned default/a to node-of-a" && events.Items[0].Note != "Successfully assigned default/b to node-of-b" {
+	if err != nil || len(events.Items) != 2 ||
+		events.Items[0].Note != "Successfully assigned default/a to node-of-a" &&
+			events.Items[0].Note != "Successfully assigned default/b to node-of-b" {
 		t.Errorf("events %+v, error %v", events, err)
 	}
 }
@@ -73,7 +79,8 @@ func TestAllOrNothing(t *testing.T) {
 	last := &batch.Bindings[pods-1]
 	name := last.Name
 	last.Name = "absent"
-	if codes := send(); codes[http.StatusConflict] != pods-1 || codes[http.StatusNotFound] != 1 || boundTo(t, c, "n") != 0 {
+	if codes := send(); codes[http.StatusConflict] != pods-1 || codes[http.StatusNotFound] != 1 ||
+		boundTo(t, c, "n") != 0 {
 		t.Errorf("with a pod that is absent: %v, %d pods are bound", codes, boundTo(t, c, "n"))
 	}
 	last.Name = name
@@ -92,7 +99,8 @@ func sendBatch(t *testing.T, c kubernetes.Interface, batch *v1alpha1.BindingBatc
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context())
+	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type",
+		"application/json").Body(body).DoRaw(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

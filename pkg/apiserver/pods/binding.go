@@ -33,7 +33,8 @@ type Binder struct {
 
 // Creator returns the handler of pods/binding.
 func (b *Binder) Creator() *resource.Creator {
-	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create, Preconditions: true}
+	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create,
+		Preconditions: true}
 }
 
 // Collection returns the handler of bindings, which bind the pod of their own name.
@@ -41,7 +42,8 @@ func (b *Binder) Collection() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
 
-func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.Object,
+	validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	binding, ok := obj.(*corev1.Binding)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Binding object: %#v", obj))
@@ -144,9 +146,10 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 	for i, binding := range bindings {
 		keys[i] = binding.Namespace + "/" + binding.Name
 	}
-	refused, err = b.Registry().Store().UpdateAll(ctx, keys, func(_ context.Context, i int, cur *store.Record) (store.Object, error) {
-		return b.assigned(cur, bindings[i], false)
-	})
+	refused, err = b.Registry().Store().UpdateAll(ctx, keys,
+		func(_ context.Context, i int, cur *store.Record) (store.Object, error) {
+			return b.assigned(cur, bindings[i], false)
+		})
 	for i := range refused {
 		refused[i] = bindingError(bindings[i], refused[i])
 	}
@@ -176,7 +179,8 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 		pod.Labels = map[string]string{}
 	}
 	maps.Copy(pod.Labels, binding.Labels)
-	setCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(b.Clock.Now()))
+	setCondition(&pod.Status, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+		metav1.NewTime(b.Clock.Now()))
 	return pod, nil
 }
 

@@ -56,7 +56,8 @@ type eviction struct {
 	dryRun          bool
 }
 
-func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime.Object,
+	validate resource.ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	ev, ok := obj.(*policyv1.Eviction)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a Eviction object: %T", obj))
@@ -65,9 +66,11 @@ func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime
 		return nil, apierrors.NewBadRequest("name in URL does not match name in Eviction object")
 	}
 	if ev.DeleteOptions != nil && ptr.Deref(ev.DeleteOptions.IgnoreStoreReadErrorWithClusterBreakingPotential, false) {
-		return nil, apierrors.NewInvalid(policyv1.SchemeGroupVersion.WithKind("Eviction").GroupKind(), req.Name, field.ErrorList{
-			field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"), true, "can not be set for pod eviction, try after removing the option"),
-		})
+		return nil, apierrors.NewInvalid(policyv1.SchemeGroupVersion.WithKind("Eviction").GroupKind(), req.Name,
+			field.ErrorList{
+				field.Invalid(field.NewPath("deleteOptions", "ignoreStoreReadErrorWithClusterBreakingPotential"),
+					true, "can not be set for pod eviction, try after removing the option"),
+			})
 	}
 	del, err := deleteOptions(ev, options)
 	if err != nil {
@@ -97,7 +100,9 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
 	if len(options.DryRun) > 0 && fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
-		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun, ev.DeleteOptions.DryRun) // Kubernetes' message
+		// Kubernetes' message
+		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun,
+			ev.DeleteOptions.DryRun)
 	}
 	return ev.DeleteOptions.DeepCopy(), nil
 }
@@ -116,7 +121,10 @@ func (x *eviction) hasVersion() bool {
 func (x *eviction) run(ctx context.Context) error {
 	var pod *corev1.Pod
 	deleted := false
-	err := retry.OnError(retries(), func(err error) bool { return apierrors.IsConflict(err) && !x.conditional() }, func() error {
+	err := retry.OnError(retries(), func(err error) bool {
+		return apierrors.IsConflict(err) &&
+			!x.conditional()
+	}, func() error {
 		var err error
 		if pod, err = x.Client.CoreV1().Pods(x.namespace).Get(ctx, x.name, metav1.GetOptions{}); err != nil {
 			return err
@@ -197,7 +205,8 @@ func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exa
 	refresh := false
 	err = retry.RetryOnConflict(retries(), func() error {
 		if refresh {
-			if pdb, err = x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).Get(ctx, pdb.Name, metav1.GetOptions{}); err != nil {
+			if pdb, err = x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).Get(ctx, pdb.Name,
+				metav1.GetOptions{}); err != nil {
 				return err
 			}
 		}
@@ -244,7 +253,8 @@ func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.Pod
 	case s.DisruptionsAllowed < 0:
 		return apierrors.NewForbidden(gr, pdb.Name, errors.New("pdb disruptions allowed is negative"))
 	case len(s.DisruptedPods) > maxDisrupted:
-		return apierrors.NewForbidden(gr, pdb.Name, errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
+		return apierrors.NewForbidden(gr, pdb.Name,
+			errors.New("DisruptedPods map too big - too many evictions not confirmed by PDB controller"))
 	case s.DisruptionsAllowed == 0:
 		return refusal(pdb)
 	}
@@ -271,7 +281,8 @@ const violation = "Cannot evict pod as it would violate the pod's disruption bud
 
 func tooMany(seconds int, message string) error {
 	err := apierrors.NewTooManyRequests(violation, seconds)
-	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
+	err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
+		metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: message})
 	return err
 }
 
@@ -285,11 +296,14 @@ func refusal(pdb *policyv1.PodDisruptionBudget) error {
 	said := c != nil && c.Status == metav1.ConditionFalse && c.Message != ""
 	switch {
 	case said && c.Reason == policyv1.SyncFailedReason:
-		return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently because it failed sync: %s", pdb.Name, c.Message))
+		return tooMany(0, fmt.Sprintf(
+			"The disruption budget %s does not allow evicting pods currently because it failed sync: %s", pdb.Name, c.Message))
 	case s.CurrentHealthy <= s.DesiredHealthy:
-		return tooMany(0, fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently", pdb.Name, s.DesiredHealthy, s.CurrentHealthy))
+		return tooMany(0, fmt.Sprintf("The disruption budget %s needs %d healthy pods and has %d currently",
+			pdb.Name, s.DesiredHealthy, s.CurrentHealthy))
 	case said:
-		return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently (%s): %s", pdb.Name, c.Reason, c.Message))
+		return tooMany(0, fmt.Sprintf(
+			"The disruption budget %s does not allow evicting pods currently (%s): %s", pdb.Name, c.Reason, c.Message))
 	}
 	return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name))
 }
@@ -316,7 +330,8 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 				}
 				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
 					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name, // Kubernetes uses the kind here
-						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, pod.UID))
+						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
+							"The object might have been deleted and then recreated", *p.UID, pod.UID))
 				}
 				setCondition(&pod.Status, corev1.PodCondition{
 					Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,

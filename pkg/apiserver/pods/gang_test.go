@@ -41,7 +41,8 @@ func (m *mortal) write(key string, do func() (kv.WriteResult, error)) (kv.WriteR
 	return do()
 }
 
-func (m *mortal) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (m *mortal) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	return m.write(key, func() (kv.WriteResult, error) { return m.Store.Put(ctx, key, value, expect, ttl, conditions...) })
 }
 
@@ -58,18 +59,21 @@ const immortal = 1 << 40
 func gangOn(t *testing.T, c kubernetes.Interface, pods int) v1alpha1.BindingBatch {
 	t.Helper()
 	ctx := t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	batch := v1alpha1.BindingBatch{AllOrNothing: true}
 	for i := range pods {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("p", i)},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: pod.Name, UID: pod.UID, Node: "n"})
+		batch.Bindings = append(batch.Bindings, v1alpha1.Binding{Namespace: "default", Name: pod.Name,
+			UID: pod.UID, Node: "n"})
 	}
 	return batch
 }
@@ -100,7 +104,9 @@ func TestGangSurvivesTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = s.Client.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context()) // it may die over it
+		// it may die over it
+		_, _ = s.Client.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type",
+			"application/json").Body(body).DoRaw(t.Context())
 		store.left.Store(-1)
 		want := 0
 		if writes > 0 {
@@ -122,7 +128,8 @@ func TestGangOnASmallStore(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{KV: store}).Client
 	batch := gangOn(t, c, kv.MaxChanges+2)
 	whole := batch.Bindings
-	batch.Bindings = append(whole[:len(whole):len(whole)], v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"})
+	batch.Bindings = append(whole[:len(whole):len(whole)],
+		v1alpha1.Binding{Namespace: "default", Name: "absent", Node: "n"})
 	sendBatch(t, c, &batch)
 	if n := boundTo(t, c, "n"); n != 0 {
 		t.Errorf("%d pods are bound beside one that is absent", n)
@@ -139,7 +146,8 @@ func TestGangNamesAPodTwice(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	batch := gangOn(t, c, 2)
 	batch.Bindings = append(batch.Bindings, batch.Bindings[0])
-	if r := sendBatch(t, c, &batch).Results; r[2].Code != http.StatusBadRequest || r[0].Code != http.StatusConflict || boundTo(t, c, "n") != 0 {
+	if r := sendBatch(t, c, &batch).Results; r[2].Code != http.StatusBadRequest ||
+		r[0].Code != http.StatusConflict || boundTo(t, c, "n") != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -42,7 +42,8 @@ type sender struct {
 func senderOf(r *http.Request) *sender {
 	u, _ := request.UserFrom(r.Context())
 	received, _ := request.ReceivedTimestampFrom(r.Context())
-	return &sender{user: u, header: r.Header, remote: r.RemoteAddr, received: received, audit: audit.AuditContextFrom(r.Context())}
+	return &sender{user: u, header: r.Header, remote: r.RemoteAddr, received: received,
+		audit: audit.AuditContextFrom(r.Context())}
 }
 
 // part is one of the requests that a batch replaces. It needs the same right as that request, and
@@ -108,7 +109,8 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 		by.User = &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
 		p.audit.LogImpersonatedUser(from.user, "")
 	}
-	single := &http.Request{Method: methodOf(attrs.Verb), URL: &url.URL{Path: pathOf(attrs)}, Header: from.header, RemoteAddr: from.remote}
+	single := &http.Request{Method: methodOf(attrs.Verb), URL: &url.URL{Path: pathOf(attrs)},
+		Header: from.header, RemoteAddr: from.remote}
 	audit.LogRequestMetadata(p.ctx, single, from.received, by)
 	audit.AddAuditAnnotation(p.ctx, annBatch, string(from.audit.AuditID()))
 	if !rule.Level.Less(auditapi.LevelRequest) {

@@ -27,7 +27,8 @@ import (
 func BenchmarkPreemption(b *testing.B) {
 	const batch = v1alpha1.MaxVerdicts
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(b.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(b.Context(),
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
 	drain(b, c, "application/vnd.kubernetes.protobuf", "")
@@ -51,7 +52,8 @@ func BenchmarkPreemption(b *testing.B) {
 				PodRef: p, Reason: corev1.PodReasonUnschedulable, Message: "0/1000 nodes are available: 1000 Insufficient cpu.",
 				Generation: 1, NominatedNode: node, Event: true, Victims: low[i : i+1],
 			})
-			bindings.Bindings = append(bindings.Bindings, v1alpha1.Binding{Namespace: p.Namespace, Name: p.Name, UID: p.UID, Node: node})
+			bindings.Bindings = append(bindings.Bindings, v1alpha1.Binding{Namespace: p.Namespace, Name: p.Name,
+				UID: p.UID, Node: node})
 		}
 		step("verdict", func() { post(b, c, v1alpha1.VerdictPath, verdicts) })
 		step("binding", func() { post(b, c, v1alpha1.BatchPath, bindings) })
@@ -65,7 +67,8 @@ func BenchmarkPreemption(b *testing.B) {
 // drain watches pods and discards the events.
 func drain(b *testing.B, c kubernetes.Interface, accept, fields string) {
 	b.Helper()
-	body, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/pods").Param("watch", "true").Param("fieldSelector", fields).
+	body, err := c.CoreV1().RESTClient().Get().AbsPath("/api/v1/pods").Param("watch",
+		"true").Param("fieldSelector", fields).
 		SetHeader("Accept", accept).Stream(b.Context())
 	if err != nil {
 		b.Fatal(err)
@@ -82,16 +85,20 @@ func createAll(b *testing.B, c kubernetes.Interface, prefix, node string, n int)
 			ObjectMeta: metav1.ObjectMeta{
 				Name: prefix + "-" + strconv.Itoa(i),
 				Labels: map[string]string{
-					"app": "web", "app.kubernetes.io/name": "web", "app.kubernetes.io/instance": "web-production", "app.kubernetes.io/version": "2.14.3",
-					"app.kubernetes.io/component": "frontend", "app.kubernetes.io/managed-by": "Helm", "pod-template-hash": "7d4b9c6f5d",
+					"app": "web", "app.kubernetes.io/name": "web",
+					"app.kubernetes.io/instance": "web-production", "app.kubernetes.io/version": "2.14.3",
+					"app.kubernetes.io/component": "frontend", "app.kubernetes.io/managed-by": "Helm",
+					"pod-template-hash": "7d4b9c6f5d",
 				},
 			},
 			Spec: corev1.PodSpec{
 				TerminationGracePeriodSeconds: new(int64(0)),
 				Containers: []corev1.Container{{
-					Name: "web", Image: "registry.example.com/production/web:2.14.3", Args: []string{"--listen=:8080", "--log-level=info"},
+					Name: "web", Image: "registry.example.com/production/web:2.14.3",
+					Args:  []string{"--listen=:8080", "--log-level=info"},
 					Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}, {Name: "admin", ContainerPort: 8081}},
-					Env:   []corev1.EnvVar{{Name: "ENVIRONMENT", Value: "production"}, {Name: "CACHE_ADDRESS", Value: "redis.cache.svc.cluster.local:6379"}},
+					Env: []corev1.EnvVar{{Name: "ENVIRONMENT", Value: "production"},
+						{Name: "CACHE_ADDRESS", Value: "redis.cache.svc.cluster.local:6379"}},
 					Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 						corev1.ResourceCPU: apiresource.MustParse("7800m"), corev1.ResourceMemory: apiresource.MustParse("1Gi")}},
 				}},
@@ -115,7 +122,8 @@ func post(b *testing.B, c kubernetes.Interface, path string, batch any) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	raw, err := c.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type", "application/json").Body(body).DoRaw(b.Context())
+	raw, err := c.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Content-Type",
+		"application/json").Body(body).DoRaw(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

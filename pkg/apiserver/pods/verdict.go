@@ -38,14 +38,16 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.R
 		return err
 	}
 	results, from := make([]v1alpha1.VerdictResult, len(batch.Verdicts)), senderOf(r)
-	b.each(r.Context(), len(results), func(ctx context.Context, i int) { results[i] = b.pass(ctx, from, &batch, &batch.Verdicts[i]) })
+	b.each(r.Context(), len(results),
+		func(ctx context.Context, i int) { results[i] = b.pass(ctx, from, &batch, &batch.Verdicts[i]) })
 	writeJSON(w, v1alpha1.VerdictBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 	return nil
 }
 
 // pass carries out one verdict. It nominates the node before it deletes victims: if the server
 // stops in between, the freed room is still reserved.
-func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict) v1alpha1.VerdictResult {
+func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch,
+	v *v1alpha1.Verdict) v1alpha1.VerdictResult {
 	out := v1alpha1.VerdictResult{Result: v1alpha1.Result{Code: http.StatusOK}}
 	err := b.updateStatus(ctx, from, v)
 	if err != nil {
@@ -60,7 +62,8 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 	if v.Event {
 		b.writeEvent(ctx, from, &eventsv1.Event{
 			ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
-			Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling", Regarding: reference(v.PodRef), Note: v.Message,
+			Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Action: "Scheduling",
+			Regarding: reference(v.PodRef), Note: v.Message,
 		})
 	}
 	for _, victim := range v.Victims {
@@ -71,7 +74,8 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 
 // preempt deletes a pod to make room for another and records the reason in its status. It replaces
 // two requests and does nothing unless both are allowed.
-func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict, victim v1alpha1.PodRef) v1alpha1.Result {
+func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict,
+	victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {
 		setCondition(&pod.Status, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonPreemptionByScheduler,
@@ -92,8 +96,9 @@ func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.Verdi
 	related := reference(v.PodRef)
 	b.writeEvent(ctx, from, &eventsv1.Event{
 		ReportingController: batch.ReportingController, ReportingInstance: batch.ReportingInstance,
-		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim), Related: &related,
-		Note: fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),
+		Type: corev1.EventTypeNormal, Reason: "Preempted", Action: "Preempting", Regarding: reference(victim),
+		Related: &related,
+		Note:    fmt.Sprintf("Preempted by pod %s on node %s", v.UID, v.NominatedNode),
 	})
 	return v1alpha1.Result{Code: http.StatusOK}
 }
@@ -109,7 +114,8 @@ func (b *Batch) updateStatus(ctx context.Context, from *sender, v *v1alpha1.Verd
 			pod.Status.NominatedNodeName = v.NominatedNode
 			if v.Reason != "" {
 				setCondition(&pod.Status, corev1.PodCondition{
-					Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: v.Reason, Message: v.Message, ObservedGeneration: v.Generation,
+					Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: v.Reason,
+					Message: v.Message, ObservedGeneration: v.Generation,
 				}, metav1.NewTime(b.Binder.Clock.Now()))
 			}
 		}))

@@ -26,7 +26,8 @@ func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBa
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.VerdictPath).SetHeader("Content-Type", "application/json").Body(body).DoRaw(t.Context())
+	answer, err := c.CoreV1().RESTClient().Post().AbsPath(v1alpha1.VerdictPath).SetHeader("Content-Type",
+		"application/json").Body(body).DoRaw(t.Context())
 	var result v1alpha1.VerdictBatch
 	if err == nil {
 		err = json.Unmarshal(answer, &result)
@@ -39,7 +40,8 @@ func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBa
 func TestVerdicts(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ref := map[string]v1alpha1.PodRef{"absent": {Namespace: "default", Name: "absent"}}
@@ -53,18 +55,22 @@ func TestVerdicts(t *testing.T) {
 		}
 		ref[name] = v1alpha1.PodRef{Namespace: "default", Name: name, UID: pod.UID}
 	}
-	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "bound"}, Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "bound"},
+		Target: corev1.ObjectReference{Kind: "Node", Name: "n1"}}
 	if err := c.CoreV1().Pods("default").Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	other := ref["spared"]
 	other.UID = "not-it"
-	result, err := postVerdicts(t, c, v1alpha1.VerdictBatch{ReportingController: "test", ReportingInstance: "test-1", Verdicts: []v1alpha1.Verdict{
-		{PodRef: ref["waits"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n1", Event: true, Victims: []v1alpha1.PodRef{ref["victim"], other}},
-		{PodRef: ref["absent"], Reason: "Unschedulable", Message: "no room", NominatedNode: "n1", Victims: []v1alpha1.PodRef{ref["spared"]}},
-		{PodRef: ref["told"], NominatedNode: "n2"},
-		{PodRef: ref["bound"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n2"},
-	}})
+	result, err := postVerdicts(t, c,
+		v1alpha1.VerdictBatch{ReportingController: "test", ReportingInstance: "test-1", Verdicts: []v1alpha1.Verdict{
+			{PodRef: ref["waits"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n1",
+				Event: true, Victims: []v1alpha1.PodRef{ref["victim"], other}},
+			{PodRef: ref["absent"], Reason: "Unschedulable", Message: "no room", NominatedNode: "n1",
+				Victims: []v1alpha1.PodRef{ref["spared"]}},
+			{PodRef: ref["told"], NominatedNode: "n2"},
+			{PodRef: ref["bound"], Reason: "Unschedulable", Message: "no room", Generation: 1, NominatedNode: "n2"},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +81,8 @@ func TestVerdicts(t *testing.T) {
 			codes = append(codes, v.Code)
 		}
 	}
-	if want := []int32{http.StatusOK, http.StatusOK, http.StatusConflict, http.StatusNotFound, http.StatusNotFound, http.StatusOK, http.StatusOK}; !slices.Equal(codes, want) {
+	if want := []int32{http.StatusOK, http.StatusOK, http.StatusConflict, http.StatusNotFound,
+		http.StatusNotFound, http.StatusOK, http.StatusOK}; !slices.Equal(codes, want) {
 		t.Errorf("codes %v, want %v", codes, want)
 	}
 	get := func(name string) *corev1.Pod {
@@ -85,11 +92,13 @@ func TestVerdicts(t *testing.T) {
 		}
 		return p
 	}
-	if p := get("waits"); p.Status.NominatedNodeName != "n1" || !has(p, corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "no room") {
+	if p := get("waits"); p.Status.NominatedNodeName != "n1" ||
+		!has(p, corev1.PodScheduled, corev1.ConditionFalse, "Unschedulable", "no room") {
 		t.Errorf("status of the pod: %+v", p.Status)
 	}
 	if p := get("victim"); p.DeletionTimestamp == nil ||
-		!has(p, corev1.DisruptionTarget, corev1.ConditionTrue, "PreemptionByScheduler", "test: preempting to accommodate a higher priority pod") {
+		!has(p, corev1.DisruptionTarget, corev1.ConditionTrue, "PreemptionByScheduler",
+			"test: preempting to accommodate a higher priority pod") {
 		t.Errorf("victim: deleted %v, status %+v", p.DeletionTimestamp, p.Status)
 	}
 	if p := get("spared"); p.DeletionTimestamp != nil || len(p.Status.Conditions) != 0 {
@@ -98,7 +107,8 @@ func TestVerdicts(t *testing.T) {
 	if p := get("told"); p.Status.NominatedNodeName != "n2" || len(p.Status.Conditions) != 0 {
 		t.Errorf("told: %+v", p.Status)
 	}
-	if s := get("bound").Status; s.NominatedNodeName != "" || len(s.Conditions) != 1 || s.Conditions[0].Status != corev1.ConditionTrue {
+	if s := get("bound").Status; s.NominatedNodeName != "" || len(s.Conditions) != 1 ||
+		s.Conditions[0].Status != corev1.ConditionTrue {
 		t.Errorf("bound before the verdict arrived: %+v", s)
 	}
 	events, err := c.EventsV1().Events("default").List(ctx, metav1.ListOptions{})
@@ -121,7 +131,8 @@ func TestVerdicts(t *testing.T) {
 
 func has(p *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionStatus, reason, message string) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == kind && c.Status == status && c.Reason == reason && c.Message == message && c.ObservedGeneration == p.Generation-deleted(p)
+		return c.Type == kind && c.Status == status && c.Reason == reason && c.Message == message &&
+			c.ObservedGeneration == p.Generation-deleted(p)
 	})
 }
 
@@ -141,7 +152,8 @@ func TestVerdictsAreBounded(t *testing.T) {
 	if _, err := postVerdicts(t, s.Client, many); !apierrors.IsBadRequest(err) {
 		t.Errorf("%d verdicts: %v", len(many.Verdicts), err)
 	}
-	crowded := v1alpha1.VerdictBatch{Verdicts: []v1alpha1.Verdict{{Victims: make([]v1alpha1.PodRef, v1alpha1.MaxVictims+1)}}}
+	crowded := v1alpha1.VerdictBatch{
+		Verdicts: []v1alpha1.Verdict{{Victims: make([]v1alpha1.PodRef, v1alpha1.MaxVictims+1)}}}
 	if _, err := postVerdicts(t, s.Client, crowded); !apierrors.IsBadRequest(err) {
 		t.Errorf("%d victims: %v", v1alpha1.MaxVictims+1, err)
 	}
@@ -159,7 +171,8 @@ func TestVerdictsAreBounded(t *testing.T) {
 func TestVictimsEndInOneWrite(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ref := map[string]v1alpha1.PodRef{}
@@ -209,14 +222,17 @@ func TestVictimsEndInOneWrite(t *testing.T) {
 			continue
 		}
 		seen[p.Name] = append(seen[p.Name], e.Type)
-		if p.DeletionTimestamp == nil || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
+		if p.DeletionTimestamp == nil ||
+			!slices.ContainsFunc(p.Status.Conditions,
+				func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
 			t.Errorf("%s: %s: deleted %v, conditions %+v", p.Name, e.Type, p.DeletionTimestamp, p.Status.Conditions)
 		}
 		if e.Type == watch.Deleted {
 			break // the last of them
 		}
 	}
-	want := map[string][]watch.EventType{"slow": {watch.Modified}, "ending": {watch.Modified}, "fast": {watch.Modified, watch.Deleted}}
+	want := map[string][]watch.EventType{"slow": {watch.Modified}, "ending": {watch.Modified},
+		"fast": {watch.Modified, watch.Deleted}}
 	if !reflect.DeepEqual(seen, want) {
 		t.Errorf("events %v, want %v", seen, want)
 	}

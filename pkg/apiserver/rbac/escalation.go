@@ -89,7 +89,8 @@ func onlyOwnership(obj, old runtime.Object) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace, name string, rules []rbacv1.PolicyRule, aggregated bool) error {
+func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace, name string,
+	rules []rbacv1.PolicyRule, aggregated bool) error {
 	gr := schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}
 	if g.may(ctx, u, "escalate", gr, namespace, requestName(ctx)) {
 		return nil
@@ -103,7 +104,8 @@ func (g *Guard) checkRole(ctx context.Context, u user.Info, resource, namespace,
 	return nil
 }
 
-func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespace, name string, ref rbacv1.RoleRef) error {
+func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespace, name string,
+	ref rbacv1.RoleRef) error {
 	targets := map[string]string{"ClusterRole": "clusterroles", "Role": "roles"}
 	target, ok := targets[ref.Kind]
 	if !ok {
@@ -146,7 +148,8 @@ func findable(ref rbacv1.RoleRef, namespace string) error {
 	return nil
 }
 
-func (g *Guard) may(ctx context.Context, u user.Info, verb string, resource schema.GroupResource, namespace, name string) bool {
+func (g *Guard) may(ctx context.Context, u user.Info, verb string, resource schema.GroupResource, namespace,
+	name string) bool {
 	if g.Authorizer == nil {
 		return false
 	}

@@ -17,8 +17,10 @@ import (
 // and whose other roles do not exist.
 func TestGuardSaysWhatIsLacking(t *testing.T) {
 	x := NewIndex()
-	x.SetRole("", "binder", []rbacv1.PolicyRule{{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"*"}}})
-	x.SetRole("", "target", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	x.SetRole("", "binder",
+		[]rbacv1.PolicyRule{{Verbs: []string{"bind"}, APIGroups: []string{rbacv1.GroupName}, Resources: []string{"*"}}})
+	x.SetRole("", "target",
+		[]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
 	u := []rbacv1.Subject{{Kind: "User", Name: "u"}}
 	x.SetBinding("", "binder", rbacv1.RoleRef{Kind: "ClusterRole", Name: "binder"}, u)
 	x.SetBinding("ns", "z", rbacv1.RoleRef{Kind: "Role", Name: "lost"}, u)
@@ -38,17 +40,24 @@ func TestGuardSaysWhatIsLacking(t *testing.T) {
 		obj  runtime.Object
 		want string
 	}{
-		"a verb twice": {&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: []rbacv1.PolicyRule{pods("get", "get"), pods("list")}},
-			`clusterroles.rbac.authorization.k8s.io "x" is forbidden: ` + attempt + `{APIGroups:[""], Resources:["pods"], Verbs:["get" "get" "list"]}`},
-		"the empty name": {&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Rules: []rbacv1.PolicyRule{pods("list"), named}},
+		"a verb twice": {&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Rules: []rbacv1.PolicyRule{pods("get", "get"), pods("list")}},
 			`clusterroles.rbac.authorization.k8s.io "x" is forbidden: ` + attempt +
-				"{APIGroups:[\"\"], Resources:[\"pods\"], ResourceNames:[\"\"], Verbs:[\"get\"]}\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}"},
+				`{APIGroups:[""], Resources:["pods"], Verbs:["get" "get" "list"]}`},
+		"the empty name": {&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			Rules: []rbacv1.PolicyRule{pods("list"), named}},
+			`clusterroles.rbac.authorization.k8s.io "x" is forbidden: ` + attempt +
+				"{APIGroups:[\"\"], Resources:[\"pods\"], ResourceNames:[\"\"], " +
+				"Verbs:[\"get\"]}\n{APIGroups:[\"\"], Resources:[\"pods\"], Verbs:[\"list\"]}"},
 		"roles that are missing": {&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{pods("get")}},
-			`roles.rbac.authorization.k8s.io "x" is forbidden: ` + attempt + `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}; resolution errors: ` +
+			`roles.rbac.authorization.k8s.io "x" is forbidden: ` + attempt +
+				`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}; resolution errors: ` +
 				`[[roles.rbac.authorization.k8s.io "gone" not found, roles.rbac.authorization.k8s.io "lost" not found]]`},
 		"a role that may be bound": {&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: ref(rbacv1.GroupName, "target")}, ""},
-		"one of another group": {&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"}, RoleRef: ref("other", "target")},
-			`clusterrolebindings.rbac.authorization.k8s.io "x" is forbidden: ` + attempt + `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
+		"one of another group": {&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+			RoleRef: ref("other", "target")},
+			`clusterrolebindings.rbac.authorization.k8s.io "x" is forbidden: ` + attempt +
+				`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := &Guard{Rules: x, Authorizer: x}

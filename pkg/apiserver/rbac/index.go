@@ -289,13 +289,15 @@ func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule,
 func notFound(roles []rbacv1.RoleRef) error {
 	var errs []error
 	for _, r := range roles {
-		errs = append(errs, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName, Resource: strings.ToLower(r.Kind)}, r.Name))
+		errs = append(errs, apierrors.NewNotFound(schema.GroupResource{Group: rbacv1.GroupName,
+			Resource: strings.ToLower(r.Kind)}, r.Name))
 	}
 	return utilerrors.NewAggregate(errs)
 }
 
 // RulesFor returns Rules in the form of SelfSubjectRulesReview.
-func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo,
+	[]authorizer.NonResourceRuleInfo, bool, error) {
 	rules, missing := x.Rules(u, namespace)
 	var resource []authorizer.ResourceRuleInfo
 	var nonResource []authorizer.NonResourceRuleInfo

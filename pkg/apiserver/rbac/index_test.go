@@ -102,7 +102,8 @@ func FuzzIndex(f *testing.F) {
 
 func drawRule(t *rapid.T) rbacv1.PolicyRule {
 	if rapid.IntRange(0, 3).Draw(t, "kind") == 0 {
-		return rbacv1.PolicyRule{Verbs: some("get", "*").Draw(t, "verbs"), NonResourceURLs: some("/healthz", "/api/*", "/api**", "*").Draw(t, "urls")}
+		return rbacv1.PolicyRule{Verbs: some("get", "*").Draw(t, "verbs"),
+			NonResourceURLs: some("/healthz", "/api/*", "/api**", "*").Draw(t, "urls")}
 	}
 	r := rbacv1.PolicyRule{
 		Verbs: some("get", "list", "*").Draw(t, "verbs"), APIGroups: some("", "apps", "*").Draw(t, "groups"),
@@ -126,7 +127,8 @@ func requests(u user.Info) (out []authorizer.AttributesRecord) {
 					for _, sub := range []string{"", "log", "scale", "log/x"} {
 						for _, name := range []string{"", "x"} {
 							out = append(out, authorizer.AttributesRecord{
-								User: u, Verb: verb, Namespace: namespace, APIGroup: group, Resource: resource, Subresource: sub, Name: name, ResourceRequest: true,
+								User: u, Verb: verb, Namespace: namespace, APIGroup: group, Resource: resource,
+								Subresource: sub, Name: name, ResourceRequest: true,
 							})
 						}
 					}
@@ -177,7 +179,8 @@ func decidesAsTheModel(t *rapid.T) {
 		},
 		"": func(t *rapid.T) {
 			u := &user.DefaultInfo{
-				Name:   rapid.SampledFrom([]string{"u", "v", "system:serviceaccount:a:u", "system:serviceaccount:b:g"}).Draw(t, "user"),
+				Name: rapid.SampledFrom([]string{"u", "v", "system:serviceaccount:a:u",
+					"system:serviceaccount:b:g"}).Draw(t, "user"),
 				Groups: rapid.SliceOfN(rapid.SampledFrom([]string{"g", "u", "h"}), 0, 2).Draw(t, "groups"),
 			}
 			grants := guarded{m: m, x: x, user: u, rules: rules.Draw(t, "granted"), may: map[string]bool{}}
@@ -221,22 +224,32 @@ func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {
 
 func TestReasons(t *testing.T) {
 	x := NewIndex()
-	x.SetRole("", "reader", []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
-	x.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "Group", Name: "g"}})
-	x.SetBinding("ns", "sa", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "s", Namespace: "ns"}})
-	x.SetBinding("ns", "both", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "Group", Name: "h"}, {Kind: "User", Name: "v"}})
-	x.SetBinding("ns", "local", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "l"}})
-	x.SetBinding("", "dangling", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, []rbacv1.Subject{{Kind: "User", Name: "w"}})
+	x.SetRole("", "reader",
+		[]rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}})
+	x.SetBinding("", "readers", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "Group", Name: "g"}})
+	x.SetBinding("ns", "sa", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "s", Namespace: "ns"}})
+	x.SetBinding("ns", "both", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "Group", Name: "h"}, {Kind: "User", Name: "v"}})
+	x.SetBinding("ns", "local", rbacv1.RoleRef{Kind: "ClusterRole", Name: "reader"},
+		[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "l"}})
+	x.SetBinding("", "dangling", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"},
+		[]rbacv1.Subject{{Kind: "User", Name: "w"}})
 	for name, tc := range map[string]struct {
 		user user.DefaultInfo
 		want string
 	}{
-		"group":           {user.DefaultInfo{Name: "u", Groups: []string{"g"}}, `RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to Group "g"`},
-		"service account": {user.DefaultInfo{Name: "system:serviceaccount:ns:s"}, `RBAC: allowed by RoleBinding "sa/ns" of ClusterRole "reader" to ServiceAccount "s/ns"`},
-		"first subject":   {user.DefaultInfo{Name: "v", Groups: []string{"h"}}, `RBAC: allowed by RoleBinding "both/ns" of ClusterRole "reader" to Group "h"`},
-		"local account":   {user.DefaultInfo{Name: "system:serviceaccount:ns:l"}, `RBAC: allowed by RoleBinding "local/ns" of ClusterRole "reader" to ServiceAccount "l/ns"`},
-		"missing role":    {user.DefaultInfo{Name: "w"}, `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
-		"nobody":          {user.DefaultInfo{Name: "x"}, ""},
+		"group": {user.DefaultInfo{Name: "u", Groups: []string{"g"}},
+			`RBAC: allowed by ClusterRoleBinding "readers" of ClusterRole "reader" to Group "g"`},
+		"service account": {user.DefaultInfo{Name: "system:serviceaccount:ns:s"},
+			`RBAC: allowed by RoleBinding "sa/ns" of ClusterRole "reader" to ServiceAccount "s/ns"`},
+		"first subject": {user.DefaultInfo{Name: "v", Groups: []string{"h"}},
+			`RBAC: allowed by RoleBinding "both/ns" of ClusterRole "reader" to Group "h"`},
+		"local account": {user.DefaultInfo{Name: "system:serviceaccount:ns:l"},
+			`RBAC: allowed by RoleBinding "local/ns" of ClusterRole "reader" to ServiceAccount "l/ns"`},
+		"missing role": {user.DefaultInfo{Name: "w"}, `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
+		"nobody":       {user.DefaultInfo{Name: "x"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, reason, err := x.Authorize(t.Context(), authorizer.AttributesRecord{
@@ -256,9 +269,11 @@ func TestRulesAreCountedOnce(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		x.SetRole("", name, []rbacv1.PolicyRule{{Verbs: []string{name}}})
 	}
-	x.SetBinding("", "b", rbacv1.RoleRef{Kind: "ClusterRole", Name: "two"}, []rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
+	x.SetBinding("", "b", rbacv1.RoleRef{Kind: "ClusterRole", Name: "two"},
+		[]rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
 	x.SetBinding("", "a", rbacv1.RoleRef{Kind: "ClusterRole", Name: "one"}, []rbacv1.Subject{{Kind: "Group", Name: "g"}})
-	x.SetBinding("", "c", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"}, []rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
+	x.SetBinding("", "c", rbacv1.RoleRef{Kind: "ClusterRole", Name: "gone"},
+		[]rbacv1.Subject{{Kind: "User", Name: "u"}, {Kind: "Group", Name: "g"}})
 	rules, missing := x.Rules(&user.DefaultInfo{Name: "u", Groups: []string{"g", "g"}}, "ns")
 	if got := fmt.Sprint(rules); got != "[{[one] [] [] [] []} {[two] [] [] [] []}]" {
 		t.Error(got)
@@ -274,10 +289,12 @@ func BenchmarkAuthorize(b *testing.B) {
 	for i := range 10_000 {
 		ns, name := fmt.Sprintf("ns-%d", i%500), fmt.Sprintf("r-%d", i)
 		x.SetRole(ns, name, rules)
-		x.SetBinding(ns, name, rbacv1.RoleRef{Kind: "Role", Name: name}, []rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}})
+		x.SetBinding(ns, name, rbacv1.RoleRef{Kind: "Role", Name: name},
+			[]rbacv1.Subject{{Kind: "ServiceAccount", Name: "default", Namespace: ns}})
 	}
 	attrs := authorizer.AttributesRecord{
-		User: &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated"}},
+		User: &user.DefaultInfo{Name: "system:serviceaccount:ns-7:default",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:ns-7", "system:authenticated"}},
 		Verb: "list", Namespace: "ns-7", Resource: "pods", ResourceRequest: true,
 	}
 	b.ReportAllocs()

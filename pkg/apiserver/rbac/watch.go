@@ -23,9 +23,11 @@ func (x *Index) Watch(informers rbacinformers.Interface) (synced func() bool, er
 			on(func(r *rbacv1.ClusterRole) { x.DeleteRole("", r.Name) })},
 		{informers.Roles().Informer(), on(func(r *rbacv1.Role) { x.SetRole(r.Namespace, r.Name, r.Rules) }),
 			on(func(r *rbacv1.Role) { x.DeleteRole(r.Namespace, r.Name) })},
-		{informers.ClusterRoleBindings().Informer(), on(func(b *rbacv1.ClusterRoleBinding) { x.SetBinding("", b.Name, b.RoleRef, b.Subjects) }),
+		{informers.ClusterRoleBindings().Informer(),
+			on(func(b *rbacv1.ClusterRoleBinding) { x.SetBinding("", b.Name, b.RoleRef, b.Subjects) }),
 			on(func(b *rbacv1.ClusterRoleBinding) { x.DeleteBinding("", b.Name) })},
-		{informers.RoleBindings().Informer(), on(func(b *rbacv1.RoleBinding) { x.SetBinding(b.Namespace, b.Name, b.RoleRef, b.Subjects) }),
+		{informers.RoleBindings().Informer(),
+			on(func(b *rbacv1.RoleBinding) { x.SetBinding(b.Namespace, b.Name, b.RoleRef, b.Subjects) }),
 			on(func(b *rbacv1.RoleBinding) { x.DeleteBinding(b.Namespace, b.Name) })},
 	} {
 		reg, err := w.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -35,7 +35,8 @@ type Config struct {
 
 // New returns a handler of all paths of GroupVersion. It is safe for concurrent use.
 func New(c Config) http.Handler {
-	h := &handler{client: c.Client, summaries: summaries{kubelets: c.Kubelets, clock: c.Clock, byNode: map[string]*answer{}}}
+	h := &handler{client: c.Client, summaries: summaries{kubelets: c.Kubelets, clock: c.Clock,
+		byNode: map[string]*answer{}}}
 	mux := http.NewServeMux()
 	root := "/apis/" + GroupVersion.String()
 	handle := func(path string, f func(*http.Request) (any, error)) {
@@ -61,7 +62,8 @@ func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (a
 	var err error
 	switch q := r.URL.Query(); {
 	case r.Method != http.MethodGet || q.Get("watch") == "true" || q.Get("watch") == "1":
-		err = apierrors.NewMethodNotSupported(schema.GroupResource{Group: GroupVersion.Group, Resource: resourceOf(r.URL.Path)}, strings.ToLower(r.Method))
+		err = apierrors.NewMethodNotSupported(schema.GroupResource{Group: GroupVersion.Group,
+			Resource: resourceOf(r.URL.Path)}, strings.ToLower(r.Method))
 	case !acceptsJSON(r.Header.Values("Accept")):
 		err = apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "",
 			"only the following media types are accepted: application/json", 0, true)
@@ -118,7 +120,8 @@ func resources() *metav1.APIResourceList {
 // selected returns the list options in a request that select objects.
 func selected(r *http.Request) metav1.ListOptions {
 	q := r.URL.Query()
-	return metav1.ListOptions{LabelSelector: q.Get("labelSelector"), FieldSelector: q.Get("fieldSelector"), ResourceVersion: "0"}
+	return metav1.ListOptions{LabelSelector: q.Get("labelSelector"), FieldSelector: q.Get("fieldSelector"),
+		ResourceVersion: "0"}
 }
 
 func (h *handler) listNodes(r *http.Request) (any, error) {
@@ -126,7 +129,8 @@ func (h *handler) listNodes(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &v1beta1.NodeMetricsList{TypeMeta: typeOf("NodeMetricsList"), Items: h.nodeMetrics(r.Context(), nodes.Items)}, nil
+	return &v1beta1.NodeMetricsList{TypeMeta: typeOf("NodeMetricsList"),
+		Items: h.nodeMetrics(r.Context(), nodes.Items)}, nil
 }
 
 func (h *handler) getNode(r *http.Request) (any, error) {
@@ -162,7 +166,8 @@ func (h *handler) getPod(r *http.Request) (any, error) {
 			return withType(&list[0], &list[0].TypeMeta, "PodMetrics"), nil
 		}
 	}
-	return nil, apierrors.NewNotFound(schema.GroupResource{Group: GroupVersion.Group, Resource: "pods"}, fmt.Sprintf("%s/%s", namespace, name))
+	return nil, apierrors.NewNotFound(schema.GroupResource{Group: GroupVersion.Group, Resource: "pods"},
+		fmt.Sprintf("%s/%s", namespace, name))
 }
 
 func typeOf(kind string) metav1.TypeMeta {

@@ -38,7 +38,8 @@ func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool)
 
 // metadata returns the metadata of an object's metrics.
 func (h *handler) metadata(of *metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: of.Name, Namespace: of.Namespace, Labels: of.Labels, CreationTimestamp: metav1.NewTime(h.clock.Now())}
+	return metav1.ObjectMeta{Name: of.Name, Namespace: of.Namespace, Labels: of.Labels,
+		CreationTimestamp: metav1.NewTime(h.clock.Now())}
 }
 
 // podMetrics returns the metrics of the pods whose running containers are all known.

@@ -41,7 +41,8 @@ func (a *Access) Rows() authorization.Deps {
 	}
 }
 
-func (a *Access) subject(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) subject(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SubjectAccessReview: %T", obj))
@@ -55,7 +56,8 @@ func (a *Access) subject(ctx context.Context, _ *resource.Request, obj runtime.O
 	return r, nil
 }
 
-func (a *Access) local(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) local(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.LocalSubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a LocalSubjectAccessReview: %T", obj))
@@ -63,10 +65,12 @@ func (a *Access) local(ctx context.Context, req *resource.Request, obj runtime.O
 	errs := checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, checkSubject(&r.Spec))
 	errs = append(errs, checkEmpty(&r.ObjectMeta, r.Namespace, "must be empty except for namespace")...)
 	if at := r.Spec.ResourceAttributes; at != nil && at.Namespace != req.Namespace {
-		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), at.Namespace, "must match metadata.namespace"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), at.Namespace,
+			"must match metadata.namespace"))
 	}
 	if at := r.Spec.NonResourceAttributes; at != nil {
-		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), at, "disallowed on this kind of request"))
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), at,
+			"disallowed on this kind of request"))
 	}
 	if len(errs) == 0 && req.Namespace == "" {
 		return nil, apierrors.NewBadRequest("namespace is required on this type: ")
@@ -78,7 +82,8 @@ func (a *Access) local(ctx context.Context, req *resource.Request, obj runtime.O
 	return r, nil
 }
 
-func (a *Access) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SelfSubjectAccessReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SelfSubjectAccessReview: %T", obj))
@@ -87,7 +92,8 @@ func (a *Access) self(ctx context.Context, _ *resource.Request, obj runtime.Obje
 	if !ok {
 		return nil, apierrors.NewBadRequest("no user present on request")
 	}
-	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, nil), checkEmpty(&r.ObjectMeta, "", "must be empty")...)
+	errs := append(checkSpec(r.Spec.ResourceAttributes, r.Spec.NonResourceAttributes, nil),
+		checkEmpty(&r.ObjectMeta, "", "must be empty")...)
 	if err := review(ctx, errs, obj, validate); err != nil {
 		return nil, err
 	}
@@ -95,7 +101,8 @@ func (a *Access) self(ctx context.Context, _ *resource.Request, obj runtime.Obje
 	return r, nil
 }
 
-func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authorizationv1.SelfSubjectRulesReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a SelfSubjectRulesReview: %T", obj))
@@ -112,7 +119,8 @@ func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Obj
 	}
 	resources, others, incomplete, err := a.Rules.RulesFor(ctx, u, r.Spec.Namespace)
 	out := &authorizationv1.SelfSubjectRulesReview{Status: authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}, Incomplete: incomplete,
+		ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{},
+		Incomplete: incomplete,
 	}}
 	for _, i := range resources {
 		out.Status.ResourceRules = append(out.Status.ResourceRules, authorizationv1.ResourceRule{
@@ -141,14 +149,17 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 }
 
 // checkSpec validates the request of a review. subject are the errors about its user.
-func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes, subject field.ErrorList) field.ErrorList {
+func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes,
+	subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList
 	path := field.NewPath("spec")
 	if res != nil && non != nil {
-		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), non, "cannot be specified in combination with resourceAttributes"))
+		errs = append(errs, field.Invalid(path.Child("nonResourceAttributes"), non,
+			"cannot be specified in combination with resourceAttributes"))
 	}
 	if res == nil && non == nil {
-		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non, "exactly one of nonResourceAttributes or resourceAttributes must be specified"))
+		errs = append(errs, field.Invalid(path.Child("resourceAttributes"), non,
+			"exactly one of nonResourceAttributes or resourceAttributes must be specified"))
 	}
 	errs = append(errs, subject...)
 	if res == nil {
@@ -159,7 +170,8 @@ func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.Non
 
 func checkSubject(spec *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	if spec.User == "" && len(spec.Groups) == 0 {
-		return field.ErrorList{field.Invalid(field.NewPath("spec", "user"), spec.User, "at least one of user or group must be specified")}
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "user"), spec.User,
+			"at least one of user or group must be specified")}
 	}
 	return nil
 }
@@ -172,12 +184,14 @@ func subjectOf(spec *authorizationv1.SubjectAccessReviewSpec) user.Info {
 	return &user.DefaultInfo{Name: spec.User, Groups: spec.Groups, UID: spec.UID, Extra: extra}
 }
 
-func (a *Access) decide(ctx context.Context, u user.Info, res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+func (a *Access) decide(ctx context.Context, u user.Info, res *authorizationv1.ResourceAttributes,
+	non *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
 	attrs := authorizer.AttributesRecord{User: u}
 	if res != nil {
 		attrs.ResourceRequest = true
 		attrs.Verb, attrs.Namespace, attrs.Name = res.Verb, res.Namespace, res.Name
-		attrs.APIGroup, attrs.APIVersion, attrs.Resource, attrs.Subresource = res.Group, res.Version, res.Resource, res.Subresource
+		attrs.APIGroup, attrs.APIVersion, attrs.Resource, attrs.Subresource = res.Group, res.Version,
+			res.Resource, res.Subresource
 		if attrs.APIVersion == "" {
 			attrs.APIVersion = "*"
 		}

@@ -19,12 +19,15 @@ func TestOrderOfFaults(t *testing.T) {
 	}{
 		"nobody, a selector that selects nothing": {
 			authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: res},
-			`.authorization.k8s.io "" is invalid: [spec.user: Invalid value: "": at least one of user or group must be specified, ` +
-				`spec.resourceAttributes.fieldSelector.requirements: Required value: when spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required]`,
+			`.authorization.k8s.io "" is invalid: [spec.user: Invalid value: "": at least one of user or ` +
+				`group must be specified, ` +
+				`spec.resourceAttributes.fieldSelector.requirements: Required value: when ` +
+				`spec.resourceAttributes.fieldSelector is specified, requirements or rawSelector is required]`,
 		},
 		"nobody, nothing": {
 			authorizationv1.SubjectAccessReviewSpec{},
-			`.authorization.k8s.io "" is invalid: [spec.resourceAttributes: Invalid value: null: exactly one of nonResourceAttributes or resourceAttributes must be specified, ` +
+			`.authorization.k8s.io "" is invalid: [spec.resourceAttributes: Invalid value: null: exactly ` +
+				`one of nonResourceAttributes or resourceAttributes must be specified, ` +
 				`spec.user: Invalid value: "": at least one of user or group must be specified]`,
 		},
 	} {

@@ -46,7 +46,8 @@ func (i *Identity) Rows() authentication.Deps {
 
 var errUnknownToken = errors.New("invalid bearer token")
 
-func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	r, ok := obj.(*authenticationv1.TokenReview)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenReview: %T", obj))
@@ -98,7 +99,8 @@ func info(u user.Info) authenticationv1.UserInfo {
 	return out
 }
 
-func (i *Identity) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (i *Identity) self(ctx context.Context, _ *resource.Request, obj runtime.Object, validate validateFunc,
+	_ *metav1.CreateOptions) (runtime.Object, error) {
 	if err := validate(ctx, obj); err != nil {
 		return nil, err
 	}

@@ -36,7 +36,8 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 		errs = append(errs, checkForm(s.RawSelector, len(s.Requirements), at)...)
 		for i, r := range s.Requirements {
 			errs = append(errs, validation.ValidateFieldSelectorRequirement(r,
-				validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				validation.FieldSelectorValidationOptions{AllowUnknownOperatorInRequirement: true},
+				at.Child("requirements").Index(i))...)
 		}
 	}
 	if s := res.LabelSelector; s != nil {
@@ -44,7 +45,8 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 		errs = append(errs, checkForm(s.RawSelector, len(s.Requirements), at)...)
 		for i, r := range s.Requirements {
 			errs = append(errs, validation.ValidateLabelSelectorRequirement(r,
-				validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true}, at.Child("requirements").Index(i))...)
+				validation.LabelSelectorValidationOptions{AllowUnknownOperatorInRequirement: true},
+				at.Child("requirements").Index(i))...)
 		}
 	}
 	return errs
@@ -54,9 +56,12 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
-		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw, "may not specified at the same time as requirements")}
+		return field.ErrorList{field.Invalid(at.Child("rawSelector"), raw,
+			"may not specified at the same time as requirements")}
 	case raw == "" && requirements == 0:
-		return field.ErrorList{field.Required(at.Child("requirements"), fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
+		return field.ErrorList{
+			field.Required(at.Child("requirements"),
+				fmt.Sprintf("when %s is specified, requirements or rawSelector is required", at))}
 	}
 	return nil
 }
@@ -115,7 +120,8 @@ func labelRequirements(in []metav1.LabelSelectorRequirement) (labels.Requirement
 	var out labels.Requirements
 	var errs []error
 	for _, r := range in {
-		selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
+		selector, err := metav1.LabelSelectorAsSelector(
+			&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{r}})
 		if err != nil {
 			errs = append(errs, err)
 			continue

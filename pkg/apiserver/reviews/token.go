@@ -51,7 +51,8 @@ const (
 
 // Creator returns the handler of serviceaccounts/token.
 func (t *Tokens) Creator() *resource.Creator {
-	return &resource.Creator{New: func() runtime.Object { return &authenticationv1.TokenRequest{} }, Create: t.create, Preconditions: true, Default: defaultRequest}
+	return &resource.Creator{New: func() runtime.Object { return &authenticationv1.TokenRequest{} },
+		Create: t.create, Preconditions: true, Default: defaultRequest}
 }
 
 func defaultRequest(obj runtime.Object) {
@@ -67,16 +68,19 @@ func tokenRequestKind() schema.GroupKind {
 	return schema.GroupKind{Group: authenticationv1.GroupName, Kind: "TokenRequest"}
 }
 
-func (t *Tokens) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+func (t *Tokens) create(ctx context.Context, req *resource.Request, obj runtime.Object, validate validateFunc,
+	options *metav1.CreateOptions) (runtime.Object, error) {
 	tr, ok := obj.(*authenticationv1.TokenRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("not a TokenRequest object: %T", obj))
 	}
 	if tr.Name != "" && tr.Name != req.Name {
-		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "name"), tr.Name, "must match the service account name if specified"))
+		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "name"), tr.Name,
+			"must match the service account name if specified"))
 	}
 	if tr.Namespace != "" && tr.Namespace != req.Namespace {
-		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "namespace"), tr.Namespace, "must match the service account namespace if specified"))
+		return nil, invalidToken(req.Name, field.Invalid(field.NewPath("metadata", "namespace"), tr.Namespace,
+			"must match the service account namespace if specified"))
 	}
 	if err := req.CheckKey(req.Name); err != nil {
 		return nil, err
@@ -178,7 +182,8 @@ func (t *Tokens) extended() time.Duration {
 }
 
 // bind looks up the object that the token is bound to.
-func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted, ref *authenticationv1.BoundObjectReference) error {
+func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted,
+	ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if gvk.Group != "" || !slices.Contains([]string{"Pod", "Node", "Secret"}, gvk.Kind) {
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
@@ -194,7 +199,9 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 			return err
 		}
 		if pod.Spec.ServiceAccountName != w.ServiceAccount.Name {
-			return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", w.ServiceAccount.Name))
+			return apierrors.NewBadRequest(
+				fmt.Sprintf(
+					"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", w.ServiceAccount.Name))
 		}
 		uid, w.Pod = pod.UID, &satoken.Ref{Name: pod.Name, UID: string(pod.UID)}
 		if w.Node, err = t.nodeOf(ctx, pod); err != nil {
@@ -215,7 +222,8 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 	}
 	if ref.UID != "" && ref.UID != uid {
 		return apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
-			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The "+
+				"object might have been deleted and then recreated", ref.UID))
 	}
 	return nil
 }

@@ -94,7 +94,9 @@ func (e *External) begin(ctx context.Context) error {
 		return fmt.Errorf("metadata: %w", err)
 	}
 	if meta.MaxTokenExpirationSeconds < minExpirySeconds {
-		return fmt.Errorf("max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)", meta.MaxTokenExpirationSeconds, minExpirySeconds)
+		return fmt.Errorf(
+			"max token life supported by external-jwt-signer (%ds) is less than acceptable (min %ds)",
+			meta.MaxTokenExpirationSeconds, minExpirySeconds)
 	}
 	e.MaxExpiry = time.Duration(meta.MaxTokenExpirationSeconds) * time.Second
 	return nil
@@ -169,7 +171,8 @@ func (e *External) fetch(ctx context.Context) error {
 		return errors.New("found no keys")
 	}
 	now := e.clock.Now()
-	keys := &externalKeys{byID: map[string]externalKey{}, fetched: now, next: now.Add(time.Duration(resp.RefreshHintSeconds) * time.Second)}
+	keys := &externalKeys{byID: map[string]externalKey{}, fetched: now,
+		next: now.Add(time.Duration(resp.RefreshHintSeconds) * time.Second)}
 	for _, k := range resp.Keys {
 		if err := keys.add(k); err != nil {
 			return err

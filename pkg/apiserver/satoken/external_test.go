@@ -153,7 +153,8 @@ func TestExternal(t *testing.T) {
 	if e.MaxExpiry != 2*time.Hour {
 		t.Errorf("longest life %s", e.MaxExpiry)
 	}
-	v := &Verifier{Keys: e, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{}, Lookup: true, Clock: clk}
+	v := &Verifier{Keys: e, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{},
+		Lookup: true, Clock: clk}
 	issue := func() string {
 		t.Helper()
 		token, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now()))
@@ -210,7 +211,8 @@ func TestExternal(t *testing.T) {
 		s.mu.Lock()
 		s.header = spoil
 		s.mu.Unlock()
-		if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -229,7 +231,8 @@ func TestExternalHiddenKey(t *testing.T) {
 	if set, _ := e.Published(); len(set.Keys) != 0 {
 		t.Error("a hidden key is published")
 	}
-	if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil || !strings.Contains(err.Error(), "excluded from OIDC discovery") {
+	if _, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now())); err == nil ||
+		!strings.Contains(err.Error(), "excluded from OIDC discovery") {
 		t.Errorf("got %v", err)
 	}
 	if len(e.Candidates(t.Context(), "a")) != 1 {
@@ -243,7 +246,8 @@ func writeKey(t *testing.T, file string, key *ecdsa.PrivateKey) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := "-----BEGIN EC PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString(der) + "\n-----END EC PRIVATE KEY-----\n"
+	text := "-----BEGIN EC PRIVATE KEY-----\n" + base64.StdEncoding.EncodeToString(der) +
+		"\n-----END EC PRIVATE KEY-----\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

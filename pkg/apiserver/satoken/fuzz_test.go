@@ -35,7 +35,8 @@ func FuzzVerifier(f *testing.F) {
 	}
 	clk := clock.Real()
 	v := &Verifier{Keys: files, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{}, Clock: clk}
-	const claims = `{"iss":"https://issuer.example.com","aud":["api"],"sub":"system:serviceaccount:n:a","exp":99999999999,"kubernetes.io":{"namespace":"n","serviceaccount":{"name":"a","uid":"1"}}}`
+	const claims = `{"iss":"https://issuer.example.com","aud":["api"],"sub":"system:serviceaccount:n:a",` +
+		`"exp":99999999999,"kubernetes.io":{"namespace":"n","serviceaccount":{"name":"a","uid":"1"}}}`
 	sign := func(payload []byte) string {
 		signed, err := js.Sign(payload)
 		if err != nil {
@@ -54,7 +55,8 @@ func FuzzVerifier(f *testing.F) {
 	parts := strings.Split(good, ".")
 	f.Add(good, []byte(claims))
 	f.Add(parts[0]+"."+parts[1]+".", []byte(`{}`))
-	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))+"."+parts[1]+".", []byte(`{"iss":"kubernetes/serviceaccount"}`))
+	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))+"."+parts[1]+".",
+		[]byte(`{"iss":"kubernetes/serviceaccount"}`))
 	f.Add("a.b.c", []byte(`{"iss":"https://issuer.example.com","exp":-1e300}`))
 	f.Fuzz(func(t *testing.T, token string, payload []byte) {
 		signature := strings.TrimPrefix(token, parts[0]+"."+parts[1]+".")

@@ -127,7 +127,8 @@ func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...
 func errInvalidated() error { return errors.New("service account token has been invalidated") }
 
 // bound checks a bound token's claims.
-func (v *Verifier) bound(ctx context.Context, public *jwt.Claims, c *kubernetesClaims) (*serviceaccount.ServiceAccountInfo, error) {
+func (v *Verifier) bound(ctx context.Context, public *jwt.Claims,
+	c *kubernetesClaims) (*serviceaccount.ServiceAccountInfo, error) {
 	now := v.Clock.Now()
 	switch err := public.ValidateWithLeeway(jwt.Expected{Time: now}, jwt.DefaultLeeway); {
 	case err == nil:
@@ -152,7 +153,8 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims, c *kubernetesC
 		if err != nil {
 			return nil, errInvalidated()
 		}
-		if err := same(c.Secret, &secret.ObjectMeta, "secret UID (%s) does not match service account secret ref claim (%s)", now); err != nil {
+		if err := same(c.Secret, &secret.ObjectMeta,
+			"secret UID (%s) does not match service account secret ref claim (%s)", now); err != nil {
 			return nil, err
 		}
 	}
@@ -215,7 +217,8 @@ func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 }
 
 // legacy checks a token of a secret.
-func (v *Verifier) legacy(ctx context.Context, token string, audiences authenticator.Audiences, public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
+func (v *Verifier) legacy(ctx context.Context, token string, audiences authenticator.Audiences,
+	public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
 	if public.Subject == "" {
 		return nil, false, errors.New("sub claim is missing")
 	}

@@ -186,10 +186,12 @@ func (f *families) checkSingle() {
 		return
 	}
 	if len(spec.ClusterIPs) == 2 {
-		f.invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
+		f.invalid(path, spec.IPFamilyPolicy,
+			"must be 'RequireDualStack' or 'PreferDualStack' when multiple cluster IPs are specified")
 	}
 	if len(spec.IPFamilies) == 2 {
-		f.invalid(path, spec.IPFamilyPolicy, "must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
+		f.invalid(path, spec.IPFamilyPolicy,
+			"must be 'RequireDualStack' or 'PreferDualStack' when multiple IP families are specified")
 	}
 }
 
@@ -202,7 +204,8 @@ func (f *families) infer() {
 			continue
 		}
 		if !f.has(family) {
-			f.invalid(field.NewPath("spec", "clusterIPs").Index(i), spec.ClusterIPs, fmt.Sprintf("%s is not configured on this cluster", family))
+			f.invalid(field.NewPath("spec", "clusterIPs").Index(i), spec.ClusterIPs,
+				fmt.Sprintf("%s is not configured on this cluster", family))
 			continue
 		}
 		spec.IPFamilies = append(spec.IPFamilies, family)
@@ -212,7 +215,8 @@ func (f *families) infer() {
 func (f *families) checkConfigured() {
 	spec := &f.svc.Spec
 	if policyOf(f.svc) == corev1.IPFamilyPolicyRequireDualStack && len(f.configured) < 2 {
-		f.invalid(field.NewPath("spec", "ipFamilyPolicy"), spec.IPFamilyPolicy, "this cluster is not configured for dual-stack services")
+		f.invalid(field.NewPath("spec", "ipFamilyPolicy"), spec.IPFamilyPolicy,
+			"this cluster is not configured for dual-stack services")
 	}
 	for i, family := range spec.IPFamilies {
 		if !f.has(family) {

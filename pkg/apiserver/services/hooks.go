@@ -163,12 +163,14 @@ func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, d
 	return nil
 }
 
-func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, want string, dryRun bool) (string, error) {
+func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, want string,
+	dryRun bool) (string, error) {
 	if want == "" {
 		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
 		switch {
 		case apierrors.IsInvalid(err): // an invalid IPAddress means that the service is invalid
-			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs, fmt.Sprintf("failed to allocate IP: %v", err)))
+			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs,
+				fmt.Sprintf("failed to allocate IP: %v", err)))
 		case err != nil:
 			return "", apierrors.NewInternalError(fmt.Errorf("failed to allocate a serviceIP: %w", err))
 		}

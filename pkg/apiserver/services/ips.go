@@ -46,7 +46,8 @@ type IPs struct {
 }
 
 // NewIPs returns an allocator that owns random.
-func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool, ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
+func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool,
+	ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
 }
 
@@ -83,7 +84,8 @@ func (a *IPs) create(ctx context.Context, svc *corev1.Service, family corev1.IPF
 
 // takeAny allocates any free address of family for svc. A dry run returns the first address of the
 // range without looking for a free one, as in Kubernetes.
-func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, dryRun bool) (netip.Addr, error) {
+func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IPFamily,
+	dryRun bool) (netip.Addr, error) {
 	for _, r := range a.Ranges(family) {
 		if dryRun {
 			return r.Masked().Addr(), nil
@@ -102,7 +104,8 @@ const secondLooks = 256
 // takeFrom tries the upper band of r first. The lower band is for addresses that users choose, and
 // is used when the upper one is full. Addresses that the cache has as taken come last, because they
 // may have been released.
-func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, r netip.Prefix) (netip.Addr, error) {
+func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily,
+	r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)
 	low := band(size, 16, 256, 16)
 	var seemedTaken []netip.Addr
@@ -134,7 +137,8 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 }
 
 // try allocates ip. It reports false if ip is taken.
-func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool, err error) {
+func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool,
+	err error) {
 	if err := ctx.Err(); err != nil {
 		return true, err
 	}
@@ -157,7 +161,8 @@ func (a *IPs) release(ctx context.Context, svc *corev1.Service, name string) err
 	if err != nil {
 		return fmt.Errorf("address %s: %w", name, err)
 	}
-	if p := cur.Spec.ParentRef; p == nil || p.Namespace != svc.Namespace || p.Name != svc.Name || p.Resource != "services" {
+	if p := cur.Spec.ParentRef; p == nil || p.Namespace != svc.Namespace || p.Name != svc.Name ||
+		p.Resource != "services" {
 		return nil
 	}
 	err = a.Client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &cur.UID}})

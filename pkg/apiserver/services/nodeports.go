@@ -35,7 +35,8 @@ func wantsPorts(svc *corev1.Service) bool {
 
 // wantsHealthPort reports whether svc needs a health check node port.
 func wantsHealthPort(svc *corev1.Service) bool {
-	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
+		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
 // portsOf returns the node ports that svc holds.
@@ -125,7 +126,9 @@ func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service,
 // repeatsPort reports whether two ports of svc have the same node port and protocol.
 func repeatsPort(svc *corev1.Service) bool {
 	for i, p := range svc.Spec.Ports {
-		if p.NodePort != 0 && slices.ContainsFunc(svc.Spec.Ports[:i], func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort && o.Protocol == p.Protocol }) {
+		if p.NodePort != 0 &&
+			slices.ContainsFunc(svc.Spec.Ports[:i],
+				func(o corev1.ServicePort) bool { return o.NodePort == p.NodePort && o.Protocol == p.Protocol }) {
 			return true
 		}
 	}
@@ -209,7 +212,11 @@ func (p *portPlan) port(i int, update bool) error {
 		}
 	}
 	n := int(sp.NodePort)
-	if update && n != 0 && slices.ContainsFunc(p.chosen[:i], func(o corev1.ServicePort) bool { return o.NodePort == sp.NodePort && o.Protocol == sp.Protocol }) {
+	if update && n != 0 &&
+		slices.ContainsFunc(p.chosen[:i], func(o corev1.ServicePort) bool {
+			return o.NodePort == sp.NodePort &&
+				o.Protocol == sp.Protocol
+		}) {
 		return fmt.Errorf("duplicate nodePort: {%s %d}", sp.Protocol, n)
 	}
 	if n != 0 && p.has(i, update) {

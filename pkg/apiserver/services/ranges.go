@@ -25,7 +25,8 @@ func Family(r netip.Prefix) corev1.IPFamily {
 // Follow returns two functions that read informers: whether an address is taken, and the ranges of
 // a family. These are the configured ranges and those of ServiceCIDR objects that are ready and not
 // being deleted.
-func Follow(informers networkinginformers.Interface, configured []netip.Prefix) (known func(name string) bool, ranges func(corev1.IPFamily) []netip.Prefix) {
+func Follow(informers networkinginformers.Interface, configured []netip.Prefix) (known func(name string) bool,
+	ranges func(corev1.IPFamily) []netip.Prefix) {
 	addresses := informers.IPAddresses().Informer().GetIndexer()
 	known = func(name string) bool {
 		_, ok, err := addresses.GetByKey(name)

@@ -134,7 +134,8 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 
 // addresses creates missing addresses, and deletes those without a service.
 func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
-	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses, metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
+	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses,
+		metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})
 	if err != nil {
 		return fmt.Errorf("addresses: %w", err)
 	}
@@ -164,7 +165,8 @@ func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
 		if held[name] || r.now == nil || r.now().Sub(o.CreationTimestamp.Time) < leakGrace {
 			continue
 		}
-		err := r.client.NetworkingV1().IPAddresses().Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		err := r.client.NetworkingV1().IPAddresses().Delete(ctx, name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			errs = append(errs, fmt.Errorf("address %s: %w", name, err))
 		}

@@ -49,7 +49,8 @@ func TestEveryNthAddressIsUsable(t *testing.T) {
 
 func TestFamilies(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
-	single, prefer, require := corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack
+	single, prefer, require := corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack,
+		corev1.IPFamilyPolicyRequireDualStack
 	for name, tc := range map[string]struct {
 		spec     corev1.ServiceSpec
 		cluster  []corev1.IPFamily
@@ -57,15 +58,28 @@ func TestFamilies(t *testing.T) {
 		families []corev1.IPFamily
 		err      string
 	}{
-		"plain":                      {corev1.ServiceSpec{}, []corev1.IPFamily{v4}, single, []corev1.IPFamily{v4}, ""},
-		"prefer dual on single":      {corev1.ServiceSpec{IPFamilyPolicy: &prefer}, []corev1.IPFamily{v4}, prefer, []corev1.IPFamily{v4}, ""},
-		"prefer dual on dual":        {corev1.ServiceSpec{IPFamilyPolicy: &prefer}, []corev1.IPFamily{v6, v4}, prefer, []corev1.IPFamily{v6, v4}, ""},
-		"headless without selector":  {corev1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"}}, []corev1.IPFamily{v4}, require, []corev1.IPFamily{v4, v6}, ""},
-		"headless with selector":     {corev1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"}, Selector: map[string]string{"a": "b"}}, []corev1.IPFamily{v4}, single, []corev1.IPFamily{v4}, ""},
-		"family of the wanted IP":    {corev1.ServiceSpec{ClusterIP: "fd00::9", ClusterIPs: []string{"fd00::9"}}, []corev1.IPFamily{v4, v6}, single, []corev1.IPFamily{v6}, ""},
-		"require dual on single":     {corev1.ServiceSpec{IPFamilyPolicy: &require}, []corev1.IPFamily{v4}, "", nil, `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this cluster is not configured for dual-stack services`},
-		"family not configured":      {corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{v6}}, []corev1.IPFamily{v4}, "", nil, `Service "" is invalid: spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`},
-		"IP's family not configured": {corev1.ServiceSpec{ClusterIP: "fd00::1", ClusterIPs: []string{"fd00::1"}}, []corev1.IPFamily{v4}, "", nil, `Service "" is invalid: spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is not configured on this cluster`},
+		"plain": {corev1.ServiceSpec{}, []corev1.IPFamily{v4}, single, []corev1.IPFamily{v4}, ""},
+		"prefer dual on single": {corev1.ServiceSpec{IPFamilyPolicy: &prefer}, []corev1.IPFamily{v4},
+			prefer, []corev1.IPFamily{v4}, ""},
+		"prefer dual on dual": {corev1.ServiceSpec{IPFamilyPolicy: &prefer}, []corev1.IPFamily{v6, v4},
+			prefer, []corev1.IPFamily{v6, v4}, ""},
+		"headless without selector": {corev1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"}},
+			[]corev1.IPFamily{v4}, require, []corev1.IPFamily{v4, v6}, ""},
+		"headless with selector": {corev1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"},
+			Selector: map[string]string{"a": "b"}}, []corev1.IPFamily{v4}, single, []corev1.IPFamily{v4}, ""},
+		"family of the wanted IP": {
+			corev1.ServiceSpec{ClusterIP: "fd00::9", ClusterIPs: []string{"fd00::9"}},
+			[]corev1.IPFamily{v4, v6}, single, []corev1.IPFamily{v6}, ""},
+		"require dual on single": {corev1.ServiceSpec{IPFamilyPolicy: &require}, []corev1.IPFamily{v4}, "",
+			nil, `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: "RequireDualStack": this ` +
+				`cluster is not configured for dual-stack services`},
+		"family not configured": {corev1.ServiceSpec{IPFamilies: []corev1.IPFamily{v6}},
+			[]corev1.IPFamily{v4}, "", nil,
+			`Service "" is invalid: spec.ipFamilies[0]: Invalid value: "IPv6": not configured on this cluster`},
+		"IP's family not configured": {
+			corev1.ServiceSpec{ClusterIP: "fd00::1", ClusterIPs: []string{"fd00::1"}}, []corev1.IPFamily{v4},
+			"", nil, `Service "" is invalid: spec.clusterIPs[0]: Invalid value: ["fd00::1"]: IPv6 is ` +
+				`not configured on this cluster`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := &corev1.Service{Spec: tc.spec}
@@ -85,16 +99,19 @@ func TestFamilies(t *testing.T) {
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")
-	spec := corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"}, IPFamilies: []corev1.IPFamily{v4, v6}, IPFamilyPolicy: &prefer}
+	spec := corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"},
+		IPFamilies: []corev1.IPFamily{v4, v6}, IPFamilyPolicy: &prefer}
 	old, svc := &corev1.Service{Spec: spec}, &corev1.Service{Spec: spec}
 	svc.Spec.ClusterIP, svc.Spec.ClusterIPs = "10.0.0.9", []string{"10.0.0.9"}
 	err := (&families{configured: []corev1.IPFamily{v4, v6}, svc: svc, old: old}).decide()
-	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: "PreferDualStack": must be 'SingleStack' to release the secondary cluster IP`; got != want {
+	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Invalid value: `+
+		`"PreferDualStack": must be 'SingleStack' to release the secondary cluster IP`; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
 	svc.Spec.IPFamilyPolicy = &impossible
 	err = (&families{configured: []corev1.IPFamily{v4, v6}, svc: svc, old: old}).decide()
-	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Unsupported value: "X": supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`; got != want {
+	if got, want := errorText(err), `Service "" is invalid: spec.ipFamilyPolicy: Unsupported value: "X": `+
+		`supported values: "PreferDualStack", "RequireDualStack", "SingleStack"`; got != want {
 		t.Errorf("error %q, want %q", got, want)
 	}
 }
@@ -145,7 +162,8 @@ func TestMalformedServices(t *testing.T) {
 		"None and another": {ClusterIP: "None", ClusterIPs: []string{"None", "10.0.0.2"}},
 		"one family twice": {ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "10.0.0.2"}},
 		"unknown family":   {IPFamilies: []corev1.IPFamily{"IPv5"}},
-		"family mismatch":  {ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}},
+		"family mismatch": {ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"},
+			IPFamilies: []corev1.IPFamily{corev1.IPv6Protocol}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := &families{configured: []corev1.IPFamily{corev1.IPv4Protocol}, svc: &corev1.Service{Spec: spec}}
@@ -170,19 +188,30 @@ func TestRestore(t *testing.T) {
 		ips      []string
 		families []corev1.IPFamily
 	}{
-		"an address":        {corev1.ServiceSpec{ClusterIP: "10.0.0.1"}, "SingleStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
-		"an IPv6 address":   {corev1.ServiceSpec{ClusterIP: "fd00::1"}, "SingleStack", []string{"fd00::1"}, []corev1.IPFamily{v6}},
-		"two addresses":     {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1", "fd00::1"}}, "RequireDualStack", []string{"10.0.0.1", "fd00::1"}, []corev1.IPFamily{v4, v6}},
-		"headless":          {corev1.ServiceSpec{ClusterIP: "None", Selector: selector}, "SingleStack", []string{"None"}, []corev1.IPFamily{v6}},
-		"without endpoints": {corev1.ServiceSpec{ClusterIP: "None"}, "RequireDualStack", []string{"None"}, []corev1.IPFamily{v6, v4}},
-		"external":          {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster)}, "", nil, nil},
-		"of now":            {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, IPFamilies: []corev1.IPFamily{v4}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)}, "PreferDualStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
+		"an address": {corev1.ServiceSpec{ClusterIP: "10.0.0.1"}, "SingleStack", []string{"10.0.0.1"},
+			[]corev1.IPFamily{v4}},
+		"an IPv6 address": {corev1.ServiceSpec{ClusterIP: "fd00::1"}, "SingleStack", []string{"fd00::1"},
+			[]corev1.IPFamily{v6}},
+		"two addresses": {corev1.ServiceSpec{ClusterIP: "10.0.0.1",
+			ClusterIPs: []string{"10.0.0.1", "fd00::1"}}, "RequireDualStack", []string{"10.0.0.1", "fd00::1"},
+			[]corev1.IPFamily{v4, v6}},
+		"headless": {corev1.ServiceSpec{ClusterIP: "None", Selector: selector}, "SingleStack",
+			[]string{"None"}, []corev1.IPFamily{v6}},
+		"without endpoints": {corev1.ServiceSpec{ClusterIP: "None"}, "RequireDualStack", []string{"None"},
+			[]corev1.IPFamily{v6, v4}},
+		"external": {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName,
+			InternalTrafficPolicy: ptr.To(corev1.ServiceInternalTrafficPolicyCluster)}, "", nil, nil},
+		"of now": {corev1.ServiceSpec{ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"},
+			IPFamilies: []corev1.IPFamily{v4}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack)},
+			"PreferDualStack", []string{"10.0.0.1"}, []corev1.IPFamily{v4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := &corev1.Service{Spec: tc.spec}
 			(&Allocator{Families: []corev1.IPFamily{v6, v4}}).Restore(svc)
-			if policyOf(svc) != tc.policy || !slices.Equal(svc.Spec.ClusterIPs, tc.ips) || !slices.Equal(svc.Spec.IPFamilies, tc.families) {
-				t.Errorf("got %v %v %v, want %v %v %v", policyOf(svc), svc.Spec.ClusterIPs, svc.Spec.IPFamilies, tc.policy, tc.ips, tc.families)
+			if policyOf(svc) != tc.policy || !slices.Equal(svc.Spec.ClusterIPs, tc.ips) ||
+				!slices.Equal(svc.Spec.IPFamilies, tc.families) {
+				t.Errorf("got %v %v %v, want %v %v %v", policyOf(svc), svc.Spec.ClusterIPs, svc.Spec.IPFamilies,
+					tc.policy, tc.ips, tc.families)
 			}
 			if external(svc) && svc.Spec.InternalTrafficPolicy != nil {
 				t.Errorf("internal traffic policy %v, want none", *svc.Spec.InternalTrafficPolicy)

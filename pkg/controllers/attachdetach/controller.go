@@ -62,9 +62,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core, storage := d.Informers.Core().V1(), d.Informers.Storage().V1()
 	pods, attachments := core.Pods().Informer(), storage.VolumeAttachments().Informer()
 	c := &Controller{
-		Deps: d, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(), volumes: core.PersistentVolumes().Lister(),
+		Deps: d, nodes: core.Nodes().Lister(), claims: core.PersistentVolumeClaims().Lister(),
+		volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
-		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{}, since: map[string]map[v1.UniqueVolumeName]time.Time{},
+		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{},
+		since: map[string]map[v1.UniqueVolumeName]time.Time{},
 	}
 	// Use one worker, because the decision for a node depends on earlier decisions for others.
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
@@ -76,12 +78,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.OnChange(attachments, c.attachmentChanged),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(core.PersistentVolumeClaims().Informer(), func(old, claim *v1.PersistentVolumeClaim) {
-			if old == nil || claim == nil || old.Spec.VolumeName != claim.Spec.VolumeName || old.Status.Phase != claim.Status.Phase {
+			if old == nil || claim == nil || old.Spec.VolumeName != claim.Spec.VolumeName ||
+				old.Status.Phase != claim.Status.Phase {
 				c.queueUsers(controller.Key(controller.Latest(old, claim)))
 			}
 		}),
 		controller.OnChange(core.PersistentVolumes().Informer(), func(old, v *v1.PersistentVolume) {
-			if ref := controller.Latest(old, v).Spec.ClaimRef; ref != nil && (old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
+			if ref := controller.Latest(old, v).Spec.ClaimRef; ref != nil &&
+				(old == nil || v == nil || !equality.Semantic.DeepEqual(old.Spec, v.Spec)) {
 				c.queueUsers(ref.Namespace + "/" + ref.Name)
 			}
 		}),

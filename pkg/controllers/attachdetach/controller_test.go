@@ -77,7 +77,8 @@ func TestServer(t *testing.T) {
 	})
 	user(t, s.Client, "second", "m", "")
 	zero := int64(0)
-	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "first", metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+	if err := s.Client.CoreV1().Pods("default").Delete(t.Context(), "first",
+		metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := attachments.Get(t.Context(), vol.attachment("m"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -99,16 +100,20 @@ func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claims := client.CoreV1().PersistentVolumeClaims("default")
-	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c" + suffix}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeName: "pv" + suffix, Resources: v1.VolumeResourceRequirements{Requests: size},
-	}}, metav1.CreateOptions{})
+	claim, err := claims.Create(t.Context(),
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c" + suffix}, Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: modes, VolumeName: "pv" + suffix, Resources: v1.VolumeResourceRequirements{Requests: size},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv" + suffix}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: modes, Capacity: size, ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c" + suffix, UID: claim.UID},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h" + suffix}},
-	}}, metav1.CreateOptions{})
+	_, err = client.CoreV1().PersistentVolumes().Create(t.Context(),
+		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv" + suffix}, Spec: v1.PersistentVolumeSpec{
+			AccessModes: modes, Capacity: size,
+			ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c" + suffix, UID: claim.UID},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d",
+				VolumeHandle: "h" + suffix}},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +128,9 @@ func user(t *testing.T, client kubernetes.Interface, name, node, suffix string) 
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{
 		NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}},
-		Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c" + suffix}}}},
+		Volumes: []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{
+				PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c" + suffix}}}},
 	}}
 	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -58,9 +58,10 @@ type wanted struct {
 
 // exclusive reports whether only one node may use a volume.
 func exclusive(v *v1.PersistentVolume) bool {
-	return len(v.Spec.AccessModes) > 0 && !slices.ContainsFunc(v.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
-		return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
-	})
+	return len(v.Spec.AccessModes) > 0 &&
+		!slices.ContainsFunc(v.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
+			return m == v1.ReadWriteMany || m == v1.ReadOnlyMany
+		})
 }
 
 // nodeFacts is what a sync knows about a node.
@@ -210,7 +211,8 @@ func ended(pod *v1.Pod) bool {
 	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return true
 	}
-	return pod.DeletionTimestamp != nil && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
-		return c.State.Terminated == nil && c.State.Waiting == nil
-	})
+	return pod.DeletionTimestamp != nil &&
+		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(c v1.ContainerStatus) bool {
+			return c.State.Terminated == nil && c.State.Waiting == nil
+		})
 }

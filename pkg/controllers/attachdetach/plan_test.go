@@ -40,7 +40,8 @@ func TestPlan(t *testing.T) {
 	fenced := func(n *v1.Node) { n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService}} }
 	inUse := []v1.UniqueVolumeName{vol.name()}
 	use := []wanted{{target: vol}}
-	long, short := map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-patience)}, map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-time.Minute)}
+	long, short := map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-patience)},
+		map[v1.UniqueVolumeName]time.Time{vol.name(): now.Add(-time.Minute)}
 	asked := func(ago time.Duration) map[string]*storagev1.VolumeAttachment {
 		out := attachment(false, false)
 		out[vol.attachment("n")].CreationTimestamp = metav1.NewTime(now.Add(-ago))
@@ -55,34 +56,58 @@ func TestPlan(t *testing.T) {
 	}{
 		"wanted, and could not be attached": {facts: nodeFacts{node: node(), wanted: use, attachments: refused}, failed: 1},
 		"wanted, not there":                 {facts: nodeFacts{node: node(), wanted: use}, attach: 1},
-		"wanted, elsewhere":                 {facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
-		"wanted, node does not exist":       {facts: nodeFacts{wanted: use}},
-		"wanted, being attached":            {facts: nodeFacts{node: node(), wanted: use, attachments: asked(time.Minute)}, again: time.Minute},
-		"wanted, attacher does not respond": {facts: nodeFacts{node: node(), wanted: use, attachments: asked(attacherPatience)}, unanswered: 1, again: attacherPatience},
-		"wanted, attached":                  {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, false)}, attached: 1},
-		"wanted again while detaching":      {facts: nodeFacts{node: node(), wanted: use, attachments: attachment(true, true)}},
-		"not wanted, released":              {facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
-		"not wanted, detaching":             {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
-		"not wanted, in use":                {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
-		"in use for long, healthy":          {facts: nodeFacts{node: node(), inUse: inUse, attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
-		"in use for a while, unhealthy":     {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
-		"in use for long, unhealthy":        {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
-		"in use for long, to be kept":       {facts: nodeFacts{node: node(unwell), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
-		"out of service, to be kept":        {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false), since: long, keep: true}, detach: 1},
-		"in use, out of service":            {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse, attachments: attachment(true, false)}, detach: 1},
-		"in use, node gone":                 {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
-		"in use, node gone for long":        {facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
-		"released, node gone":               {facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
-		"another client's attachment":       {facts: nodeFacts{node: node(), attachments: map[string]*storagev1.VolumeAttachment{"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
-		"wanted, requested, not confirmed":  {facts: nodeFacts{node: node(), wanted: use, attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
+		"wanted, elsewhere": {
+			facts: nodeFacts{node: node(), wanted: []wanted{{target: vol, elsewhere: []string{"m"}}}}, blocked: 1},
+		"wanted, node does not exist": {facts: nodeFacts{wanted: use}},
+		"wanted, being attached": {facts: nodeFacts{node: node(), wanted: use,
+			attachments: asked(time.Minute)}, again: time.Minute},
+		"wanted, attacher does not respond": {facts: nodeFacts{node: node(), wanted: use,
+			attachments: asked(attacherPatience)}, unanswered: 1, again: attacherPatience},
+		"wanted, attached": {facts: nodeFacts{node: node(), wanted: use,
+			attachments: attachment(true, false)}, attached: 1},
+		"wanted again while detaching": {facts: nodeFacts{node: node(), wanted: use,
+			attachments: attachment(true, true)}},
+		"not wanted, released": {
+			facts: nodeFacts{node: node(), attachments: attachment(true, false)}, detach: 1},
+		"not wanted, detaching": {facts: nodeFacts{node: node(), attachments: attachment(true, true)}},
+		"not wanted, in use": {facts: nodeFacts{node: node(), inUse: inUse,
+			attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
+		"in use for long, healthy": {facts: nodeFacts{node: node(), inUse: inUse,
+			attachments: attachment(true, false), since: long}, attached: 1, waiting: 1, again: patience},
+		"in use for a while, unhealthy": {facts: nodeFacts{node: node(unwell), inUse: inUse,
+			attachments: attachment(true, false), since: short}, attached: 1, waiting: 1, again: patience - time.Minute},
+		"in use for long, unhealthy": {facts: nodeFacts{node: node(unwell), inUse: inUse,
+			attachments: attachment(true, false), since: long}, detach: 1},
+		"in use for long, to be kept": {facts: nodeFacts{node: node(unwell), inUse: inUse,
+			attachments: attachment(true, false), since: long, keep: true}, attached: 1, waiting: 1, again: patience},
+		"out of service, to be kept": {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse,
+			attachments: attachment(true, false), since: long, keep: true}, detach: 1},
+		"in use, out of service": {facts: nodeFacts{node: node(unwell, fenced), inUse: inUse,
+			attachments: attachment(true, false)}, detach: 1},
+		"in use, node gone": {
+			facts: nodeFacts{inUse: inUse, attachments: attachment(true, false)}, attached: 1, waiting: 1, again: patience},
+		"in use, node gone for long": {
+			facts: nodeFacts{inUse: inUse, attachments: attachment(true, false), since: long}, detach: 1},
+		"released, node gone": {
+			facts: nodeFacts{known: []target{vol}, attachments: attachment(true, false)}, detach: 1},
+		"another client's attachment": {
+			facts: nodeFacts{node: node(),
+				attachments: map[string]*storagev1.VolumeAttachment{
+					"mine": {ObjectMeta: metav1.ObjectMeta{Name: "mine", ResourceVersion: "1"}}}}},
+		"wanted, requested, not confirmed": {facts: nodeFacts{node: node(), wanted: use,
+			attachments: map[string]*storagev1.VolumeAttachment{vol.attachment("n"): {}}}, attach: 1},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			tc.facts.name = "n"
 			p := planNode(tc.facts, now)
-			got := []int{len(p.attach), len(p.blocked), len(p.failed), len(p.unanswered), len(p.attached), len(p.detach), len(p.waiting)}
-			if want := []int{tc.attach, tc.blocked, tc.failed, tc.unanswered, tc.attached, tc.detach, tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
-				t.Errorf("attach, blocked, failed, unanswered, attached, detach, waiting %v, again %v; want %v, %v", got, p.again, want, tc.again)
+			got := []int{len(p.attach), len(p.blocked), len(p.failed), len(p.unanswered), len(p.attached),
+				len(p.detach), len(p.waiting)}
+			if want := []int{tc.attach, tc.blocked, tc.failed, tc.unanswered, tc.attached, tc.detach,
+				tc.waiting}; !slices.Equal(got, want) || p.again != tc.again {
+				t.Errorf(
+					"attach, blocked, failed, unanswered, attached, detach, waiting %v, again %v; want %v, %v",
+					got, p.again, want, tc.again)
 			}
 		})
 	}
@@ -94,10 +119,12 @@ func TestReportUnanswered(t *testing.T) {
 	events := record.NewFakeRecorder(2)
 	c := &Controller{Deps: controller.Deps{Events: events}}
 	c.reportUnanswered(wanted{
-		target: target{"d", "h"}, volume: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}, pods: []*v1.Pod{{}, {}},
+		target: target{"d", "h"}, volume: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}},
+		pods: []*v1.Pod{{}, {}},
 	})
 	for range 2 {
-		const want = `Warning FailedAttachVolume AttachVolume.Attach failed for volume "pv" : timed out waiting for external-attacher of d CSI driver to attach volume h`
+		const want = `Warning FailedAttachVolume AttachVolume.Attach failed for volume "pv" : timed out ` +
+			`waiting for external-attacher of d CSI driver to attach volume h`
 		if got := <-events.Events; got != want {
 			t.Errorf("%q", got)
 		}

@@ -225,7 +225,8 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	a := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: w.target.attachment(node)},
 		Spec: storagev1.VolumeAttachmentSpec{
-			Attacher: w.target.driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name},
+			Attacher: w.target.driver, NodeName: node,
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name},
 		},
 	}
 	// Even without a response the attachment may exist, until the cache shows otherwise.
@@ -292,13 +293,15 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 	if err != nil {
 		return fmt.Errorf("status of node: %w", err)
 	}
-	if _, err := c.Client.CoreV1().Nodes().Patch(ctx, f.name, types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := c.Client.CoreV1().Nodes().Patch(ctx, f.name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("status of node: %w", err)
 	}
 	for _, w := range f.wanted {
 		if name := w.target.name(); slices.Contains(attached, name) && !slices.Contains(was, name) {
 			for _, pod := range w.pods {
-				c.Events.Eventf(pod, v1.EventTypeNormal, "SuccessfulAttachVolume", "AttachVolume.Attach succeeded for volume %q ", w.volume.Name)
+				c.Events.Eventf(pod, v1.EventTypeNormal, "SuccessfulAttachVolume",
+					"AttachVolume.Attach succeeded for volume %q ", w.volume.Name)
 			}
 		}
 	}
@@ -308,20 +311,24 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 // reportFailed records on the waiting pods why a volume is not attached.
 func (c *Controller) reportFailed(w wanted, why string) {
 	for _, pod := range w.pods {
-		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume", "AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
+		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume",
+			"AttachVolume.Attach failed for volume %q : %s", w.volume.Name, why)
 	}
 }
 
 // reportUnanswered records on the waiting pods that no attacher responds.
 func (c *Controller) reportUnanswered(w wanted) {
-	c.reportFailed(w, fmt.Sprintf("timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
+	c.reportFailed(w, fmt.Sprintf(
+		"timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
 // reportBlocked records on pods that another node has their volume, and which pods use it there.
 func (c *Controller) reportBlocked(w wanted, node string) {
-	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one node and can't be attached to another", w.volume.Name)
+	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one "+
+		"node and can't be attached to another", w.volume.Name)
 	if users := c.usersElsewhere(w, node); len(users) > 0 {
-		message = fmt.Sprintf("Multi-Attach error for volume %q Volume is already used by pod(s) %s", w.volume.Name, strings.Join(users, ", "))
+		message = fmt.Sprintf("Multi-Attach error for volume %q Volume is already used by pod(s) %s",
+			w.volume.Name, strings.Join(users, ", "))
 	}
 	for _, pod := range w.pods {
 		c.Events.Event(pod, v1.EventTypeWarning, "FailedAttachVolume", message)

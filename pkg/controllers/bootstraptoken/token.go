@@ -50,5 +50,6 @@ func signingKey(s *v1.Secret, now time.Time) (id, secret string, ok bool) {
 	at, forever := expiry(s)
 	live := forever || now.Before(at)
 	named := id != "" && s.Name == namePrefix+id
-	return id, secret, isToken(s) && s.DeletionTimestamp == nil && live && named && secret != "" && strings.EqualFold(string(s.Data[keySigning]), "true")
+	return id, secret, isToken(s) && s.DeletionTimestamp == nil && live && named && secret != "" &&
+		strings.EqualFold(string(s.Data[keySigning]), "true")
 }

@@ -42,7 +42,8 @@ func TestSigned(t *testing.T) {
 		token("ffffff", "0123456789abcdef", "soon"),
 		mute, misnamed,
 	}
-	before := map[string]string{infoKey: "the cluster", "other": "kept", signaturePrefix + "gggggg": "of a token that is gone"}
+	before := map[string]string{infoKey: "the cluster", "other": "kept", signaturePrefix +
+		"gggggg": "of a token that is gone"}
 	data, err := withSignatures(before, tokens, now)
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,8 @@ func TestSigned(t *testing.T) {
 			t.Errorf("%s: %s", id, got)
 		}
 	}
-	if again, err := withSignatures(data, tokens, now); err != nil || again[signaturePrefix+"aaaaaa"] != data[signaturePrefix+"aaaaaa"] {
+	if again, err := withSignatures(data, tokens, now); err != nil ||
+		again[signaturePrefix+"aaaaaa"] != data[signaturePrefix+"aaaaaa"] {
 		t.Errorf("signing again changes the signature: %v, %v", again, err)
 	}
 	if got := nextExpiry(tokens, now); got != time.Hour {
@@ -77,7 +79,8 @@ func TestTokens(t *testing.T) {
 	if _, err := s.Client.CoreV1().ConfigMaps("kube-public").Create(ctx, info, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, tok := range []*v1.Secret{token("aaaaaa", "0123456789abcdef", ""), token("bbbbbb", "0123456789abcdef", "2020-01-01T00:00:00Z")} {
+	for _, tok := range []*v1.Secret{token("aaaaaa", "0123456789abcdef", ""),
+		token("bbbbbb", "0123456789abcdef", "2020-01-01T00:00:00Z")} {
 		if _, err := s.Client.CoreV1().Secrets("kube-system").Create(ctx, tok, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +97,8 @@ func TestTokens(t *testing.T) {
 		got, err := s.Client.CoreV1().Secrets("kube-system").Get(ctx, "bootstrap-token-bbbbbb", metav1.GetOptions{})
 		return got, apierrors.IsNotFound(err)
 	})
-	if err := s.Client.CoreV1().Secrets("kube-system").Delete(ctx, "bootstrap-token-aaaaaa", metav1.DeleteOptions{}); err != nil {
+	if err := s.Client.CoreV1().Secrets("kube-system").Delete(ctx, "bootstrap-token-aaaaaa",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "no signature of a token that is gone", signatures(0))

@@ -102,7 +102,8 @@ type kind struct{ subresource, message string }
 
 // kindsOf returns the kinds that a request has.
 func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
-	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName || checkKubelet(req, csr.Spec.Usages, false) != nil {
+	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
+		checkKubelet(req, csr.Spec.Usages, false) != nil {
 		return nil
 	}
 	client := kind{"nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."}
@@ -113,7 +114,8 @@ func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.Certificat
 }
 
 // mayAsk reports whether the requester may create the subresource of a kind.
-func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, subresource string) (bool, error) {
+func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}
 	for k, v := range csr.Spec.Extra {
 		extra[k] = authorizationv1.ExtraValue(v)
@@ -121,7 +123,8 @@ func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateS
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User: csr.Spec.Username, UID: csr.Spec.UID, Groups: csr.Spec.Groups, Extra: extra,
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests", Subresource: subresource, Verb: "create",
+			Group: certificatesv1.GroupName, Version: "*", Resource: "certificatesigningrequests",
+			Subresource: subresource, Verb: "create",
 		},
 	}}
 	got, err := c.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -136,7 +139,8 @@ func (c *approving) approve(ctx context.Context, csr *certificatesv1.Certificate
 	next.Status.Conditions = append(next.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "AutoApproved", Message: message,
 	})
-	_, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next, metav1.UpdateOptions{})
+	_, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, next,
+		metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("approval: %w", err)
 	}

@@ -74,24 +74,46 @@ func TestCheck(t *testing.T) {
 		wrong        string
 	}{
 		{name: "client", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject()}, usages: usages{sign, client}},
-		{name: "client with RSA", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject()}, usages: usages{encrypt, sign, client}},
-		{name: "client that serves", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject()}, usages: usages{sign, server}, wrong: "usages did not match [client auth digital signature key encipherment]"},
-		{name: "client of another group", signer: kubelet, req: x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:masters"}}}, usages: usages{sign, client}, wrong: "subject organization is not system:nodes"},
-		{name: "client of two groups", signer: kubelet, req: x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1", Organization: []string{"system:nodes", "system:masters"}}}, usages: usages{sign, client}, wrong: "subject organization is not system:nodes"},
-		{name: "client that is no node", signer: kubelet, req: x509.CertificateRequest{Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:nodes"}}}, usages: usages{sign, client}, wrong: "subject common name does not begin with system:node:"},
-		{name: "client with a name", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"}}, usages: usages{sign, client}, wrong: "DNS subjectAltNames are not allowed"},
-		{name: "client with an address", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject(), IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, usages: usages{sign, client}, wrong: "IP subjectAltNames are not allowed"},
-		{name: "server", signer: serving, req: x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"}}, usages: usages{server, sign}},
-		{name: "server without a name", signer: serving, req: x509.CertificateRequest{Subject: nodeSubject()}, usages: usages{server, sign}, wrong: "DNS or IP subjectAltName is required"},
-		{name: "server with a URI", signer: serving, req: x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"}, URIs: []*url.URL{{Scheme: "spiffe"}}}, usages: usages{server, sign}, wrong: "URI subjectAltNames are not allowed"},
+		{name: "client with RSA", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject()},
+			usages: usages{encrypt, sign, client}},
+		{name: "client that serves", signer: kubelet, req: x509.CertificateRequest{Subject: nodeSubject()},
+			usages: usages{sign, server}, wrong: "usages did not match [client auth digital signature key encipherment]"},
+		{name: "client of another group", signer: kubelet,
+			req: x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1",
+				Organization: []string{"system:masters"}}}, usages: usages{sign, client},
+			wrong: "subject organization is not system:nodes"},
+		{name: "client of two groups", signer: kubelet,
+			req: x509.CertificateRequest{Subject: pkix.Name{CommonName: "system:node:n1",
+				Organization: []string{"system:nodes", "system:masters"}}}, usages: usages{sign, client},
+			wrong: "subject organization is not system:nodes"},
+		{name: "client that is no node", signer: kubelet,
+			req: x509.CertificateRequest{
+				Subject: pkix.Name{CommonName: "admin", Organization: []string{"system:nodes"}}},
+			usages: usages{sign, client}, wrong: "subject common name does not begin with system:node:"},
+		{name: "client with a name", signer: kubelet,
+			req:    x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"}},
+			usages: usages{sign, client}, wrong: "DNS subjectAltNames are not allowed"},
+		{name: "client with an address", signer: kubelet,
+			req:    x509.CertificateRequest{Subject: nodeSubject(), IPAddresses: []net.IP{net.IPv4(10, 0, 0, 1)}},
+			usages: usages{sign, client}, wrong: "IP subjectAltNames are not allowed"},
+		{name: "server", signer: serving,
+			req: x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"}}, usages: usages{server, sign}},
+		{name: "server without a name", signer: serving, req: x509.CertificateRequest{Subject: nodeSubject()},
+			usages: usages{server, sign}, wrong: "DNS or IP subjectAltName is required"},
+		{name: "server with a URI", signer: serving,
+			req: x509.CertificateRequest{Subject: nodeSubject(), DNSNames: []string{"n1"},
+				URIs: []*url.URL{{Scheme: "spiffe"}}}, usages: usages{server, sign}, wrong: "URI subjectAltNames are not allowed"},
 		{name: "anyone", signer: anyone, usages: usages{client}},
-		{name: "anyone who serves", signer: anyone, usages: usages{client, server}, wrong: "invalid usage for client certificate: server auth"},
-		{name: "anyone who is no client", signer: anyone, usages: usages{sign}, wrong: "missing required usage for client certificate: client auth"},
+		{name: "anyone who serves", signer: anyone, usages: usages{client, server},
+			wrong: "invalid usage for client certificate: server auth"},
+		{name: "anyone who is no client", signer: anyone, usages: usages{sign},
+			wrong: "missing required usage for client certificate: client auth"},
 		{name: "legacy", signer: legacyUnknown, usages: usages{server, client}},
 		{name: "of others", signer: "example.com/signer", usages: usages{server}, foreign: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			known, err := check(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: tc.signer, Usages: tc.usages}}, &tc.req)
+			known, err := check(&certificatesv1.CertificateSigningRequest{
+				Spec: certificatesv1.CertificateSigningRequestSpec{SignerName: tc.signer, Usages: tc.usages}}, &tc.req)
 			if known == tc.foreign {
 				t.Errorf("known: %v", known)
 			}
@@ -115,17 +137,21 @@ func TestStale(t *testing.T) {
 	}{
 		{name: "new", created: time.Minute},
 		{name: "waits for a day", created: 25 * time.Hour, want: true},
-		{name: "denied just now", created: 30 * time.Hour, condition: certificatesv1.CertificateDenied, conditioned: time.Minute},
+		{name: "denied just now", created: 30 * time.Hour, condition: certificatesv1.CertificateDenied,
+			conditioned: time.Minute},
 		{name: "denied long ago", condition: certificatesv1.CertificateDenied, conditioned: 2 * time.Hour, want: true},
 		{name: "failed long ago", condition: certificatesv1.CertificateFailed, conditioned: 2 * time.Hour, want: true},
 		{name: "issued just now", condition: certificatesv1.CertificateApproved, conditioned: time.Minute, issued: true},
-		{name: "issued long ago", condition: certificatesv1.CertificateApproved, conditioned: 2 * time.Hour, issued: true, want: true},
+		{name: "issued long ago", condition: certificatesv1.CertificateApproved, conditioned: 2 * time.Hour,
+			issued: true, want: true},
 		{name: "approved, not issued", condition: certificatesv1.CertificateApproved, conditioned: 2 * time.Hour},
-		{name: "approved a day ago, not issued", condition: certificatesv1.CertificateApproved, conditioned: 25 * time.Hour, want: true},
+		{name: "approved a day ago, not issued", condition: certificatesv1.CertificateApproved,
+			conditioned: 25 * time.Hour, want: true},
 	} {
 		csr := &certificatesv1.CertificateSigningRequest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: ago(tc.created)}}
 		if tc.condition != "" {
-			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: tc.condition, Status: v1.ConditionTrue, LastUpdateTime: ago(tc.conditioned)}}
+			csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+				{Type: tc.condition, Status: v1.ConditionTrue, LastUpdateTime: ago(tc.conditioned)}}
 		}
 		if tc.issued {
 			csr.Status.Certificate = []byte("certificate")
@@ -142,8 +168,9 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	k := newKey(t)
 	now := time.Now() // x509 verifies certificates with the machine's clock
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(life),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour),
+		NotAfter: now.Add(life),
+		IsCA:     true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, k.Public(), k)
 	if err != nil {
@@ -153,7 +180,8 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
 // TestIssuers checks that a signer with its own authority uses that one, and that without a default
@@ -166,14 +194,17 @@ func TestIssuers(t *testing.T) {
 		want [2]bool // kubelet-serving, legacy-unknown
 	}{
 		"common": {controller.Options{SigningCert: cert, SigningKey: key}, [2]bool{true, true}},
-		"one":    {controller.Options{Signers: map[string]controller.KeyPair{certificatesv1.KubeletServingSignerName: {Cert: cert, Key: key}}}, [2]bool{true, false}},
+		"one": {controller.Options{
+			Signers: map[string]controller.KeyPair{certificatesv1.KubeletServingSignerName: {Cert: cert,
+				Key: key}}}, [2]bool{true, false}},
 	} {
 		made, err := NewSigning(controller.Deps{Informers: controller.NewInformers(s.Client, 0), Options: tc.o})
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := made.(*signing)
-		if got := [2]bool{c.issuerFor(certificatesv1.KubeletServingSignerName) != nil, c.issuerFor(legacyUnknown) != nil}; got != tc.want {
+		if got := [2]bool{c.issuerFor(certificatesv1.KubeletServingSignerName) != nil,
+			c.issuerFor(legacyUnknown) != nil}; got != tc.want {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
@@ -186,12 +217,14 @@ func TestKubeletJoins(t *testing.T) {
 	cert, key := authority(t, 48*time.Hour)
 	bind := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "join"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole",
+			Name: "system:certificates.k8s.io:certificatesigningrequests:nodeclient"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}},
 	}
 	bindCreate := bind.DeepCopy()
 	bindCreate.Name, bindCreate.RoleRef.Name = "ask", "system:node-bootstrapper"
-	bindCreate.Subjects = append(bindCreate.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "strangers"})
+	bindCreate.Subjects = append(bindCreate.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group",
+		Name: "strangers"})
 	for _, b := range []*rbacv1.ClusterRoleBinding{bind, bindCreate} {
 		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), b, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -242,8 +275,10 @@ func TestKubeletJoins(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "Person"}}
-		if _, err := s.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), "wrong", csr, metav1.UpdateOptions{}); err != nil {
+		csr.Status.Conditions = []certificatesv1.CertificateSigningRequestCondition{
+			{Type: certificatesv1.CertificateApproved, Status: v1.ConditionTrue, Reason: "Person"}}
+		if _, err := s.Client.CertificatesV1().CertificateSigningRequests().UpdateApproval(t.Context(), "wrong",
+			csr, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "it fails", func(ctx context.Context) (any, bool) {
@@ -265,7 +300,8 @@ func verify(t *testing.T, issued, ca []byte, life time.Duration) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(ca)
-	if _, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+	if _, err := c.Verify(x509.VerifyOptions{Roots: roots,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
 	}
 	if c.Subject.CommonName != "system:node:n1" || c.IsCA || c.KeyUsage != x509.KeyUsageDigitalSignature {

@@ -108,7 +108,8 @@ func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 				return true
 			}
 		case certificatesv1.CertificateApproved:
-			if issued && (past(c.LastUpdateTime, answeredKept) || expired(csr, now)) || !issued && past(c.LastUpdateTime, openKept) {
+			if issued && (past(c.LastUpdateTime, answeredKept) || expired(csr, now)) || !issued &&
+				past(c.LastUpdateTime, openKept) {
 				return true
 			}
 		}

@@ -72,7 +72,8 @@ func indexByNode(obj any) ([]string, error) {
 // approveClient approves a request that its user may make, unless it is for the identity of another
 // machine. It decides one request at a time, so that of two requests for a new node only one is the
 // first.
-func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, message string) error {
+func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	req *x509.CertificateRequest, message string) error {
 	if !c.Options.ProtectNodes {
 		return c.approve(ctx, csr, message)
 	}
@@ -83,12 +84,14 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 		return err
 	}
 	if why != "" {
-		c.Log.Warn("Request for a client certificate needs manual approval", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		c.Log.Warn("Request for a client certificate needs manual approval", "request", csr.Name, "user",
+			csr.Spec.Username, "reason", why)
 		c.Events.Event(csr, v1.EventTypeWarning, reasonProtected, "Not approved automatically: "+why)
 		return nil
 	}
 	// The promise stays even if the call fails, because the server may have stored the approval.
-	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username, req.RawSubjectPublicKeyInfo}
+	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username,
+		req.RawSubjectPublicKeyInfo}
 	return c.approve(ctx, csr, message)
 }
 
@@ -129,7 +132,8 @@ func (c *approving) requeueWaiting(node string) {
 
 // refuseClient returns why a request must not be approved automatically, or "" if it is for a new
 // node or a node's own renewal.
-func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (string, error) {
+func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	req *x509.CertificateRequest) (string, error) {
 	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
 	if why := c.reserved().Name(name); why != "" {
 		return fmt.Sprintf("no node may be called %q: %s", name, why), nil
@@ -146,15 +150,18 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 	case self:
 		return "", nil
 	case exists:
-		return fmt.Sprintf("node %q exists, and %s is not that node. If the machine has lost its key, delete the Node, or approve this request", name, csr.Spec.Username), nil
+		return fmt.Sprintf("node %q exists, and %s is not that node. If the machine has lost its key, "+
+			"delete the Node, or approve this request", name, csr.Spec.Username), nil
 	}
 	return c.claimed(csr, req, name)
 }
 
 // claimed returns an error text if another machine got the certificate of a node that has not
 // registered yet, or "". A request with the same key is from the same machine.
-func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, name string) (string, error) {
-	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If that was another machine's, delete that request, or approve this one"
+func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest,
+	name string) (string, error) {
+	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If " +
+		"that was another machine's, delete that request, or approve this one"
 	if p, ok := c.promised[name]; ok && p.request != csr.Name && !bytes.Equal(p.key, req.RawSubjectPublicKeyInfo) {
 		return fmt.Sprintf(text, name, p.user, p.request), nil
 	}
@@ -167,7 +174,8 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 		if !ok || other.Name == csr.Name || !holds(other, c.Clock.Now()) {
 			continue
 		}
-		if before, err := parse(other); err == nil && bytes.Equal(before.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) {
+		if before, err := parse(other); err == nil &&
+			bytes.Equal(before.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) {
 			continue // a repeated request of the same machine
 		}
 		return fmt.Sprintf(text, name, other.Spec.Username, other.Name), nil

@@ -27,10 +27,12 @@ import (
 func joining(t *testing.T) (*testserver.Server, kubernetes.Interface) {
 	t.Helper()
 	s := testserver.Start(t, testserver.Options{})
-	for _, role := range []string{"system:node-bootstrapper", "system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
+	for _, role := range []string{"system:node-bootstrapper",
+		"system:certificates.k8s.io:certificatesigningrequests:nodeclient"} {
 		_, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}},
+			ObjectMeta: metav1.ObjectMeta{Name: role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:bootstrappers"}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -48,8 +50,9 @@ func askFor(t *testing.T, c kubernetes.Interface, name, node string) {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
-			Request: newRequest(t, &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + node, Organization: []string{nodesGroup}}}),
-			Usages:  []certificatesv1.KeyUsage{sign, client}, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
+			Request: newRequest(t,
+				&x509.CertificateRequest{Subject: pkix.Name{CommonName: nodePrefix + node, Organization: []string{nodesGroup}}}),
+			Usages: []certificatesv1.KeyUsage{sign, client}, SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 		},
 	}
 	controllertest.Eventually(t, "the right to create requests", func(ctx context.Context) (any, bool) {
@@ -114,7 +117,8 @@ func TestNameIsReleased(t *testing.T) {
 	}
 	askFor(t, c, "first", "n1")
 	is("the first certificate", "first")
-	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	askFor(t, c, "again", "n1")

@@ -21,7 +21,8 @@ import (
 
 // approveServing approves a kubelet's request for a serving certificate, or leaves it for manual
 // approval.
-func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) error {
+func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
+	req *x509.CertificateRequest) error {
 	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("nodes: %w", err)
@@ -48,7 +49,8 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 		}
 	}
 	if why := refuseServing(csr, req, nodes.Items, reserved); why != "" {
-		c.Log.Info("Request for a serving certificate needs manual approval", "request", csr.Name, "user", csr.Spec.Username, "reason", why)
+		c.Log.Info("Request for a serving certificate needs manual approval", "request", csr.Name, "user",
+			csr.Spec.Username, "reason", why)
 		return nil
 	}
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
@@ -57,7 +59,8 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 // refuseServing returns why a request must not be approved automatically, or "" if all names and
 // addresses are the node's own. A node writes its names and addresses itself. Therefore reserved
 // ones are rejected, and an address that several nodes report belongs to the oldest of them.
-func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node, reserved nodeclaims.Reserved) string {
+func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node,
+	reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
 		return err.Error()
 	}

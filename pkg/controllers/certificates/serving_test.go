@@ -29,8 +29,10 @@ func TestRefuseServing(t *testing.T) {
 		node("n1", "10.0.0.1", "10.0.0.8", "10.0.0.9", "10.0.0.100", "10.96.0.7", "127.0.0.1", "::1", "fd00::1"),
 		node("n2", "10.0.0.2", "10.0.0.9"), node("n3", "10.0.0.8"),
 	}
-	nodes[1].CreationTimestamp, nodes[0].CreationTimestamp, nodes[2].CreationTimestamp = metav1.Unix(1, 0), metav1.Unix(2, 0), metav1.Unix(3, 0)
-	reserved := nodeclaims.Reserved{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("10.0.0.100/32")}}
+	nodes[1].CreationTimestamp, nodes[0].CreationTimestamp, nodes[2].CreationTimestamp = metav1.Unix(1, 0),
+		metav1.Unix(2, 0), metav1.Unix(3, 0)
+	reserved := nodeclaims.Reserved{Ranges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"),
+		netip.MustParsePrefix("10.0.0.100/32")}}
 	for name, tc := range map[string]struct {
 		user      string
 		groups    []string
@@ -49,13 +51,14 @@ func TestRefuseServing(t *testing.T) {
 		"the API server's address":  {dns: []string{"n1"}, addresses: []string{"10.0.0.100"}},
 		"an address of no node":     {dns: []string{"n1"}, addresses: []string{"10.0.0.3"}},
 		"requested by another node": {user: "system:node:n2", dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
-		"requested by no node":      {groups: []string{"system:bootstrappers"}, dns: []string{"n1"}, addresses: []string{"10.0.0.1"}},
-		"for client usage":          {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, usage: client},
-		"an old address":            {dns: []string{"n1"}, addresses: []string{"10.0.0.8"}, ok: true},
-		"a service's address":       {dns: []string{"n1"}, addresses: []string{"10.96.0.7"}},
-		"loopback":                  {dns: []string{"n1"}, addresses: []string{"127.0.0.1"}},
-		"loopback of IPv6":          {dns: []string{"n1"}, addresses: []string{"::1"}},
-		"nothing":                   {},
+		"requested by no node": {groups: []string{"system:bootstrappers"}, dns: []string{"n1"},
+			addresses: []string{"10.0.0.1"}},
+		"for client usage":    {dns: []string{"n1"}, addresses: []string{"10.0.0.1"}, usage: client},
+		"an old address":      {dns: []string{"n1"}, addresses: []string{"10.0.0.8"}, ok: true},
+		"a service's address": {dns: []string{"n1"}, addresses: []string{"10.96.0.7"}},
+		"loopback":            {dns: []string{"n1"}, addresses: []string{"127.0.0.1"}},
+		"loopback of IPv6":    {dns: []string{"n1"}, addresses: []string{"::1"}},
+		"nothing":             {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := &x509.CertificateRequest{Subject: nodeSubject(), DNSNames: tc.dns}

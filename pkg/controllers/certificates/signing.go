@@ -133,7 +133,8 @@ func (c *signing) sync(ctx context.Context, name string) error {
 			return fmt.Errorf("sign: %w", err)
 		}
 	}
-	if _, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.CertificatesV1().CertificateSigningRequests().UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

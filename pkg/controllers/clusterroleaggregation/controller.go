@@ -90,7 +90,9 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 
 // aggregate returns the rules of the roles that role selects, except its own.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
-	all = slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int { return strings.Compare(a.Name, b.Name) })
+	all = slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	var rules []rbacv1.PolicyRule
 	for i := range role.AggregationRule.ClusterRoleSelectors {
 		selector, err := metav1.LabelSelectorAsSelector(&role.AggregationRule.ClusterRoleSelectors[i])

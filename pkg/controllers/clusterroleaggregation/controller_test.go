@@ -19,7 +19,8 @@ import (
 func role(name string, set map[string]string, verbs ...string) *rbacv1.ClusterRole {
 	r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: set}}
 	for _, v := range verbs {
-		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{v}, APIGroups: []string{"example.com"}, Resources: []string{"things"}})
+		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{v}, APIGroups: []string{"example.com"},
+			Resources: []string{"things"}})
 	}
 	return r
 }
@@ -27,8 +28,10 @@ func role(name string, set map[string]string, verbs ...string) *rbacv1.ClusterRo
 func TestAggregate(t *testing.T) {
 	yes := map[string]string{"to": "x"}
 	sum := role("sum", yes, "own")
-	sum.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: yes}, {MatchLabels: map[string]string{"to": "y"}}}}
-	all := []*rbacv1.ClusterRole{sum, role("b", yes, "get", "list"), role("a", yes, "list"), role("c", nil, "no"), role("y", map[string]string{"to": "y"}, "get", "watch")}
+	sum.AggregationRule = &rbacv1.AggregationRule{
+		ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: yes}, {MatchLabels: map[string]string{"to": "y"}}}}
+	all := []*rbacv1.ClusterRole{sum, role("b", yes, "get", "list"), role("a", yes, "list"),
+		role("c", nil, "no"), role("y", map[string]string{"to": "y"}, "get", "watch")}
 	rules, err := aggregate(sum, all)
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +59,8 @@ func TestServer(t *testing.T) {
 			if err != nil {
 				return err, false
 			}
-			return r.Rules, slices.ContainsFunc(r.Rules, func(p rbacv1.PolicyRule) bool { return slices.Contains(p.Resources, "things") }) && len(r.Rules) > 5
+			return r.Rules, slices.ContainsFunc(r.Rules,
+				func(p rbacv1.PolicyRule) bool { return slices.Contains(p.Resources, "things") }) && len(r.Rules) > 5
 		}
 	}
 	controllertest.Eventually(t, "edit has the rule", has("edit"))

@@ -54,11 +54,13 @@ func (a *account) Token() (*oauth2.Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token of service account %s: %w", a.name, err)
 	}
-	return &oauth2.Token{AccessToken: token.Status.Token, TokenType: "Bearer", Expiry: token.Status.ExpirationTimestamp.Time}, nil
+	return &oauth2.Token{AccessToken: token.Status.Token, TokenType: "Bearer",
+		Expiry: token.Status.ExpirationTimestamp.Time}, nil
 }
 
 func (a *account) request(ctx context.Context) (*authenticationv1.TokenRequest, error) {
 	life := int64(tokenLife / time.Second)
 	return a.client.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, a.name,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}},
+		metav1.CreateOptions{})
 }

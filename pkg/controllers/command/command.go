@@ -61,7 +61,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error {
-		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), daemon.ConfigzPath, "/healthz", "/livez", "/metrics", "/readyz")
+		pages := zpages.Handler("kube-controller-manager", zpages.Flags(o.flags), daemon.ConfigzPath,
+			"/healthz", "/livez", "/metrics", "/readyz")
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Log: log, Others: map[string]http.Handler{
 				daemon.ConfigzPath: daemon.Configz(configName, o.configuration(rc)), zpages.Statusz: pages, zpages.Flagz: pages,
@@ -69,7 +70,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		})
 	})
 	g.Go(func() error {
-		return daemon.Lead(ctx, o.election, client, clock.Real(), log, func(ctx context.Context) error { return run(ctx, o, rc, client, registry, log) })
+		return daemon.Lead(ctx, o.election, client, clock.Real(), log,
+			func(ctx context.Context) error { return run(ctx, o, rc, client, registry, log) })
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -78,7 +80,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 }
 
 // run creates the controllers, waits until their caches are filled, and runs them.
-func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) error {
+func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface,
+	registry prometheus.Registerer, log *slog.Logger) error {
 	shared := sharedDeps(o, client, registry, log)
 	events, err := broadcaster(ctx, rc)
 	if err != nil {
@@ -138,7 +141,8 @@ func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster,
 }
 
 // sharedDeps returns the dependencies that all controllers share.
-func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer, log *slog.Logger) controller.Deps {
+func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer,
+	log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
 	return controller.Deps{
 		Informers: controller.NewInformers(client, o.resyncPeriod()),
@@ -149,7 +153,8 @@ func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Reg
 
 // depsOf returns the dependencies of a controller, with its account's clients and its number of
 // workers.
-func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps, e controllers.Entry) (controller.Deps, error) {
+func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps,
+	e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)
 	if o.ownAccounts && e.Account != "" {
 		own = configFor(ctx, rc, client, e.Account)

@@ -22,16 +22,19 @@ const configName = "kubecontrollermanager.config.k8s.io"
 // configuration returns the settings in the format of Kubernetes' controller manager. Settings that
 // have no effect here are omitted.
 func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerManagerConfiguration {
-	c := &configv1alpha1.KubeControllerManagerConfiguration{Generic: o.generic(rc), KubeCloudShared: cloudconfig.KubeCloudSharedConfiguration{
-		UseServiceAccountCredentials: o.ownAccounts, ClusterCIDR: o.clusterCIDR, AllocateNodeCIDRs: o.controller.AllocateNodeCIDRs,
-	}}
+	c := &configv1alpha1.KubeControllerManagerConfiguration{Generic: o.generic(rc),
+		KubeCloudShared: cloudconfig.KubeCloudSharedConfiguration{
+			UseServiceAccountCredentials: o.ownAccounts, ClusterCIDR: o.clusterCIDR,
+			AllocateNodeCIDRs: o.controller.AllocateNodeCIDRs,
+		}}
 	c.SetGroupVersionKind(configv1alpha1.SchemeGroupVersion.WithKind("KubeControllerManagerConfiguration"))
 	o.setWorkers(c)
 	o.setNodes(c)
 	o.setSigning(c)
 	p, s, as := &o.controller.Periods, &o.controller.Slices, &o.controller.Autoscaling
 	c.AttachDetachController = configv1alpha1.AttachDetachControllerConfiguration{
-		DisableAttachDetachReconcilerSync: o.noAttachedSync, ReconcilerSyncLoopPeriod: duration(p.Attachments), DisableForceDetachOnTimeout: o.controller.KeepAttached,
+		DisableAttachDetachReconcilerSync: o.noAttachedSync, ReconcilerSyncLoopPeriod: duration(p.Attachments),
+		DisableForceDetachOnTimeout: o.controller.KeepAttached,
 	}
 	c.EndpointSliceController.MaxEndpointsPerSlice = int32(s.MaxEndpoints)
 	c.EndpointSliceController.EndpointUpdatesBatchPeriod = duration(s.Batch)
@@ -39,9 +42,11 @@ func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerM
 	c.EndpointSliceMirroringController.MirroringEndpointUpdatesBatchPeriod = duration(s.MirrorBatch)
 	c.GarbageCollectorController.EnableGarbageCollector = &o.collects
 	h := &c.HPAController
-	h.HorizontalPodAutoscalerSyncPeriod, h.HorizontalPodAutoscalerDownscaleStabilizationWindow = duration(as.Period), duration(as.DownWindow)
+	h.HorizontalPodAutoscalerSyncPeriod,
+		h.HorizontalPodAutoscalerDownscaleStabilizationWindow = duration(as.Period), duration(as.DownWindow)
 	h.HorizontalPodAutoscalerTolerance = as.Tolerance
-	h.HorizontalPodAutoscalerCPUInitializationPeriod, h.HorizontalPodAutoscalerInitialReadinessDelay = duration(as.CPUInitialization), duration(as.ReadinessDelay)
+	h.HorizontalPodAutoscalerCPUInitializationPeriod,
+		h.HorizontalPodAutoscalerInitialReadinessDelay = duration(as.CPUInitialization), duration(as.ReadinessDelay)
 	c.LegacySATokenCleaner.CleanUpPeriod = duration(p.LegacyTokens)
 	c.NamespaceController.NamespaceSyncPeriod = duration(p.Namespaces)
 	c.PersistentVolumeBinderController.PVClaimBinderSyncPeriod = duration(p.Claims)
@@ -98,19 +103,23 @@ func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguratio
 func (o *options) setNodes(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	ipam, life, ev := &c.NodeIPAMController, &c.NodeLifecycleController, &o.controller.Evictions
 	ipam.ServiceCIDR, ipam.SecondaryServiceCIDR, _ = strings.Cut(o.serviceCIDR, ",")
-	ipam.NodeCIDRMaskSize, ipam.NodeCIDRMaskSizeIPv4, ipam.NodeCIDRMaskSizeIPv6 = int32(o.mask), int32(o.mask4), int32(o.mask6)
+	ipam.NodeCIDRMaskSize, ipam.NodeCIDRMaskSizeIPv4, ipam.NodeCIDRMaskSizeIPv6 = int32(o.mask), int32(o.mask4),
+		int32(o.mask6)
 	life.NodeEvictionRate, life.SecondaryNodeEvictionRate = float32(ev.Rate), float32(ev.SecondaryRate)
-	life.NodeStartupGracePeriod, life.NodeMonitorGracePeriod = duration(o.controller.NodeStartupGrace), duration(o.controller.NodeGrace)
+	life.NodeStartupGracePeriod, life.NodeMonitorGracePeriod = duration(o.controller.NodeStartupGrace),
+		duration(o.controller.NodeGrace)
 	life.LargeClusterSizeThreshold, life.UnhealthyZoneThreshold = int32(ev.LargeZone), float32(ev.Threshold)
 }
 
 // setSigning sets the file names of the certificate authorities.
 func (o *options) setSigning(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	s := &c.CSRSigningController
-	s.ClusterSigningCertFile, s.ClusterSigningKeyFile, s.ClusterSigningDuration = o.signCert, o.signKey, duration(o.controller.SigningDuration)
+	s.ClusterSigningCertFile, s.ClusterSigningKeyFile, s.ClusterSigningDuration = o.signCert, o.signKey,
+		duration(o.controller.SigningDuration)
 	for name, to := range map[string]*configv1alpha1.CSRSigningConfiguration{
 		"kubelet-serving": &s.KubeletServingSignerConfiguration, "kubelet-client": &s.KubeletClientSignerConfiguration,
-		"kube-apiserver-client": &s.KubeAPIServerClientSignerConfiguration, "legacy-unknown": &s.LegacyUnknownSignerConfiguration,
+		"kube-apiserver-client": &s.KubeAPIServerClientSignerConfiguration,
+		"legacy-unknown":        &s.LegacyUnknownSignerConfiguration,
 	} {
 		*to = configv1alpha1.CSRSigningConfiguration{CertFile: o.signers[name].cert, KeyFile: o.signers[name].key}
 	}

@@ -18,8 +18,10 @@ import (
 // values.
 func TestConfigz(t *testing.T) {
 	o, err := parse([]string{
-		"--kubeconfig=/k", "--concurrent-job-syncs=7", "--controllers=*,-ttl", "--node-monitor-grace-period=20s", "--service-cluster-ip-range=10.96.0.0/16,fd00::/108",
-		"--leader-elect=false", "--profiling=false", "--horizontal-pod-autoscaler-tolerance=0.2", "--enable-garbage-collector=false",
+		"--kubeconfig=/k", "--concurrent-job-syncs=7", "--controllers=*,-ttl",
+		"--node-monitor-grace-period=20s", "--service-cluster-ip-range=10.96.0.0/16,fd00::/108",
+		"--leader-elect=false", "--profiling=false", "--horizontal-pod-autoscaler-tolerance=0.2",
+		"--enable-garbage-collector=false",
 	}, io.Discard)
 	if err != nil {
 		t.Fatal(err)

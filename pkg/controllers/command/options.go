@@ -77,7 +77,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		election: daemon.DefaultElection("kube-controller-manager"), controllers: []string{"*"},
 		controller: controller.Options{
 			NodeGrace: nodeGrace, NodeStartupGrace: startupGrace,
-			Autoscaling: controller.DefaultAutoscaling(), Periods: controller.DefaultPeriods(), Slices: controller.DefaultSlices(),
+			Autoscaling: controller.DefaultAutoscaling(), Periods: controller.DefaultPeriods(),
+			Slices: controller.DefaultSlices(),
 		},
 	}
 	fs := pflag.NewFlagSet("controller-manager", pflag.ContinueOnError)

@@ -25,7 +25,9 @@ func TestControllers(t *testing.T) {
 		{flag: "*", runs: map[string]bool{"deployment-controller": true, "podgc": false}},
 		{flag: "*,-deployment", runs: map[string]bool{"deployment-controller": false, "replicaset-controller": true}},
 		{flag: "deployment-controller", runs: map[string]bool{"deployment-controller": true, "replicaset-controller": false}},
-		{flag: "*,bootstrapsigner,-service-lb-controller", runs: map[string]bool{"namespace-controller": true, "bootstrap-signer-controller": true, "token-cleaner-controller": false}},
+		{flag: "*,bootstrapsigner,-service-lb-controller",
+			runs: map[string]bool{"namespace-controller": true, "bootstrap-signer-controller": true,
+				"token-cleaner-controller": false}},
 		{flag: "*,-nonsense", err: `unknown controller "nonsense"`},
 		{flag: "*,", err: `unknown controller ""`},
 	} {
@@ -94,7 +96,8 @@ func TestFlagsOfKubernetes(t *testing.T) {
 		t.Errorf("resync period %v", o.resync)
 	}
 	if o.controller.Periods.Attachments != 0 || !o.controller.KeepAttached {
-		t.Errorf("attach-detach sync period %v, keep attached: %v", o.controller.Periods.Attachments, !o.controller.KeepAttached)
+		t.Errorf("attach-detach sync period %v, keep attached: %v", o.controller.Periods.Attachments,
+			!o.controller.KeepAttached)
 	}
 	if _, err := parse([]string{"--min-resync"}, io.Discard); err == nil {
 		t.Error("an unknown flag was accepted")
@@ -107,26 +110,30 @@ func TestBounds(t *testing.T) {
 	if err := os.WriteFile(file, []byte("pem"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	serving := []string{"--cluster-signing-kubelet-serving-cert-file=" + file, "--cluster-signing-kubelet-serving-key-file=" + file}
+	serving := []string{"--cluster-signing-kubelet-serving-cert-file=" + file,
+		"--cluster-signing-kubelet-serving-key-file=" + file}
 	for name, tc := range map[string]struct {
 		args []string
 		ok   bool
 	}{
-		"slices":                     {[]string{"--max-endpoints-per-slice=1000", "--endpointslice-updates-batch-period=1s"}, true},
+		"slices": {[]string{"--max-endpoints-per-slice=1000",
+			"--endpointslice-updates-batch-period=1s"}, true},
 		"slices are too large":       {[]string{"--max-endpoints-per-slice=1001"}, false},
 		"empty slices":               {[]string{"--mirroring-max-endpoints-per-subset=0"}, false},
 		"a signer":                   {serving, true},
 		"short attach-detach period": {[]string{"--attach-detach-reconcile-sync-period=2s"}, true},
 		"too often":                  {[]string{"--attach-detach-reconcile-sync-period=1s"}, false},
-		"not at all":                 {[]string{"--attach-detach-reconcile-sync-period=0", "--disable-attach-detach-reconcile-sync"}, true},
-		"certificate without key":    {serving[:1], false},
-		"signer and default":         {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
+		"not at all": {[]string{"--attach-detach-reconcile-sync-period=0",
+			"--disable-attach-detach-reconcile-sync"}, true},
+		"certificate without key": {serving[:1], false},
+		"signer and default":      {append([]string{"--cluster-signing-cert-file=" + file}, serving...), false},
 	} {
 		o, err := parse(tc.args, io.Discard)
 		if (err == nil) != tc.ok {
 			t.Errorf("%s: %v", name, err)
 		}
-		if name == "a signer" && err == nil && string(o.controller.Signers[certificatesv1.KubeletServingSignerName].Cert) != "pem" {
+		if name == "a signer" && err == nil &&
+			string(o.controller.Signers[certificatesv1.KubeletServingSignerName].Cert) != "pem" {
 			t.Errorf("%s: %v", name, o.controller.Signers)
 		}
 	}

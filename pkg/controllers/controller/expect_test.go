@@ -28,12 +28,13 @@ func TestExpectCreations(t *testing.T) {
 		passed        time.Duration
 		met           bool
 	}{
-		"nothing created":                  {met: true},
-		"not seen":                         {answers: []types.UID{"a"}},
-		"seen":                             {answers: []types.UID{"a"}, after: []types.UID{"a"}, met: true},
-		"seen before the response":         {answers: []types.UID{"a"}, during: []types.UID{"a"}, met: true},
-		"one of two":                       {answers: []types.UID{"a", "b"}, after: []types.UID{"b"}},
-		"both, one before the response":    {answers: []types.UID{"a", "b"}, during: []types.UID{"b"}, after: []types.UID{"a"}, met: true},
+		"nothing created":          {met: true},
+		"not seen":                 {answers: []types.UID{"a"}},
+		"seen":                     {answers: []types.UID{"a"}, after: []types.UID{"a"}, met: true},
+		"seen before the response": {answers: []types.UID{"a"}, during: []types.UID{"a"}, met: true},
+		"one of two":               {answers: []types.UID{"a", "b"}, after: []types.UID{"b"}},
+		"both, one before the response": {answers: []types.UID{"a", "b"}, during: []types.UID{"b"},
+			after: []types.UID{"a"}, met: true},
 		"other objects during the call":    {answers: []types.UID{"a"}, during: []types.UID{"x", "y"}},
 		"other objects after the call":     {answers: []types.UID{"a"}, after: []types.UID{"x", "y"}},
 		"rejected":                         {answers: []types.UID{""}, met: true},

@@ -15,12 +15,14 @@ func TestTemplateHash(t *testing.T) {
 	template := func(image string) *v1.PodTemplateSpec {
 		seconds := int64(30)
 		return &v1.PodTemplateSpec{Spec: v1.PodSpec{
-			TerminationGracePeriodSeconds: &seconds, NodeSelector: map[string]string{"a": "1", "b": "2"}, Containers: []v1.Container{{Name: "c", Image: image}},
+			TerminationGracePeriodSeconds: &seconds, NodeSelector: map[string]string{"a": "1", "b": "2"},
+			Containers: []v1.Container{{Name: "c", Image: image}},
 		}}
 	}
 	zero, one := int32(0), int32(1)
 	seen := map[string]bool{}
-	for _, h := range []string{TemplateHash(template("i"), nil), TemplateHash(template("j"), nil), TemplateHash(template("i"), &zero), TemplateHash(template("i"), &one)} {
+	for _, h := range []string{TemplateHash(template("i"), nil), TemplateHash(template("j"), nil),
+		TemplateHash(template("i"), &zero), TemplateHash(template("i"), &one)} {
 		seen[h] = true
 	}
 	if len(seen) != 4 {

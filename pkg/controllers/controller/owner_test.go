@@ -63,9 +63,10 @@ func TestClaim(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			patched := false
 			o := controller.Owner{
-				Object: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"), Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
-				GetLive: func() (metav1.Object, error) { return owner, nil },
-				Patch:   func(metav1.Object, []byte) error { patched = true; return tc.answer },
+				Object: owner, Kind: appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+				Selector: labels.SelectorFromSet(labels.Set{"app": "web"}),
+				GetLive:  func() (metav1.Object, error) { return owner, nil },
+				Patch:    func(metav1.Object, []byte) error { patched = true; return tc.answer },
 			}
 			mine, err := controller.Claim(o, []*v1.Pod{tc.pod})
 			if got := slices.Contains(mine, tc.pod); got != tc.mine {

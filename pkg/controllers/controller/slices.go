@@ -152,7 +152,8 @@ func (v *SliceView) isManaged(s *discoveryv1.EndpointSlice) bool {
 }
 
 func (v *SliceView) selector(service string) labels.Selector {
-	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: v.managedBy})
+	return labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: service,
+		discoveryv1.LabelManagedBy: v.managedBy})
 }
 
 func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }

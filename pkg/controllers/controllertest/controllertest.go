@@ -32,20 +32,24 @@ const (
 )
 
 // Run runs controllers against the server until the test ends.
-func Run(t *testing.T, s *testserver.Server, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+func Run(t *testing.T, s *testserver.Server, o controller.Options,
+	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
 	run(t, s, s.Config, o, news...)
 }
 
 // RunAs is Run with only the permissions of a service account in kube-system. The shared informers
 // have all permissions.
-func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options,
+	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
-	own := s.UserConfig(t, "system:serviceaccount:kube-system:"+account, "system:serviceaccounts", "system:serviceaccounts:kube-system")
+	own := s.UserConfig(t, "system:serviceaccount:kube-system:"+account, "system:serviceaccounts",
+		"system:serviceaccounts:kube-system")
 	run(t, s, own, o, news...)
 }
 
-func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Options, news ...func(controller.Deps) (controller.Controller, error)) {
+func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Options,
+	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
 	md, err := metadata.NewForConfig(own)
 	if err != nil {
@@ -56,7 +60,8 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 		t.Fatal(err)
 	}
 	o.Workers = max(o.Workers, 2)
-	o.Autoscaling, o.Periods, o.Slices = controller.DefaultAutoscaling(), controller.DefaultPeriods(), controller.DefaultSlices()
+	o.Autoscaling, o.Periods, o.Slices = controller.DefaultAutoscaling(), controller.DefaultPeriods(),
+		controller.DefaultSlices()
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
@@ -92,7 +97,8 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 func Account(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := s.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

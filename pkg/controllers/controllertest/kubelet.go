@@ -18,7 +18,8 @@ import (
 // Ready sets a pod's status to running and ready.
 func Ready(pod *v1.Pod) {
 	pod.Status.Phase = v1.PodRunning
-	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue,
+		LastTransitionTime: pod.CreationTimestamp}}
 }
 
 // Kubelets simulates the kubelets of all nodes until the test ends. It calls report to set the
@@ -34,7 +35,8 @@ func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 		switch {
 		case pod.DeletionTimestamp != nil:
 			zero := int64(0)
-			_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+			_ = pods.Delete(ctx, pod.Name,
+				metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		case pod.Status.Phase == v1.PodPending:
 			if report(pod); pod.Status.Phase != v1.PodPending {
 				_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // after a conflict an event with a newer version follows

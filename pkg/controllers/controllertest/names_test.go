@@ -63,7 +63,8 @@ type maker func(c kubernetes.Interface, name, app string) error
 var template = func(app string) v1.PodTemplateSpec {
 	return v1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": app}},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}}, RestartPolicy: v1.RestartPolicyAlways},
+		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "image"}},
+			RestartPolicy: v1.RestartPolicyAlways},
 	}
 }
 
@@ -96,14 +97,17 @@ func makeReplicaSet(c kubernetes.Interface, name, app string) error {
 func makeReplicationController(c kubernetes.Interface, name, app string) error {
 	one, t := int32(1), template(app)
 	_, err := c.CoreV1().ReplicationControllers(ns).Create(context.Background(), &v1.ReplicationController{
-		ObjectMeta: meta(name), Spec: v1.ReplicationControllerSpec{Replicas: &one, Selector: map[string]string{"app": app}, Template: &t},
+		ObjectMeta: meta(name),
+		Spec:       v1.ReplicationControllerSpec{Replicas: &one, Selector: map[string]string{"app": app}, Template: &t},
 	}, metav1.CreateOptions{})
 	return err
 }
 
 func makeStatefulSet(c kubernetes.Interface, name, app string) error {
-	set := &appsv1.StatefulSet{ObjectMeta: meta(name), Spec: appsv1.StatefulSetSpec{Selector: selector(app), Template: template(app)}}
-	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: meta(long("v", longestLabel)), Spec: claimSpec()}}
+	set := &appsv1.StatefulSet{ObjectMeta: meta(name), Spec: appsv1.StatefulSetSpec{Selector: selector(app),
+		Template: template(app)}}
+	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: meta(long("v", longestLabel)),
+		Spec: claimSpec()}}
 	_, err := c.AppsV1().StatefulSets(ns).Create(context.Background(), set, metav1.CreateOptions{})
 	return err
 }
@@ -118,7 +122,8 @@ func makeDaemonSet(c kubernetes.Interface, name, app string) error {
 // addNode creates a node for daemon pods. It removes the taint that a new node has.
 func addNode(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
-	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))}, metav1.CreateOptions{})
+	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +142,8 @@ func claimSpec() v1.PersistentVolumeClaimSpec {
 
 func makeJob(mode batchv1.CompletionMode) maker {
 	return func(c kubernetes.Interface, name, app string) error {
-		_, err := c.BatchV1().Jobs(ns).Create(context.Background(), &batchv1.Job{ObjectMeta: meta(name), Spec: jobSpec(app, mode)}, metav1.CreateOptions{})
+		_, err := c.BatchV1().Jobs(ns).Create(context.Background(),
+			&batchv1.Job{ObjectMeta: meta(name), Spec: jobSpec(app, mode)}, metav1.CreateOptions{})
 		return err
 	}
 }
@@ -147,7 +153,8 @@ func makePodWith(change func(*v1.PodSpec)) maker {
 	return func(c kubernetes.Interface, name, app string) error {
 		t := template(app)
 		change(&t.Spec)
-		_, err := c.CoreV1().Pods(ns).Create(context.Background(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.Labels}, Spec: t.Spec}, metav1.CreateOptions{})
+		_, err := c.CoreV1().Pods(ns).Create(context.Background(),
+			&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.Labels}, Spec: t.Spec}, metav1.CreateOptions{})
 		return err
 	}
 }
@@ -167,10 +174,12 @@ func makeMirrored(c kubernetes.Interface, name, app string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.CoreV1().Endpoints(ns).Create(context.Background(), &v1.Endpoints{ //nolint:staticcheck // the Endpoints to mirror
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
-		Subsets:    []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}}, Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // as above
-	}, metav1.CreateOptions{})
+	_, err = c.CoreV1().Endpoints(ns).Create(context.Background(),
+		&v1.Endpoints{ //nolint:staticcheck // the Endpoints to mirror
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
+			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}},
+				Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // as above
+		}, metav1.CreateOptions{})
 	return err
 }
 
@@ -181,7 +190,8 @@ func pods(ctx context.Context, c kubernetes.Interface, _, app string) (int, erro
 }
 
 func sliceCount(ctx context.Context, c kubernetes.Interface, name, _ string) (int, error) {
-	list, err := c.DiscoveryV1().EndpointSlices(ns).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+	list, err := c.DiscoveryV1().EndpointSlices(ns).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
 	return len(list.Items), err
 }
 
@@ -224,13 +234,14 @@ func TestLongestNames(t *testing.T) {
 		there  func(ctx context.Context, c kubernetes.Interface, name, app string) (int, error)
 		label  bool // the name must be a label
 	}{
-		"deployment":             {length: longest, make: makeDeployment, there: pods},
-		"replicaset":             {length: longest, make: makeReplicaSet, there: pods},
-		"replicationcontroller":  {length: longest, make: makeReplicationController, there: pods},
-		"daemonset":              {length: longest, make: makeDaemonSet, there: pods},
-		"statefulset":            {length: longestSet, make: makeStatefulSet, there: pods, label: true},
-		"job":                    {length: longestLabel, make: makeJob(batchv1.NonIndexedCompletion), there: pods},
-		"indexedjob":             {length: longestLabel - 2, make: makeJob(batchv1.IndexedCompletion), there: pods, label: true},
+		"deployment":            {length: longest, make: makeDeployment, there: pods},
+		"replicaset":            {length: longest, make: makeReplicaSet, there: pods},
+		"replicationcontroller": {length: longest, make: makeReplicationController, there: pods},
+		"daemonset":             {length: longest, make: makeDaemonSet, there: pods},
+		"statefulset":           {length: longestSet, make: makeStatefulSet, there: pods, label: true},
+		"job":                   {length: longestLabel, make: makeJob(batchv1.NonIndexedCompletion), there: pods},
+		"indexedjob": {length: longestLabel - 2, make: makeJob(batchv1.IndexedCompletion),
+			there: pods, label: true},
 		"ephemeralvolume":        {length: longest - 2, make: makePodWith(ephemeral), there: volumeClaim},
 		"resourceclaim":          {length: longest, make: makePodWith(claimed), there: resourceClaims},
 		"endpointslice":          {length: longestLabel, make: makeService, there: sliceCount, label: true},
@@ -245,12 +256,14 @@ func TestLongestNames(t *testing.T) {
 		}
 	}
 	must(s.Client.ResourceV1().ResourceClaimTemplates(ns).Create(t.Context(), &resourcev1.ResourceClaimTemplate{
-		ObjectMeta: meta("template"), Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
+		ObjectMeta: meta("template"),
+		Spec: resourcev1.ResourceClaimTemplateSpec{Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{
 			Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: "class"}}},
 		}}},
 	}, metav1.CreateOptions{}))
 	addNode(t, s.Client)
-	controllertest.Run(t, s, controller.Options{}, daemonset.New, deployment.New, replicaset.New, replicationcontroller.New, statefulset.New,
+	controllertest.Run(t, s, controller.Options{}, daemonset.New, deployment.New, replicaset.New,
+		replicationcontroller.New, statefulset.New,
 		job.New, ephemeralvolume.New, resourceclaim.New, endpointslice.New, endpointslicemirroring.New)
 	for kind, tt := range tests {
 		forms := map[string]func(string, int) string{"plain": long, "dotted": dotted, "shifted": shifted}
@@ -282,7 +295,8 @@ func TestLongestNames(t *testing.T) {
 // revisions checks that each revision of a Deployment has its own ReplicaSet.
 func revisions(t *testing.T, c kubernetes.Interface, name, app string) {
 	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"v":"2"}}}}}`)
-	if _, err := c.AppsV1().Deployments(ns).Patch(t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.AppsV1().Deployments(ns).Patch(t.Context(), name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "second revision", func(ctx context.Context) (any, bool) {

@@ -23,7 +23,8 @@ import (
 // right after the controller's first write of a slice with method, and before it receives the
 // response, but when its cache has seen both. The returned channel is closed when the slices are
 // deleted.
-func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
+func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
+	build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
 	t.Helper()
 	lost := make(chan struct{})
 	client := s.Client.DiscoveryV1().EndpointSlices("default")
@@ -42,12 +43,14 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string, build 
 						t.Errorf("delete slices: %v", err)
 					}
 					// A cache that shows this slice has also seen all earlier events.
-					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"}, AddressType: discoveryv1.AddressTypeIPv4}
+					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"},
+						AddressType: discoveryv1.AddressTypeIPv4}
 					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {
 						t.Errorf("create a slice: %v", err)
 					}
 					Eventually(t, "the cache sees the deletion", func(context.Context) (any, bool) {
-						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(metav1.NamespaceDefault).Get(witness.Name)
+						cached, err := deps.Informers.Discovery().V1().EndpointSlices().Lister().EndpointSlices(
+							metav1.NamespaceDefault).Get(witness.Name)
 						return cached, err == nil
 					})
 				})
@@ -71,7 +74,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // namespace default have exactly these addresses.
 func Addresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
-		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx,
+			metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 		if err != nil {
 			return err, false
 		}

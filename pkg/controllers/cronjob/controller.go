@@ -73,7 +73,8 @@ func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 	}
 	s, err := scheduleOf(cron)
 	if err != nil {
-		c.Events.Eventf(cron, v1.EventTypeWarning, "UnParseableCronJobSchedule", "unparseable schedule for cronjob: %s", cron.Spec.Schedule)
+		c.Events.Eventf(cron, v1.EventTypeWarning, "UnParseableCronJobSchedule",
+			"unparseable schedule for cronjob: %s", cron.Spec.Schedule)
 		return
 	}
 	c.queue.AddAfter(controller.Key(cron), next(cron, s, c.Clock.Now()))
@@ -156,7 +157,8 @@ func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 		end, known := finishedType(job), active(cron, job.UID)
 		switch {
 		case end == "" && !known:
-			c.Events.Eventf(cron, v1.EventTypeWarning, "UnexpectedJob", "Saw a job that the controller did not create or forgot: %s", job.Name)
+			c.Events.Eventf(cron, v1.EventTypeWarning, "UnexpectedJob",
+				"Saw a job that the controller did not create or forgot: %s", job.Name)
 		case end != "" && known:
 			removeActive(cron, job.UID)
 			c.Events.Eventf(cron, v1.EventTypeNormal, "SawCompletedJob", "Saw completed job: %s, condition: %v", job.Name, end)

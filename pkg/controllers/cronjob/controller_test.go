@@ -32,7 +32,8 @@ func TestSurplus(t *testing.T) {
 		return j
 	}
 	jobs := []*batchv1.Job{
-		job("b", 5, batchv1.JobComplete), job("never", 0, batchv1.JobComplete), job("c", 7, batchv1.JobComplete), job("a", 5, batchv1.JobComplete),
+		job("b", 5, batchv1.JobComplete), job("never", 0, batchv1.JobComplete),
+		job("c", 7, batchv1.JobComplete), job("a", 5, batchv1.JobComplete),
 		job("f", 1, batchv1.JobFailed), job("runs", 1, batchv1.JobSuspended),
 	}
 	for name, tc := range map[string]struct {
@@ -47,7 +48,9 @@ func TestSurplus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, j := range surplus(&batchv1.CronJob{Spec: batchv1.CronJobSpec{SuccessfulJobsHistoryLimit: tc.good, FailedJobsHistoryLimit: tc.bad}}, jobs) {
+			for _, j := range surplus(
+				&batchv1.CronJob{Spec: batchv1.CronJobSpec{SuccessfulJobsHistoryLimit: tc.good,
+					FailedJobsHistoryLimit: tc.bad}}, jobs) {
 				got = append(got, j.Name)
 			}
 			if !slices.Equal(got, tc.want) {
@@ -93,13 +96,15 @@ func TestServer(t *testing.T) {
 	})
 	at := cron.Status.LastScheduleTime.Time
 	text := job.Annotations[batchv1.CronJobScheduledTimestampAnnotation]
-	if job.Name != jobName(cron, at) || !metav1.IsControlledBy(job, cron) || !clockAt(t, text).Equal(at) || !strings.HasSuffix(text, "+09:00") {
+	if job.Name != jobName(cron, at) || !metav1.IsControlledBy(job, cron) || !clockAt(t, text).Equal(at) ||
+		!strings.HasSuffix(text, "+09:00") {
 		t.Errorf("job of %v: %+v", at, job.ObjectMeta)
 	}
 	now := metav1.Now()
 	job.Status.StartTime, job.Status.CompletionTime = &now, &now
 	for _, c := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
-		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: c, Status: v1.ConditionTrue, LastTransitionTime: now})
+		job.Status.Conditions = append(job.Status.Conditions,
+			batchv1.JobCondition{Type: c, Status: v1.ConditionTrue, LastTransitionTime: now})
 	}
 	if _, err := s.Client.BatchV1().Jobs(namespace).UpdateStatus(t.Context(), job, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -120,20 +125,24 @@ func TestNameTakenByAnotherJob(t *testing.T) {
 	template := batchv1.JobSpec{Template: v1.PodTemplateSpec{Spec: v1.PodSpec{
 		RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "c", Image: "i"}},
 	}}}
-	other, err := s.Client.BatchV1().Jobs(namespace).Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, Spec: template}, metav1.CreateOptions{})
+	other, err := s.Client.BatchV1().Jobs(namespace).Create(t.Context(),
+		&batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "taken"}, Spec: template}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, policy := range []batchv1.ConcurrencyPolicy{batchv1.ForbidConcurrent, batchv1.ReplaceConcurrent} {
 		cron, err := s.Client.BatchV1().CronJobs(namespace).Create(t.Context(), &batchv1.CronJob{
 			ObjectMeta: metav1.ObjectMeta{Name: strings.ToLower(string(policy))},
-			Spec:       batchv1.CronJobSpec{Schedule: "0 0 1 1 *", ConcurrencyPolicy: policy, JobTemplate: batchv1.JobTemplateSpec{Spec: template}},
+			Spec: batchv1.CronJobSpec{Schedule: "0 0 1 1 *", ConcurrencyPolicy: policy,
+				JobTemplate: batchv1.JobTemplateSpec{Spec: template}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		cron.Status.Active = []v1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace, Name: other.Name, UID: "gone"}}
-		if _, err := s.Client.BatchV1().CronJobs(namespace).UpdateStatus(t.Context(), cron, metav1.UpdateOptions{}); err != nil {
+		cron.Status.Active = []v1.ObjectReference{{APIVersion: "batch/v1", Kind: "Job", Namespace: namespace,
+			Name: other.Name, UID: "gone"}}
+		if _, err := s.Client.BatchV1().CronJobs(namespace).UpdateStatus(t.Context(), cron,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -64,7 +64,8 @@ func active(c *batchv1.CronJob, uid types.UID) bool {
 
 // removeActive removes a job from the active jobs in the status.
 func removeActive(c *batchv1.CronJob, uid types.UID) {
-	c.Status.Active = slices.DeleteFunc(slices.Clone(c.Status.Active), func(r v1.ObjectReference) bool { return r.UID == uid })
+	c.Status.Active = slices.DeleteFunc(slices.Clone(c.Status.Active),
+		func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
 // recordSuccess records the completion time of a successful job in the status, if it is the latest.

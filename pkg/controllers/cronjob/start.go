@@ -31,12 +31,14 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 		return 0, nil
 	}
 	if strings.Contains(cron.Spec.Schedule, "TZ") {
-		c.Events.Eventf(cron, v1.EventTypeWarning, "UnsupportedSchedule", "CRON_TZ or TZ used in schedule %q is not officially supported, "+
-			"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cron.Spec.Schedule)
+		c.Events.Eventf(cron, v1.EventTypeWarning, "UnsupportedSchedule",
+			"CRON_TZ or TZ used in schedule %q is not officially supported, "+
+				"see https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details", cron.Spec.Schedule)
 	}
 	schedule, err := scheduleOf(cron)
 	if err != nil {
-		c.Events.Eventf(cron, v1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s", cron.Spec.Schedule, err)
+		c.Events.Eventf(cron, v1.EventTypeWarning, "UnparseableSchedule", "unparseable schedule: %q : %s",
+			cron.Spec.Schedule, err)
 		return 0, nil
 	}
 	now := c.Clock.Now()
@@ -64,12 +66,14 @@ func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	case at.IsZero():
 		return false
 	case limit != nil && at.Add(time.Duration(*limit)*time.Second).Before(now):
-		c.Events.Eventf(cron, v1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s", at.UTC().Format(time.RFC1123Z))
+		c.Events.Eventf(cron, v1.EventTypeWarning, "MissSchedule", "Missed scheduled time to start a job: %s",
+			at.UTC().Format(time.RFC1123Z))
 		return false
 	case started(cron, at):
 		return false
 	case cron.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(cron.Status.Active) > 0:
-		c.Events.Event(cron, v1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		c.Events.Event(cron, v1.EventTypeNormal, "JobAlreadyActive",
+			"Not starting job because prior execution is running and concurrency policy is Forbid")
 		return false
 	}
 	return true

@@ -63,7 +63,8 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	// early, at a time that is also correct for @every.
 	missed := int64(now.Sub(first)/time.Second)/interval + 1
 	var last time.Time
-	for t := s.Next(first.Add(time.Duration((missed-2)*interval) * time.Second)); !t.IsZero() && !t.After(now); t = s.Next(t) {
+	for t := s.Next(first.Add(time.Duration((missed-2)*interval) * time.Second)); !t.IsZero() &&
+		!t.After(now); t = s.Next(t) {
 		last = t
 	}
 	return last, missed, nil

@@ -29,7 +29,8 @@ func attacherFinalizer(driver string) string { return "external-attacher/" + dri
 // syncAttachment attaches or detaches a volume.
 func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	a, err := c.attachments.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && (a.Spec.Source.PersistentVolumeName == nil || !c.serves(a.Spec.Attacher)) {
+	if apierrors.IsNotFound(err) || err == nil &&
+		(a.Spec.Source.PersistentVolumeName == nil || !c.serves(a.Spec.Attacher)) {
 		return nil
 	}
 	if err != nil {
@@ -40,19 +41,22 @@ func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	case a.DeletionTimestamp != nil && mine:
 		err = c.detach(ctx, a.DeepCopy())
 		if err != nil {
-			return c.reportAttachError(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.DetachError = e })
+			return c.reportAttachError(ctx, a, err,
+				func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.DetachError = e })
 		}
 	case a.DeletionTimestamp == nil && !a.Status.Attached:
 		err = c.attach(ctx, a.DeepCopy(), mine)
 		if err != nil {
-			return c.reportAttachError(ctx, a, err, func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.AttachError = e })
+			return c.reportAttachError(ctx, a, err,
+				func(s *storagev1.VolumeAttachmentStatus, e *storagev1.VolumeError) { s.AttachError = e })
 		}
 	}
 	return nil
 }
 
 // reportAttachError writes an error to the status of an attachment and returns the error.
-func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeAttachment, cause error, set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
+func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeAttachment, cause error,
+	set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
 	if apierrors.IsConflict(cause) {
 		return cause
 	}
@@ -147,7 +151,8 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 		}
 	}
 	a.Finalizers = slices.DeleteFunc(a.Finalizers, func(f string) bool { return f == attacherFinalizer(a.Spec.Attacher) })
-	if _, err := c.Client.StorageV1().VolumeAttachments().Update(ctx, a, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.StorageV1().VolumeAttachments().Update(ctx, a, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizer of attachment: %w", err)
 	}
 	return nil
@@ -165,7 +170,8 @@ func (c *Controller) unpublish(ctx context.Context, a *storagev1.VolumeAttachmen
 	}
 	if able[csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME] {
 		req := &csi.ControllerUnpublishVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle, NodeId: a.Annotations[nodeID]}
-		if err := c.callController(ctx, node.Name, driver, "ControllerUnpublishVolume", req, &csi.ControllerUnpublishVolumeResponse{}); err != nil {
+		if err := c.callController(ctx, node.Name, driver, "ControllerUnpublishVolume", req,
+			&csi.ControllerUnpublishVolumeResponse{}); err != nil {
 			return err
 		}
 	}

@@ -34,7 +34,8 @@ func (p proxied) call(ctx context.Context, node, driver, method string, in, out 
 		return status.Errorf(codes.Internal, "request: %v", err)
 	}
 	var code int
-	answer, err := p.client.Post().AbsPath(v1alpha1.NodesPath, node, v1alpha1.DriversSubresource, driver, method).Body(body).Do(ctx).StatusCode(&code).Raw()
+	answer, err := p.client.Post().AbsPath(v1alpha1.NodesPath, node, v1alpha1.DriversSubresource, driver,
+		method).Body(body).Do(ctx).StatusCode(&code).Raw()
 	if err != nil {
 		var refused struct {
 			Code    codes.Code `json:"code"`
@@ -54,7 +55,8 @@ func (p proxied) call(ctx context.Context, node, driver, method string, in, out 
 const controllerService = "csi.v1.Controller/"
 
 // callController calls the driver's controller service on a node.
-func (c *Controller) callController(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
+func (c *Controller) callController(ctx context.Context, node, driver, method string, in,
+	out protoadapt.MessageV1) error {
 	return c.drivers.call(ctx, node, driver, controllerService+method, in, out)
 }
 
@@ -63,7 +65,8 @@ type abilities map[csi.ControllerServiceCapability_RPC_Type]bool
 
 func (c *Controller) abilities(ctx context.Context, node, driver string) (abilities, error) {
 	got := &csi.ControllerGetCapabilitiesResponse{}
-	if err := c.callController(ctx, node, driver, "ControllerGetCapabilities", &csi.ControllerGetCapabilitiesRequest{}, got); err != nil {
+	if err := c.callController(ctx, node, driver, "ControllerGetCapabilities",
+		&csi.ControllerGetCapabilitiesRequest{}, got); err != nil {
 		return nil, fmt.Errorf("capabilities: %w", err)
 	}
 	out := abilities{}
@@ -101,13 +104,16 @@ func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) 
 }
 
 func ready(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(n.Status.Conditions,
+		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
 // capability converts what is requested of a volume to a CSI capability. If precise is true, the
 // driver distinguishes a single writer from several writers on a node.
-func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAccessMode, fsType string, options []string, precise bool) *csi.VolumeCapability {
-	out := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
+func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAccessMode, fsType string,
+	options []string, precise bool) *csi.VolumeCapability {
+	out := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	switch {
 	case slices.Contains(access, v1.ReadWriteMany):
 		out.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
@@ -121,7 +127,8 @@ func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAcces
 	if mode != nil && *mode == v1.PersistentVolumeBlock {
 		out.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	} else {
-		out.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType, MountFlags: options}}
+		out.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: fsType,
+			MountFlags: options}}
 	}
 	return out
 }

@@ -40,7 +40,8 @@ func TestCall(t *testing.T) {
 				if err == nil {
 					err = proto.Unmarshal(b, protoadapt.MessageV2Of(in))
 				}
-				if err != nil || r.Method != http.MethodPost || r.URL.Path != "/apis/storage.keelson.dev/v1alpha1/nodes/n/csi/d/csi.v1.Identity/GetPluginInfo" {
+				if err != nil || r.Method != http.MethodPost ||
+					r.URL.Path != "/apis/storage.keelson.dev/v1alpha1/nodes/n/csi/d/csi.v1.Identity/GetPluginInfo" {
 					t.Errorf("%s %s: %v", r.Method, r.URL, err)
 				}
 				w.Header().Set("Content-Type", tc.kind)
@@ -53,7 +54,8 @@ func TestCall(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := &csi.GetPluginInfoResponse{}
-			err = proxied{client.CoreV1().RESTClient()}.call(t.Context(), "n", "d", "csi.v1.Identity/GetPluginInfo", &csi.GetPluginInfoRequest{}, got)
+			err = proxied{client.CoreV1().RESTClient()}.call(t.Context(), "n", "d",
+				"csi.v1.Identity/GetPluginInfo", &csi.GetPluginInfoRequest{}, got)
 			if status.Code(err) != tc.want || tc.message != "" && status.Convert(err).Message() != tc.message {
 				t.Errorf("got %v, want %v %q", err, tc.want, tc.message)
 			}

@@ -67,7 +67,8 @@ func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 			old[o.Name] = o
 			continue
 		}
-		if err := c.Client.StorageV1().CSIStorageCapacities(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.Client.StorageV1().CSIStorageCapacities(o.Namespace).Delete(ctx, o.Name,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			errs = append(errs, fmt.Errorf("delete capacity: %w", err))
 		}
 	}
@@ -84,7 +85,8 @@ func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 // binding and each set of nodes with the same topology.
 func (c *Controller) rooms(driver string) (map[string]room, error) {
 	object, err := c.objects.Get(driver)
-	if apierrors.IsNotFound(err) || err == nil && (object.Labels[Label] != Kubelet || object.Spec.StorageCapacity == nil || !*object.Spec.StorageCapacity) {
+	if apierrors.IsNotFound(err) || err == nil &&
+		(object.Labels[Label] != Kubelet || object.Spec.StorageCapacity == nil || !*object.Spec.StorageCapacity) {
 		return nil, nil
 	}
 	if err != nil {
@@ -95,7 +97,8 @@ func (c *Controller) rooms(driver string) (map[string]room, error) {
 		return nil, fmt.Errorf("classes: %w", err)
 	}
 	classes = slices.DeleteFunc(classes, func(s *storagev1.StorageClass) bool {
-		return s.Provisioner != driver || s.VolumeBindingMode == nil || *s.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer
+		return s.Provisioner != driver || s.VolumeBindingMode == nil ||
+			*s.VolumeBindingMode != storagev1.VolumeBindingWaitForFirstConsumer
 	})
 	nodes, err := c.csiNodes.List(labels.Everything())
 	if err != nil {
@@ -150,7 +153,8 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 		if _, err = client.Create(ctx, next, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			return nil
 		}
-	case equality.Semantic.DeepEqual(old.Capacity, next.Capacity) && equality.Semantic.DeepEqual(old.MaximumVolumeSize, next.MaximumVolumeSize):
+	case equality.Semantic.DeepEqual(old.Capacity, next.Capacity) &&
+		equality.Semantic.DeepEqual(old.MaximumVolumeSize, next.MaximumVolumeSize):
 		return nil
 	default:
 		changed := old.DeepCopy()
@@ -167,8 +171,10 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 func newCapacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
 	out := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: r.name(driver.Name), Labels: map[string]string{managedBy: Name, driverName: driver.Name},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver", Name: driver.Name, UID: driver.UID}},
+			Namespace: metav1.NamespaceSystem, Name: r.name(driver.Name),
+			Labels: map[string]string{managedBy: Name, driverName: driver.Name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "storage.k8s.io/v1", Kind: "CSIDriver",
+				Name: driver.Name, UID: driver.UID}},
 		},
 		NodeTopology:     &metav1.LabelSelector{MatchLabels: r.segments},
 		StorageClassName: r.class.Name,

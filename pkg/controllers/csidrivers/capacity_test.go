@@ -43,7 +43,8 @@ func (d *disks) call(_ context.Context, node, _, method string, in, out protoada
 	defer d.mu.Unlock()
 	req, ok := in.(*csi.GetCapacityRequest)
 	room, there := d.room[node]
-	if !ok || !there || req.GetAccessibleTopology().GetSegments()["zone"] == "" || req.GetParameters()["disk"] != "fast" || len(req.GetParameters()) != 1 {
+	if !ok || !there || req.GetAccessibleTopology().GetSegments()["zone"] == "" ||
+		req.GetParameters()["disk"] != "fast" || len(req.GetParameters()) != 1 {
 		return status.Errorf(codes.Unavailable, "%s of %s: %v", method, node, in)
 	}
 	got := out.(*csi.GetCapacityResponse)
@@ -80,7 +81,8 @@ func TestCapacity(t *testing.T) {
 	d := &disks{room: map[string]int64{"a": 1 << 30, "b": 2 << 30}}
 	storage := s.Client.StorageV1()
 	for node, zone := range map[string]string{"a": "x", "b": "y", "c": "y", "silent": "z"} {
-		n, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"zone": zone}}}, metav1.CreateOptions{})
+		n, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+			&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{"zone": zone}}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,20 +92,24 @@ func TestCapacity(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if _, err := storage.CSINodes().Create(t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{
-			Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: node, TopologyKeys: []string{"zone"}}},
-		}}, metav1.CreateOptions{}); err != nil {
+		if _, err := storage.CSINodes().Create(t.Context(),
+			&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{
+				Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: node, TopologyKeys: []string{"zone"}}},
+			}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for class, mode := range map[string]storagev1.VolumeBindingMode{"waits": storagev1.VolumeBindingWaitForFirstConsumer, "now": storagev1.VolumeBindingImmediate} {
+	for class, mode := range map[string]storagev1.VolumeBindingMode{
+		"waits": storagev1.VolumeBindingWaitForFirstConsumer, "now": storagev1.VolumeBindingImmediate} {
 		if _, err := storage.StorageClasses().Create(t.Context(), &storagev1.StorageClass{
-			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: name, VolumeBindingMode: &mode, Parameters: map[string]string{fsType: "ext4", "disk": "fast"},
+			ObjectMeta: metav1.ObjectMeta{Name: class}, Provisioner: name, VolumeBindingMode: &mode,
+			Parameters: map[string]string{fsType: "ext4", "disk": "fast"},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	object := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Label: Kubelet}}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
+	object := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name,
+		Labels: map[string]string{Label: Kubelet}}, Spec: storagev1.CSIDriverSpec{StorageCapacity: ptr.To(true)}}
 	if _, err := storage.CSIDrivers().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -118,16 +124,20 @@ func TestCapacity(t *testing.T) {
 
 	// A volume uses some of the capacity.
 	d.set("b", 1<<30)
-	if _, err := s.Client.CoreV1().PersistentVolumes().Create(t.Context(), &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{
-		Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: name, VolumeHandle: "v"}},
-	}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().PersistentVolumes().Create(t.Context(),
+		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{
+			Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: name,
+				VolumeHandle: "v"}},
+		}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
 
 	// Another client deletes the published objects.
-	if err := storage.CSIStorageCapacities(metav1.NamespaceSystem).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := storage.CSIStorageCapacities(metav1.NamespaceSystem).DeleteCollection(t.Context(),
+		metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
@@ -137,11 +147,13 @@ func TestCapacity(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.set("b", 3<<30)
-	if _, err := storage.CSINodes().Patch(t.Context(), "c", types.MergePatchType, []byte(`{"spec":{"drivers":[]}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := storage.CSINodes().Patch(t.Context(), "c", types.MergePatchType,
+		[]byte(`{"spec":{"drivers":[]}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "3Gi of waits in map[zone:y]")
-	if _, err := storage.CSIDrivers().Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := storage.CSIDrivers().Patch(t.Context(), name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s)

@@ -37,7 +37,8 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	if apierrors.IsNotFound(err) {
 		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeModifyFailed", "VAC %q does not exist.", target)
 		return c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
-			s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: target, Status: v1.PersistentVolumeClaimModifyVolumePending}
+			s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: target,
+				Status: v1.PersistentVolumeClaimModifyVolumePending}
 		})
 	}
 	if err != nil {
@@ -49,7 +50,8 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 // attributesSettled reports whether the attributes of a claim's volume need no change: it has the requested
 // class, or the driver rejected that class.
 func attributesSettled(claim *v1.PersistentVolumeClaim) bool {
-	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
+	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""),
+		ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
 	if s == nil {
 		return want == has
 	}
@@ -76,17 +78,22 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 // this code.
 func mayContinue(code string) bool {
 	return slices.Contains([]string{
-		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(), codes.ResourceExhausted.String(), codes.Aborted.String(),
+		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(),
+		codes.ResourceExhausted.String(), codes.Aborted.String(),
 	}, code)
 }
 
 // change records in the claim that a change is in progress, calls the driver, and records the
 // result.
-func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
+func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume,
+	class *storagev1.VolumeAttributesClass) error {
 	begun := c.modifying(fmt.Sprintf("Modifying volume to %q is in progress.", class.Name))
 	err := c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
-		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class.Name, Status: v1.PersistentVolumeClaimModifyVolumeInProgress}
-		if !slices.ContainsFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool { return x.Type == begun.Type }) {
+		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class.Name,
+			Status: v1.PersistentVolumeClaimModifyVolumeInProgress}
+		if !slices.ContainsFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool {
+			return x.Type == begun.Type
+		}) {
 			s.Conditions = append(s.Conditions, begun)
 		}
 	})
@@ -102,10 +109,12 @@ func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim
 	}
 	err = c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 		s.ModifyVolumeStatus, s.CurrentVolumeAttributesClassName = nil, &class.Name
-		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, v1.PersistentVolumeClaimVolumeModifyVolumeError)
+		s.Conditions = withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume,
+			v1.PersistentVolumeClaimVolumeModifyVolumeError)
 	})
 	if err == nil {
-		c.Events.Eventf(claim, v1.EventTypeNormal, "VolumeModifySuccessful", "external resizer modified volume %s with vac %s successfully", claim.Name, class.Name)
+		c.Events.Eventf(claim, v1.EventTypeNormal, "VolumeModifySuccessful",
+			"external resizer modified volume %s with vac %s successfully", claim.Name, class.Name)
 	}
 	return err
 }
@@ -114,7 +123,8 @@ func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim
 func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
 	driver := v.Spec.CSI.Driver
 	if class.DriverName != driver {
-		return status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s, the volume is of %s", class.Name, class.DriverName, driver)
+		return status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s, the volume is of %s", class.Name,
+			class.DriverName, driver)
 	}
 	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
@@ -133,9 +143,11 @@ func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *
 
 // reportChangeError writes why a volume was not changed. A request that can never succeed is not
 // retried.
-func (c *Controller) reportChangeError(ctx context.Context, claim *v1.PersistentVolumeClaim, class string, cause error) error {
+func (c *Controller) reportChangeError(ctx context.Context, claim *v1.PersistentVolumeClaim, class string,
+	cause error) error {
 	code := status.Code(cause)
-	step, message := v1.PersistentVolumeClaimModifyVolumeInProgress, fmt.Sprintf("Modifying volume to %q failed. Waiting for retry.", class)
+	step, message := v1.PersistentVolumeClaimModifyVolumeInProgress,
+		fmt.Sprintf("Modifying volume to %q failed. Waiting for retry.", class)
 	switch {
 	case code == codes.InvalidArgument:
 		step = v1.PersistentVolumeClaimModifyVolumeInfeasible
@@ -146,7 +158,8 @@ func (c *Controller) reportChangeError(ctx context.Context, claim *v1.Persistent
 	failed.Type, failed.Reason = v1.PersistentVolumeClaimVolumeModifyVolumeError, code.String()
 	told := c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
 		s.ModifyVolumeStatus = &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: class, Status: step}
-		s.Conditions = append(withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume, failed.Type), c.modifying(message), failed)
+		s.Conditions = append(withoutConditions(s.Conditions, v1.PersistentVolumeClaimVolumeModifyingVolume,
+			failed.Type), c.modifying(message), failed)
 	})
 	if told != nil || step == v1.PersistentVolumeClaimModifyVolumeInfeasible {
 		return told
@@ -157,12 +170,16 @@ func (c *Controller) reportChangeError(ctx context.Context, claim *v1.Persistent
 func (c *Controller) modifying(message string) v1.PersistentVolumeClaimCondition {
 	now := metav1.NewTime(c.Clock.Now())
 	return v1.PersistentVolumeClaimCondition{
-		Type: v1.PersistentVolumeClaimVolumeModifyingVolume, Status: v1.ConditionTrue, LastProbeTime: now, LastTransitionTime: now, Message: message,
+		Type: v1.PersistentVolumeClaimVolumeModifyingVolume, Status: v1.ConditionTrue, LastProbeTime: now,
+		LastTransitionTime: now, Message: message,
 	}
 }
 
-func withoutConditions(in []v1.PersistentVolumeClaimCondition, kinds ...v1.PersistentVolumeClaimConditionType) []v1.PersistentVolumeClaimCondition {
-	return slices.DeleteFunc(slices.Clone(in), func(x v1.PersistentVolumeClaimCondition) bool { return slices.Contains(kinds, x.Type) })
+func withoutConditions(in []v1.PersistentVolumeClaimCondition,
+	kinds ...v1.PersistentVolumeClaimConditionType) []v1.PersistentVolumeClaimCondition {
+	return slices.DeleteFunc(slices.Clone(in), func(x v1.PersistentVolumeClaimCondition) bool {
+		return slices.Contains(kinds, x.Type)
+	})
 }
 
 // setVolumeClass writes the class of a volume.
@@ -182,7 +199,8 @@ func (c *Controller) setVolumeClass(ctx context.Context, v *v1.PersistentVolume,
 }
 
 // updateAttributesStatus writes a claim's status and stores the result in claim.
-func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
+func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	change func(*v1.PersistentVolumeClaimStatus)) error {
 	next := claim.DeepCopy()
 	change(&next.Status)
 	if equality.Semantic.DeepEqual(claim.Status, next.Status) {
@@ -198,7 +216,8 @@ func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.Persi
 
 // mutableParameters returns the parameters of a claim's VolumeAttributesClass, with which its
 // volume is created.
-func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abilities, driver string) (map[string]string, error) {
+func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abilities,
+	driver string) (map[string]string, error) {
 	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")
 	if name == "" {
 		return nil, nil
@@ -208,7 +227,9 @@ func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abi
 		return nil, fmt.Errorf("class of attributes: %w", err)
 	}
 	if class.DriverName != driver || !able[csi.ControllerServiceCapability_RPC_MODIFY_VOLUME] {
-		return nil, status.Errorf(codes.InvalidArgument, "VAC %s is for driver %s; the volume is to be of %s, which must be able to change volumes", name, class.DriverName, driver)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"VAC %s is for driver %s; the volume is to be of %s, which must be able to change volumes", name,
+			class.DriverName, driver)
 	}
 	return class.Parameters, nil
 }

@@ -34,7 +34,8 @@ func (w *world) attributesClass(t *testing.T, name, driver string, parameters ma
 func (w *world) want(t *testing.T, claim, class string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"volumeAttributesClassName":%q}}`, class)
-	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), claim, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), claim,
+		types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -57,7 +58,8 @@ func (w *world) changed(t *testing.T, name, class, iops string) {
 			err = json.Unmarshal(b, &kept)
 		}
 		s := c.Status
-		return []any{s, v.Spec, kept, err}, err == nil && kept.Attributes["iops"] == iops && ptr.Deref(v.Spec.VolumeAttributesClassName, "") == class &&
+		return []any{s, v.Spec, kept, err}, err == nil && kept.Attributes["iops"] == iops &&
+			ptr.Deref(v.Spec.VolumeAttributesClassName, "") == class &&
 			ptr.Deref(s.CurrentVolumeAttributesClassName, "") == class && s.ModifyVolumeStatus == nil && len(s.Conditions) == 0
 	})
 }
@@ -93,7 +95,8 @@ func TestAttributes(t *testing.T) {
 	w.attributesClass(t, "foreign", "other.example.com", map[string]string{"iops": "2"})
 	c := claim("c")
 	c.Spec.VolumeAttributesClassName = ptr.To("slow")
-	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), c, metav1.CreateOptions{}); err != nil {
+	if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), c,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.changed(t, "c", "slow", "1")
@@ -121,7 +124,8 @@ func TestKilledDuringChange(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for at := 1; at <= 4; at++ {
 			id := fmt.Sprintf("c%d-%v", at, after)
-			if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim(id), metav1.CreateOptions{}); err != nil {
+			if _, err := w.Client.CoreV1().PersistentVolumeClaims("default").Create(t.Context(), claim(id),
+				metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w.changed(t, id, "", "")

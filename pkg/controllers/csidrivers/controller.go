@@ -63,8 +63,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{
 		Deps: d, drivers: proxied{d.Client.CoreV1().RESTClient()},
 		claims: claims.Lister(), volumes: volumes.Lister(), nodes: core.Nodes().Lister(),
-		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(), csiNodes: storage.CSINodes().Lister(),
-		capacities: storage.CSIStorageCapacities().Lister(), attributeClasses: storage.VolumeAttributesClasses().Lister(), attachments: attachments.Lister(), bySource: attachments.Informer().GetIndexer(),
+		classes: storage.StorageClasses().Lister(), objects: storage.CSIDrivers().Lister(),
+		csiNodes:         storage.CSINodes().Lister(),
+		capacities:       storage.CSIStorageCapacities().Lister(),
+		attributeClasses: storage.VolumeAttributesClasses().Lister(), attachments: attachments.Lister(),
+		bySource: attachments.Informer().GetIndexer(),
 	}
 	loop := func(what string, sync func(context.Context, string) error) *controller.Queue {
 		return controller.NewQueue(Name+"/"+what, d.Clock, d.Log, d.Options.Workers, sync)
@@ -73,7 +76,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c.reclaimQueue, c.attachQueue = loop("delete", c.syncVolume), loop("attach", c.syncAttachment)
 	c.modifyQueue, c.capacityQueue = loop("change", c.syncAttributes), loop("capacity", c.syncCapacity)
 	c.refollow = []func(){
-		queueAll(claims.Informer(), c.provisionQueue), queueAll(claims.Informer(), c.expandQueue), queueAll(claims.Informer(), c.modifyQueue), queueAll(volumes.Informer(), c.reclaimQueue), queueAll(attachments.Informer(), c.attachQueue),
+		queueAll(claims.Informer(), c.provisionQueue), queueAll(claims.Informer(), c.expandQueue),
+		queueAll(claims.Informer(), c.modifyQueue), queueAll(volumes.Informer(), c.reclaimQueue),
+		queueAll(attachments.Informer(), c.attachQueue),
 	}
 	return c, errors.Join(
 		attachments.Informer().AddIndexers(cache.Indexers{bySource: func(o any) ([]string, error) {
@@ -118,7 +123,9 @@ func New(d controller.Deps) (controller.Controller, error) {
 			c.capacityQueue.Add(controller.Latest(old, d).Name) // its label may have been removed
 			c.syncAll()
 		}),
-		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) { c.capacityQueue.Add(controller.Latest(old, s).Provisioner) }),
+		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) {
+			c.capacityQueue.Add(controller.Latest(old, s).Provisioner)
+		}),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
 			// Handle objects of an earlier process and objects that another client deleted, but not
 			// own writes.
@@ -160,7 +167,8 @@ func (c *Controller) syncAll() {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	for _, l := range []*controller.Queue{c.provisionQueue, c.expandQueue, c.modifyQueue, c.reclaimQueue, c.attachQueue, c.capacityQueue} {
+	for _, l := range []*controller.Queue{c.provisionQueue, c.expandQueue, c.modifyQueue, c.reclaimQueue,
+		c.attachQueue, c.capacityQueue} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	// Retry calls of drivers that did not respond, even if the back-off of their volumes is long by

@@ -20,7 +20,8 @@ import (
 
 // unfinished returns a bound claim for which done returns false, and its volume. It returns a nil
 // claim if there is nothing to do or another controller is responsible.
-func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (
+	*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
 	if apierrors.IsNotFound(err) {
@@ -33,7 +34,8 @@ func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim)
 	if apierrors.IsNotFound(err) {
 		return nil, nil, nil
 	}
-	if err != nil || v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil || v.Spec.ClaimRef.UID != claim.UID {
+	if err != nil || v.Spec.CSI == nil || !c.serves(v.Spec.CSI.Driver) || v.Spec.ClaimRef == nil ||
+		v.Spec.ClaimRef.UID != claim.UID {
 		return nil, nil, err
 	}
 	return claim, v, nil
@@ -58,24 +60,29 @@ func (c *Controller) syncSize(ctx context.Context, key string) error {
 
 // nodesTurn reports whether only the kubelet's part of an expansion is left, and returns the size.
 func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
-	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
+		claim.Status.AllocatedResources[v1.ResourceStorage]
 	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
-	return allocated, allocated.Cmp(want) >= 0 && (step == v1.PersistentVolumeClaimNodeResizePending || step == v1.PersistentVolumeClaimNodeResizeInProgress)
+	return allocated, allocated.Cmp(want) >= 0 && (step == v1.PersistentVolumeClaimNodeResizePending ||
+		step == v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
 // sizeSettled reports whether nothing is to do for a claim's size: it has the size, or the driver
 // rejected the size.
 func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
-	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
+		claim.Status.AllocatedResources[v1.ResourceStorage]
 	step := claim.Status.AllocatedResourceStatuses[v1.ResourceStorage]
-	infeasible := step == v1.PersistentVolumeClaimControllerResizeInfeasible || step == v1.PersistentVolumeClaimNodeResizeInfeasible
+	infeasible := step == v1.PersistentVolumeClaimControllerResizeInfeasible ||
+		step == v1.PersistentVolumeClaimNodeResizeInfeasible
 	return want.Cmp(claim.Status.Capacity[v1.ResourceStorage]) <= 0 || infeasible && allocated.Cmp(want) == 0
 }
 
 // target returns the size that a volume must get. An expansion in progress is completed first,
 // unless the driver rejected it.
 func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
-	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage], claim.Status.AllocatedResources[v1.ResourceStorage]
+	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
+		claim.Status.AllocatedResources[v1.ResourceStorage]
 	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimControllerResizeInProgress && allocated.Cmp(want) > 0 {
 		return allocated
 	}
@@ -84,24 +91,28 @@ func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
 
 func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
 	size := target(claim)
-	claim, err := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInProgress, v1.PersistentVolumeClaimResizing, "")
+	claim, err := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInProgress,
+		v1.PersistentVolumeClaimResizing, "")
 	if err != nil {
 		return err
 	}
 	got, err := c.expand(ctx, v, size)
 	if err != nil {
-		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed", "resize volume %q by resizer %q failed: %v", v.Name, v.Spec.CSI.Driver, err)
+		c.Events.Eventf(claim, v1.EventTypeWarning, "VolumeResizeFailed",
+			"resize volume %q by resizer %q failed: %v", v.Name, v.Spec.CSI.Driver, err)
 		if !nothingCreated(err) {
 			return err
 		}
-		_, told := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInfeasible, v1.PersistentVolumeClaimControllerResizeError, err.Error())
+		_, told := c.updateSizeStatus(ctx, claim, size, v1.PersistentVolumeClaimControllerResizeInfeasible,
+			v1.PersistentVolumeClaimControllerResizeError, err.Error())
 		return told
 	}
 	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
 	if got.GetNodeExpansionRequired() {
 		// Write the claim first: the volume's new size makes the kubelet start, and it then looks
 		// at the claim.
-		_, err = c.updateSizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending, v1.PersistentVolumeClaimFileSystemResizePending,
+		_, err = c.updateSizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending,
+			v1.PersistentVolumeClaimFileSystemResizePending,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
 		if err == nil {
 			c.Events.Event(claim, v1.EventTypeNormal, "FileSystemResizeRequired", "Require file system resize of volume on node")
@@ -121,7 +132,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 
 // expand calls the driver to expand a volume. If the driver can only expand volumes on nodes, the
 // call is left to the kubelet.
-func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
+func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume,
+	size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
 	driver := v.Spec.CSI.Driver
 	node, err := c.selectNode(driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
@@ -160,7 +172,8 @@ func (c *Controller) setVolumeSize(ctx context.Context, v *v1.PersistentVolume, 
 
 // updateSizeStatus writes the progress of a claim's expansion. An empty step means that the
 // expansion is complete.
-func (c *Controller) updateSizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, size resource.Quantity, step v1.ClaimResourceStatus,
+func (c *Controller) updateSizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	size resource.Quantity, step v1.ClaimResourceStatus,
 	condition v1.PersistentVolumeClaimConditionType, message string,
 ) (*v1.PersistentVolumeClaim, error) {
 	next := claim.DeepCopy()
@@ -179,10 +192,13 @@ func (c *Controller) updateSizeStatus(ctx context.Context, claim *v1.PersistentV
 		}
 	}
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(x v1.PersistentVolumeClaimCondition) bool {
-		return x.Type == v1.PersistentVolumeClaimResizing || x.Type == v1.PersistentVolumeClaimFileSystemResizePending || x.Type == v1.PersistentVolumeClaimControllerResizeError
+		return x.Type == v1.PersistentVolumeClaimResizing ||
+			x.Type == v1.PersistentVolumeClaimFileSystemResizePending || x.Type == v1.PersistentVolumeClaimControllerResizeError
 	})
 	if condition != "" {
-		s.Conditions = append(s.Conditions, v1.PersistentVolumeClaimCondition{Type: condition, Status: v1.ConditionTrue, LastTransitionTime: since, Message: message})
+		s.Conditions = append(s.Conditions,
+			v1.PersistentVolumeClaimCondition{Type: condition, Status: v1.ConditionTrue,
+				LastTransitionTime: since, Message: message})
 	}
 	if equality.Semantic.DeepEqual(claim.Status, next.Status) {
 		return claim, nil

@@ -135,7 +135,8 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: controller.Options{Workers: 2, Periods: controller.DefaultPeriods()},
+		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Options: controller.Options{Workers: 2, Periods: controller.DefaultPeriods()},
 	}
 	made, err := New(d)
 	if err != nil {
@@ -166,7 +167,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{Server: testserver.Start(t, testserver.Options{}), driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
+	w := &world{Server: testserver.Start(t, testserver.Options{}),
+		driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
 	sockets, err := os.MkdirTemp("", "k") // names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +182,8 @@ func newWorld(t *testing.T) *world {
 	w.driver.Serve(g)
 	go func() { _ = g.Serve(l) }()
 	t.Cleanup(g.Stop)
-	if w.conn, err = grpc.NewClient("unix://"+l.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if w.conn, err = grpc.NewClient("unix://"+l.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.conn.Close() })
@@ -189,7 +192,8 @@ func newWorld(t *testing.T) *world {
 	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // the kubelet calls this too
 		t.Fatal(err)
 	}
-	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{})
+	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,11 +203,15 @@ func newWorld(t *testing.T) *world {
 	}
 	storage := w.Client.StorageV1()
 	_, errNode := storage.CSINodes().Create(ctx, &storagev1.CSINode{
-		ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: "n"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec:       storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: name, NodeID: "n"}}},
 	}, metav1.CreateOptions{})
-	_, errDriver := storage.CSIDrivers().Create(ctx, &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{Label: Kubelet}}}, metav1.CreateOptions{})
+	_, errDriver := storage.CSIDrivers().Create(ctx,
+		&storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{Label: Kubelet}}}, metav1.CreateOptions{})
 	_, errClass := storage.StorageClasses().Create(ctx, &storagev1.StorageClass{
-		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: name, AllowVolumeExpansion: ptr.To(true), Parameters: map[string]string{fsType: "ext4"},
+		ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: name, AllowVolumeExpansion: ptr.To(true),
+		Parameters: map[string]string{fsType: "ext4"},
 	}, metav1.CreateOptions{})
 	if err := errors.Join(errNode, errDriver, errClass); err != nil {
 		t.Fatal(err)
@@ -270,7 +278,8 @@ func (w *world) live(t *testing.T, id string) {
 		got, err := attachments.Get(ctx, id, metav1.GetOptions{})
 		return got, err == nil && got.Status.Attached && got.Status.AttachmentMetadata["node"] == "n"
 	})
-	if _, err := claims.Patch(t.Context(), id, "application/merge-patch+json", []byte(`{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := claims.Patch(t.Context(), id, "application/merge-patch+json",
+		[]byte(`{"spec":{"resources":{"requests":{"storage":"3Mi"}}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it is the node's turn to grow it", func(ctx context.Context) (any, bool) {
@@ -279,7 +288,8 @@ func (w *world) live(t *testing.T, id string) {
 		if err != nil || errVolume != nil {
 			return errors.Join(err, errVolume), false
 		}
-		return got, got.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizePending && v.Spec.Capacity.Storage().String() == "3Mi"
+		return got,
+			got.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizePending && v.Spec.Capacity.Storage().String() == "3Mi"
 	})
 	if err := attachments.Delete(t.Context(), id, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -291,7 +301,8 @@ func (w *world) live(t *testing.T, id string) {
 		_, errClaim := claims.Get(ctx, id, metav1.GetOptions{})
 		v, errVolume := w.Client.CoreV1().PersistentVolumes().Get(ctx, volume, metav1.GetOptions{})
 		at, errAttachment := attachments.Get(ctx, id, metav1.GetOptions{})
-		return []any{v, at}, apierrors.IsNotFound(errClaim) && apierrors.IsNotFound(errVolume) && apierrors.IsNotFound(errAttachment)
+		return []any{v, at}, apierrors.IsNotFound(errClaim) && apierrors.IsNotFound(errVolume) &&
+			apierrors.IsNotFound(errAttachment)
 	})
 	w.empty(t)
 }

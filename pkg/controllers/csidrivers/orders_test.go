@@ -94,7 +94,8 @@ type order struct {
 }
 
 func (o *order) String() string {
-	return fmt.Sprintf("%s: %s static=%v delayed=%v ephemeral=%v attached=%v %s", o.id, o.policy, o.static, o.delayed, o.ephemeral, o.attached, strings.Join(o.steps, ","))
+	return fmt.Sprintf("%s: %s static=%v delayed=%v ephemeral=%v attached=%v %s", o.id, o.policy, o.static,
+		o.delayed, o.ephemeral, o.attached, strings.Join(o.steps, ","))
 }
 
 // claim returns the name of the claim.
@@ -114,7 +115,8 @@ func orders() []*order {
 	}
 	extras := []string{"", "class", "driver", "node", "namespace"}
 	var out []*order
-	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete, v1.PersistentVolumeReclaimRetain} {
+	for _, policy := range []v1.PersistentVolumeReclaimPolicy{v1.PersistentVolumeReclaimDelete,
+		v1.PersistentVolumeReclaimRetain} {
 		for _, kind := range []order{{}, {delayed: true}, {static: true}, {ephemeral: true}, {static: true, delayed: true}} {
 			for _, steps := range core {
 				n := len(out)
@@ -140,7 +142,8 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s := &stage{testserver.Start(t, testserver.Options{}), &storage{t: t, exists: map[string]bool{}, mounted: map[string]bool{}}}
+	s := &stage{testserver.Start(t, testserver.Options{}),
+		&storage{t: t, exists: map[string]bool{}, mounted: map[string]bool{}}}
 	s.kubelets(t)
 	controllertest.Run(t, s.Server, controller.Options{Workers: 8, Periods: controller.DefaultPeriods()},
 		func(d controller.Deps) (controller.Controller, error) {
@@ -181,7 +184,8 @@ func (s *stage) kubelets(t *testing.T) {
 			}
 			want := v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimRetain
 			if got := s.storage.get(s.storage.exists, v.Spec.CSI.VolumeHandle); got != want {
-				t.Errorf("PersistentVolume %s with policy %s was deleted; its storage exists: %v", v.Name, v.Spec.PersistentVolumeReclaimPolicy, got)
+				t.Errorf("PersistentVolume %s with policy %s was deleted; its storage exists: %v", v.Name,
+					v.Spec.PersistentVolumeReclaimPolicy, got)
 			}
 		},
 	})
@@ -208,7 +212,8 @@ func (s *stage) surroundings(ctx context.Context, o *order) error {
 		ObjectMeta: meta, Provisioner: provisioner, ReclaimPolicy: &o.policy, VolumeBindingMode: &mode,
 	}, metav1.CreateOptions{})
 	_, errDriver := s.Client.StorageV1().CSIDrivers().Create(ctx, &storagev1.CSIDriver{
-		ObjectMeta: metav1.ObjectMeta{Name: o.id, Labels: map[string]string{Label: Kubelet}}, Spec: storagev1.CSIDriverSpec{AttachRequired: &o.attached},
+		ObjectMeta: metav1.ObjectMeta{Name: o.id, Labels: map[string]string{Label: Kubelet}},
+		Spec:       storagev1.CSIDriverSpec{AttachRequired: &o.attached},
 	}, metav1.CreateOptions{})
 	_, errCSINode := s.Client.StorageV1().CSINodes().Create(ctx, &storagev1.CSINode{
 		ObjectMeta: meta, Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: o.id, NodeID: o.id}}},
@@ -239,26 +244,33 @@ func (s *stage) setUp(t *testing.T, o *order) {
 		}
 	}
 	must(s.surroundings(ctx, o))
-	_, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.id}}, metav1.CreateOptions{})
+	_, err := core.Namespaces().Create(ctx, &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.id}},
+		metav1.CreateOptions{})
 	must(err)
-	_, err = core.ServiceAccounts(o.id).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err = core.ServiceAccounts(o.id).Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	must(err)
 	template := claim(o.claim())
 	template.Namespace, template.Spec.StorageClassName = o.id, &o.id
 	if o.static {
 		s.storage.set(s.storage.exists, o.id, true)
-		_, err = core.PersistentVolumes().Create(ctx, &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PersistentVolumeSpec{
-			Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes, StorageClassName: o.id, PersistentVolumeReclaimPolicy: o.policy,
-			ClaimRef:               &v1.ObjectReference{Namespace: o.id, Name: o.id}, // with delayed binding the scheduler writes this
-			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: o.id, VolumeHandle: o.id}},
-		}}, metav1.CreateOptions{})
+		_, err = core.PersistentVolumes().Create(ctx,
+			&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PersistentVolumeSpec{
+				Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes,
+				StorageClassName: o.id, PersistentVolumeReclaimPolicy: o.policy,
+				// with delayed binding the scheduler writes this
+				ClaimRef: &v1.ObjectReference{Namespace: o.id, Name: o.id},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: o.id,
+					VolumeHandle: o.id}},
+			}}, metav1.CreateOptions{})
 		must(err)
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PodSpec{
 		NodeName: o.id, Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{{Name: "v"}},
 	}}
 	if o.ephemeral {
-		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: template.Spec}}
+		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: template.Spec}}
 	} else {
 		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim()}
 		if o.delayed && !o.static { // as the scheduler does
@@ -276,13 +288,15 @@ func (s *stage) setUp(t *testing.T, o *order) {
 		}
 		return got, err == nil && got.Status.Phase == v1.ClaimBound
 	})
-	controllertest.Eventually(t, "the volume is bound, and protected if it is to be", func(ctx context.Context) (any, bool) {
-		v, err := core.PersistentVolumes().Get(ctx, o.volume, metav1.GetOptions{})
-		if err == nil {
-			o.handle = v.Spec.CSI.VolumeHandle
-		}
-		return v, err == nil && v.Status.Phase == v1.VolumeBound && slices.Contains(v.Finalizers, deletionFinalizer) == (o.policy == v1.PersistentVolumeReclaimDelete)
-	})
+	controllertest.Eventually(t, "the volume is bound, and protected if it is to be",
+		func(ctx context.Context) (any, bool) {
+			v, err := core.PersistentVolumes().Get(ctx, o.volume, metav1.GetOptions{})
+			if err == nil {
+				o.handle = v.Spec.CSI.VolumeHandle
+			}
+			return v, err == nil && v.Status.Phase == v1.VolumeBound &&
+				slices.Contains(v.Finalizers, deletionFinalizer) == (o.policy == v1.PersistentVolumeReclaimDelete)
+		})
 	s.storage.set(s.storage.mounted, o.handle, true)
 	controllertest.Eventually(t, "the kubelet knows what it has mounted", func(ctx context.Context) (any, bool) {
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{"handle":%q}}}`, o.handle)

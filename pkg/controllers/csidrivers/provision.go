@@ -123,27 +123,32 @@ func (c *Controller) removeClaimFinalizer(ctx context.Context, claim *v1.Persist
 }
 
 // provision creates the volume and its API object.
-func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	class *storagev1.StorageClass) error {
 	if !slices.Contains(claim.Finalizers, provisioningFinalizer) {
 		next := claim.DeepCopy()
 		next.Finalizers = append(next.Finalizers, provisioningFinalizer)
 		var err error
-		if claim, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		if claim, err = c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("finalizer of claim: %w", err)
 		}
 	}
-	c.Events.Eventf(claim, v1.EventTypeNormal, "Provisioning", "External provisioner is provisioning volume for claim %q", controller.Key(claim))
+	c.Events.Eventf(claim, v1.EventTypeNormal, "Provisioning",
+		"External provisioner is provisioning volume for claim %q", controller.Key(claim))
 	gone, err := c.selectedNodeGone(ctx, claim)
 	if err != nil {
 		return err
 	}
 	if gone {
-		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "node %q not found", claim.Annotations[volume.AnnSelectedNode])
+		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "node %q not found",
+			claim.Annotations[volume.AnnSelectedNode])
 		return c.selectOtherNode(ctx, claim, nil)
 	}
 	got, err := c.create(ctx, claim, class)
 	if err != nil {
-		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "failed to provision volume with StorageClass %q: %v", class.Name, err)
+		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed",
+			"failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
 			c.capacityQueue.AddPaced(class.Provisioner) // the published capacity is wrong
 			return c.selectOtherNode(ctx, claim, err)
@@ -151,7 +156,8 @@ func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeCl
 		return err
 	}
 	v := newVolume(claim, class, got)
-	if _, err := c.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.Client.CoreV1().PersistentVolumes().Create(ctx, v, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("volume: %w", err)
 	}
 	c.Events.Eventf(claim, v1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume %s", v.Name)
@@ -192,7 +198,8 @@ func (c *Controller) selectOtherNode(ctx context.Context, claim *v1.PersistentVo
 	next := claim.DeepCopy()
 	delete(next.Annotations, volume.AnnSelectedNode)
 	next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == provisioningFinalizer })
-	if _, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("selected node: %w", err)
 	}
 	return nil
@@ -200,7 +207,8 @@ func (c *Controller) selectOtherNode(ctx context.Context, claim *v1.PersistentVo
 
 // deleteAbandoned deletes a volume that may have been created for a deleted claim. It first repeats the
 // create call, which returns the volume's handle.
-func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) error {
+func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	class *storagev1.StorageClass) error {
 	gone, err := c.selectedNodeGone(ctx, claim)
 	if err != nil {
 		return err
@@ -220,7 +228,8 @@ func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVo
 	if err != nil {
 		return err
 	}
-	if err := c.callController(ctx, node.Name, class.Provisioner, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: got.GetVolumeId()}, &csi.DeleteVolumeResponse{}); err != nil {
+	if err := c.callController(ctx, node.Name, class.Provisioner, "DeleteVolume",
+		&csi.DeleteVolumeRequest{VolumeId: got.GetVolumeId()}, &csi.DeleteVolumeResponse{}); err != nil {
 		return fmt.Errorf("delete volume: %w", err)
 	}
 	return c.removeClaimFinalizer(ctx, claim)
@@ -229,7 +238,8 @@ func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVo
 // nothingCreated reports whether an error means that the driver has created no volume and will not.
 func nothingCreated(err error) bool {
 	switch status.Code(err) {
-	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted, codes.FailedPrecondition,
+	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted,
+		codes.FailedPrecondition,
 		codes.PermissionDenied, codes.Unauthenticated, codes.Unimplemented:
 		return true
 	default:
@@ -238,7 +248,8 @@ func nothingCreated(err error) bool {
 }
 
 // create calls the driver to create a claim's volume.
-func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) (*csi.Volume, error) {
+func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	class *storagev1.StorageClass) (*csi.Volume, error) {
 	driver := class.Provisioner
 	given, err := parameters(class)
 	if err != nil {
@@ -267,8 +278,9 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	precise := able[csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER]
 	req := &csi.CreateVolumeRequest{
 		Name: volumeName(claim), Parameters: given, MutableParameters: mutable, VolumeContentSource: source,
-		CapacityRange:      &csi.CapacityRange{RequiredBytes: size.Value(), LimitBytes: limit.Value()},
-		VolumeCapabilities: []*csi.VolumeCapability{capability(claim.Spec.VolumeMode, claim.Spec.AccessModes, class.Parameters[fsType], class.MountOptions, precise)},
+		CapacityRange: &csi.CapacityRange{RequiredBytes: size.Value(), LimitBytes: limit.Value()},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(claim.Spec.VolumeMode, claim.Spec.AccessModes,
+			class.Parameters[fsType], class.MountOptions, precise)},
 	}
 	if n, err := c.csiNodes.Get(node.Name); err == nil {
 		req.AccessibilityRequirements = requirements(registered(n, driver), node)
@@ -286,7 +298,8 @@ func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	for k, v := range class.Parameters {
 		switch {
 		case strings.HasPrefix(k, reservedPrefix) && strings.Contains(k, "secret"):
-			return nil, status.Errorf(codes.InvalidArgument, "storage class %s refers to secrets, which are not supported", class.Name)
+			return nil, status.Errorf(codes.InvalidArgument,
+				"storage class %s refers to secrets, which are not supported", class.Name)
 		case !strings.HasPrefix(k, reservedPrefix):
 			out[k] = v
 		}
@@ -320,7 +333,8 @@ func allowedNodes(class *storagev1.StorageClass) func(*v1.Node) bool {
 	}
 	return func(n *v1.Node) bool {
 		return slices.ContainsFunc(class.AllowedTopologies, func(t v1.TopologySelectorTerm) bool {
-			return !slices.ContainsFunc(t.MatchLabelExpressions, func(r v1.TopologySelectorLabelRequirement) bool { return !slices.Contains(r.Values, n.Labels[r.Key]) })
+			return !slices.ContainsFunc(t.MatchLabelExpressions,
+				func(r v1.TopologySelectorLabelRequirement) bool { return !slices.Contains(r.Values, n.Labels[r.Key]) })
 		})
 	}
 }
@@ -331,7 +345,8 @@ func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
 	for _, t := range v.GetAccessibleTopology() {
 		var term v1.NodeSelectorTerm
 		for _, k := range slices.Sorted(maps.Keys(t.GetSegments())) {
-			term.MatchExpressions = append(term.MatchExpressions, v1.NodeSelectorRequirement{Key: k, Operator: v1.NodeSelectorOpIn, Values: []string{t.GetSegments()[k]}})
+			term.MatchExpressions = append(term.MatchExpressions,
+				v1.NodeSelectorRequirement{Key: k, Operator: v1.NodeSelectorOpIn, Values: []string{t.GetSegments()[k]}})
 		}
 		if len(term.MatchExpressions) > 0 {
 			terms = append(terms, term)
@@ -368,16 +383,21 @@ func newVolume(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, g
 	}
 	return &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: volumeName(claim), Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: finalizers,
+			Name:        volumeName(claim),
+			Annotations: map[string]string{volume.AnnDynamicallyProvisioned: class.Provisioner}, Finalizers: finalizers,
 		},
 		Spec: v1.PersistentVolumeSpec{
-			Capacity: v1.ResourceList{v1.ResourceStorage: size}, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			StorageClassName: class.Name, VolumeAttributesClassName: attributes, MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: policy, NodeAffinity: affinity(got),
+			Capacity: v1.ResourceList{v1.ResourceStorage: size}, AccessModes: claim.Spec.AccessModes,
+			VolumeMode:       claim.Spec.VolumeMode,
+			StorageClassName: class.Name, VolumeAttributesClassName: attributes,
+			MountOptions: class.MountOptions, PersistentVolumeReclaimPolicy: policy, NodeAffinity: affinity(got),
 			ClaimRef: &v1.ObjectReference{
-				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name,
+				UID: claim.UID, ResourceVersion: claim.ResourceVersion,
 			},
 			PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{
-				Driver: class.Provisioner, VolumeHandle: got.GetVolumeId(), VolumeAttributes: got.GetVolumeContext(), FSType: class.Parameters[fsType],
+				Driver: class.Provisioner, VolumeHandle: got.GetVolumeId(),
+				VolumeAttributes: got.GetVolumeContext(), FSType: class.Parameters[fsType],
 			}},
 		},
 	}

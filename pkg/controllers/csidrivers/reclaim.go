@@ -41,7 +41,8 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 		return fmt.Errorf("attachments of volume: %w", err)
 	}
 	if len(users) > 0 {
-		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete", "persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
+		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete",
+			"persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
 		return nil // the event of its detachment queues it
 	}
 	if erases {
@@ -51,7 +52,8 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 		}
 	}
 	if !going {
-		err := c.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
+		err := c.Client.CoreV1().PersistentVolumes().Delete(ctx, v.Name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID}})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete volume: %w", err)
 		}
@@ -63,7 +65,8 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 // provisioned the volume, or an administrator created the object.
 func reclaimed(v *v1.PersistentVolume) bool {
 	by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
-	return v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete && (!provisioned || by == v.Spec.CSI.Driver)
+	return v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
+		(!provisioned || by == v.Spec.CSI.Driver)
 }
 
 // mustErase reports whether the driver must delete the storage of a volume. The storage of a volume
@@ -74,7 +77,8 @@ func mustErase(v *v1.PersistentVolume) bool {
 	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, deletionFinalizer) {
 		return false
 	}
-	unused := going && v.Status.Phase != v1.VolumeBound && metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned)
+	unused := going && v.Status.Phase != v1.VolumeBound &&
+		metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned)
 	return v.Status.Phase == v1.VolumeReleased || unused
 }
 
@@ -106,7 +110,8 @@ func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
 	if err != nil {
 		return err
 	}
-	return c.callController(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume", &csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
+	return c.callController(ctx, node.Name, v.Spec.CSI.Driver, "DeleteVolume",
+		&csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
 }
 
 // removeFinalizers removes the finalizers from a volume that is being deleted.
@@ -120,7 +125,8 @@ func (c *Controller) removeFinalizers(ctx context.Context, v *v1.PersistentVolum
 		return fmt.Errorf("volume: %w", err)
 	}
 	now.Finalizers = slices.DeleteFunc(now.Finalizers, ours)
-	if _, err = c.Client.CoreV1().PersistentVolumes().Update(ctx, now, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err = c.Client.CoreV1().PersistentVolumes().Update(ctx, now, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizers of volume: %w", err)
 	}
 	return nil

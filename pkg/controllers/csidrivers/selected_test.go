@@ -30,12 +30,14 @@ func TestSelectedNodeGone(t *testing.T) {
 		node, csiNode bool
 	}{"no-node": {csiNode: true}, "no-csinode": {node: true}, "neither": {}} {
 		if c.node {
-			if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			if _, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+				&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if c.csiNode {
-			if _, err := s.Client.StorageV1().CSINodes().Create(t.Context(), &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			if _, err := s.Client.StorageV1().CSINodes().Create(t.Context(),
+				&storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -18,7 +18,8 @@ import (
 const snapshotGroup = "snapshot.storage.k8s.io"
 
 // source returns the source of a claim's volume, or nil.
-func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim, driver string) (*csi.VolumeContentSource, error) {
+func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	driver string) (*csi.VolumeContentSource, error) {
 	from := claim.Spec.DataSource
 	group := ""
 	if from != nil && from.APIGroup != nil {
@@ -28,19 +29,22 @@ func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim
 	case from == nil && claim.Spec.DataSourceRef == nil:
 		return nil, nil
 	case from == nil:
-		return nil, status.Errorf(codes.InvalidArgument, "a %s is not a data source for driver %s: its populator makes the volume", claim.Spec.DataSourceRef.Kind, driver)
+		return nil, status.Errorf(codes.InvalidArgument,
+			"a %s is not a data source for driver %s: its populator makes the volume", claim.Spec.DataSourceRef.Kind, driver)
 	case group == snapshotGroup && from.Kind == "VolumeSnapshot":
 		id, err := c.snapshot(ctx, claim.Namespace, from.Name)
 		if err != nil {
 			return nil, err
 		}
-		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}, nil
+		return &csi.VolumeContentSource{
+			Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}, nil
 	case group == "" && from.Kind == "PersistentVolumeClaim":
 		id, err := c.clone(ctx, claim.Namespace, from.Name, driver)
 		if err != nil {
 			return nil, err
 		}
-		return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}, nil
+		return &csi.VolumeContentSource{
+			Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}, nil
 	}
 	return nil, status.Errorf(codes.InvalidArgument, "a %s is not a data source for driver %s", from.Kind, driver)
 }
@@ -101,7 +105,8 @@ func (c *Controller) snapshot(ctx context.Context, namespace, name string) (stri
 }
 
 func (c *Controller) read(ctx context.Context, into any, path ...string) error {
-	b, err := c.Client.CoreV1().RESTClient().Get().AbsPath(append([]string{"/apis", snapshotGroup, "v1"}, path...)...).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	b, err := c.Client.CoreV1().RESTClient().Get().AbsPath(append([]string{"/apis", snapshotGroup, "v1"},
+		path...)...).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}

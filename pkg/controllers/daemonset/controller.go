@@ -88,7 +88,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		}),
 		controller.OnChange(revisions, c.revisionChanged),
 		controller.OnChange(c.podCache, controller.Follower{
-			Owner: func(pod *v1.Pod) string { return c.ownerOf(pod) }, Selecting: c.selecting, Expected: c.expected, Add: c.queue.Add,
+			Owner: func(pod *v1.Pod) string { return c.ownerOf(pod) }, Selecting: c.selecting,
+			Expected: c.expected, Add: c.queue.Add,
 		}.PodChanged),
 		controller.OnChange(nodes.Informer(), c.nodeChanged),
 	)
@@ -159,7 +160,8 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 
 // nodeChanged queues the sets for which a node has become eligible or ineligible.
 func (c *Controller) nodeChanged(old, node *v1.Node) {
-	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) && equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
+	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) &&
+		equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
 		return
 	}
 	sets, err := c.sets.List(labels.Everything())
@@ -184,7 +186,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if len(set.Spec.Selector.MatchLabels)+len(set.Spec.Selector.MatchExpressions) == 0 {
-		c.Events.Event(set, v1.EventTypeWarning, "SelectingAll", "This daemon set is selecting all pods. A non-empty selector is required.")
+		c.Events.Event(set, v1.EventTypeWarning, "SelectingAll",
+			"This daemon set is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
@@ -218,7 +221,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 // claim returns the set's pods and its revisions. The revisions are in order.
-func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision, error) {
+func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision,
+	error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
 		return nil, nil, fmt.Errorf("selector: %w", err)
@@ -229,7 +233,8 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 			return c.Client.AppsV1().DaemonSets(set.Namespace).Get(ctx, set.Name, metav1.GetOptions{})
 		},
 		Patch: func(pod metav1.Object, patch []byte) error {
-			_, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
 	}
@@ -273,10 +278,12 @@ func (c *Controller) carryOut(ctx context.Context, key string, s *state) error {
 	for _, pod := range p.failed {
 		node := target(pod)
 		c.backoff.Next(backoffKey(s.set, node), c.Clock.Now())
-		c.Events.Eventf(s.set, v1.EventTypeWarning, "FailedDaemonPod", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node)
+		c.Events.Eventf(s.set, v1.EventTypeWarning, "FailedDaemonPod",
+			"Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, node)
 	}
 	for _, pod := range p.succeeded {
-		c.Events.Eventf(s.set, v1.EventTypeNormal, "SucceededDaemonPod", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, target(pod))
+		c.Events.Eventf(s.set, v1.EventTypeNormal, "SucceededDaemonPod",
+			"Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, target(pod))
 	}
 	create, remove := p.create[:min(len(p.create), burst)], p.delete[:min(len(p.delete), burst)]
 	return errors.Join(c.create(ctx, key, s, create), c.pods.DeleteAll(ctx, s.set, remove, key))

@@ -80,7 +80,8 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 		}
 	}
 	add(v1.TaintEffectNoExecute, v1.TaintNodeNotReady, v1.TaintNodeUnreachable)
-	add(v1.TaintEffectNoSchedule, v1.TaintNodeDiskPressure, v1.TaintNodeMemoryPressure, v1.TaintNodePIDPressure, v1.TaintNodeUnschedulable)
+	add(v1.TaintEffectNoSchedule, v1.TaintNodeDiskPressure, v1.TaintNodeMemoryPressure, v1.TaintNodePIDPressure,
+		v1.TaintNodeUnschedulable)
 	if spec.HostNetwork {
 		add(v1.TaintEffectNoSchedule, v1.TaintNodeNetworkUnavailable)
 	}
@@ -123,7 +124,8 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	// This node meets all other requirements already.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{
-			MatchFields: []v1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
+			MatchFields: []v1.NodeSelectorRequirement{
+				{Key: metav1.ObjectNameField, Operator: v1.NodeSelectorOpIn, Values: []string{node}}},
 		}},
 	}
 	return pod

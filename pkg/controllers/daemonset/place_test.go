@@ -17,9 +17,12 @@ func TestJudge(t *testing.T) {
 	}
 	label := func(n *v1.Node) { n.Labels = map[string]string{"disk": "ssd"} }
 	affinity := func(s *v1.PodSpec) {
-		s.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
-			NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpIn, Values: []string{"ssd"}}}}},
-		}}}
+		s.Affinity = &v1.Affinity{
+			NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{
+					{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "disk", Operator: v1.NodeSelectorOpIn,
+						Values: []string{"ssd"}}}}},
+			}}}
 	}
 	tolerate := func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Key: "k", Operator: v1.TolerationOpExists}} }
 	any := func(*v1.PodSpec) {}
@@ -30,22 +33,25 @@ func TestJudge(t *testing.T) {
 		node func(*v1.Node)
 		want verdict
 	}{
-		"any":                          {any, plain, yes},
-		"selected":                     {func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }, label, yes},
-		"not selected":                 {func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }, plain, no},
-		"required":                     {affinity, label, yes},
-		"not as required":              {affinity, plain, no},
-		"named":                        {func(s *v1.PodSpec) { s.NodeName = "n" }, plain, yes},
-		"another one named":            {func(s *v1.PodSpec) { s.NodeName = "m" }, plain, no},
-		"tainted":                      {any, taint("k", v1.TaintEffectNoSchedule), stays},
-		"tainted, better not":          {any, taint("k", v1.TaintEffectPreferNoSchedule), yes},
-		"tainted, off with it":         {any, taint("k", v1.TaintEffectNoExecute), no},
-		"tolerated":                    {tolerate, taint("k", v1.TaintEffectNoExecute), yes},
-		"not ready yet":                {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoSchedule), stays},
-		"not ready any more":           {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoExecute), yes},
-		"cordoned":                     {any, taint(v1.TaintNodeUnschedulable, v1.TaintEffectNoSchedule), yes},
-		"without network":              {any, taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), stays},
-		"without network, and no need": {func(s *v1.PodSpec) { s.HostNetwork = true }, taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), yes},
+		"any": {any, plain, yes},
+		"selected": {
+			func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }, label, yes},
+		"not selected": {
+			func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }, plain, no},
+		"required":             {affinity, label, yes},
+		"not as required":      {affinity, plain, no},
+		"named":                {func(s *v1.PodSpec) { s.NodeName = "n" }, plain, yes},
+		"another one named":    {func(s *v1.PodSpec) { s.NodeName = "m" }, plain, no},
+		"tainted":              {any, taint("k", v1.TaintEffectNoSchedule), stays},
+		"tainted, better not":  {any, taint("k", v1.TaintEffectPreferNoSchedule), yes},
+		"tainted, off with it": {any, taint("k", v1.TaintEffectNoExecute), no},
+		"tolerated":            {tolerate, taint("k", v1.TaintEffectNoExecute), yes},
+		"not ready yet":        {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoSchedule), stays},
+		"not ready any more":   {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoExecute), yes},
+		"cordoned":             {any, taint(v1.TaintNodeUnschedulable, v1.TaintEffectNoSchedule), yes},
+		"without network":      {any, taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), stays},
+		"without network, and no need": {func(s *v1.PodSpec) { s.HostNetwork = true },
+			taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), yes},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, node := sample(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
@@ -67,7 +73,8 @@ func TestNewPod(t *testing.T) {
 	set.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "3"}
 	soon := int64(5)
 	set.Spec.Template.Spec.Tolerations = []v1.Toleration{
-		{Key: v1.TaintNodeNotReady, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute, TolerationSeconds: &soon}, {Key: "k"},
+		{Key: v1.TaintNodeNotReady, Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute,
+			TolerationSeconds: &soon}, {Key: "k"},
 	}
 	set.Spec.Template.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []v1.PreferredSchedulingTerm{{Weight: 1}},
@@ -78,7 +85,8 @@ func TestNewPod(t *testing.T) {
 		t.Errorf("pod for %q: %+v", target(pod), pod)
 	}
 	a := pod.Spec.Affinity.NodeAffinity
-	if len(a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 || len(a.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
+	if len(a.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 1 ||
+		len(a.PreferredDuringSchedulingIgnoredDuringExecution) != 1 {
 		t.Errorf("affinity: %+v", a)
 	}
 	if l := pod.Labels; l["app"] != "d" || l[hashLabel] != "h" || l[generationLabel] != "3" {
@@ -87,7 +95,9 @@ func TestNewPod(t *testing.T) {
 	if ts := pod.Spec.Tolerations; len(ts) != 7 || ts[0].TolerationSeconds != nil || ts[1].Key != "k" {
 		t.Errorf("tolerations: %+v", ts)
 	}
-	if len(set.Spec.Template.Spec.Tolerations) != 2 || len(set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 2 {
+	if len(set.Spec.Template.Spec.Tolerations) != 2 ||
+		len(
+			set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms) != 2 {
 		t.Error("the template was changed")
 	}
 	pod.Spec.NodeName = "m"

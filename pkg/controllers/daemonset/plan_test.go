@@ -51,8 +51,9 @@ func layOut(text string) []place {
 
 func podOf(name, how, hash, node string, made time.Time) *v1.Pod {
 	pod := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{hashLabel: hash}, CreationTimestamp: metav1.NewTime(made)},
-		Spec:       v1.PodSpec{NodeName: node},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name),
+			Labels: map[string]string{hashLabel: hash}, CreationTimestamp: metav1.NewTime(made)},
+		Spec: v1.PodSpec{NodeName: node},
 		Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{
 			Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(made),
 		}}},
@@ -99,9 +100,10 @@ func setOf(strategy string) *appsv1.DaemonSet {
 		set.Spec.UpdateStrategy.Type = appsv1.OnDeleteDaemonSetStrategyType
 		return set
 	}
-	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{
-		MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(0)),
-	}}
+	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{Type: appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{
+			MaxSurge: new(intstr.FromInt32(0)), MaxUnavailable: new(intstr.FromInt32(0)),
+		}}
 	what, n, _ := strings.Cut(strategy, "=")
 	if what == "surge" {
 		set.Spec.UpdateStrategy.RollingUpdate.MaxSurge = new(intstr.Parse(n))
@@ -130,22 +132,25 @@ func TestDecide(t *testing.T) {
 		"failed pod beside a good one": {"unavailable=1", "n1 a:failed:new b:ready:new", 0, "-a"},
 		"waits for a missing node":     {"unavailable=1", "-n1 a:waiting:new b:ready:new", 0, "-a"},
 
-		"on delete nothing is updated":        {"", "n1 a:ready:old; n2 b:running:old", 0, ""},
-		"one may be unavailable":              {"unavailable=1", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
-		"one is":                              {"unavailable=1", "n1 a:ready:new; n2 b:young:new; n3 c:ready:old", 0, ""},
-		"terminating pod counts":              {"unavailable=1", "n1 a:going:old; n2 b:ready:old", 0, ""},
-		"unavailable pods are always deleted": {"unavailable=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "-a -b"},
-		"percentage rounds up":                {"unavailable=50%", "n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "-a -b"},
-		"zero counts as one":                  {"unavailable=0", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
-		"missing pods first":                  {"unavailable=3", "n1 a:ready:old; n2", 0, "+n2"},
-		"all are updated":                     {"unavailable=1", "n1 a:ready:new; n2 b:ready:new", 0, ""},
-		"by template generation":              {"unavailable=1", "n1 a:ready:generation; n2 b:ready:new", 0, ""},
+		"on delete nothing is updated": {"", "n1 a:ready:old; n2 b:running:old", 0, ""},
+		"one may be unavailable":       {"unavailable=1", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
+		"one is":                       {"unavailable=1", "n1 a:ready:new; n2 b:young:new; n3 c:ready:old", 0, ""},
+		"terminating pod counts":       {"unavailable=1", "n1 a:going:old; n2 b:ready:old", 0, ""},
+		"unavailable pods are always deleted": {"unavailable=1",
+			"n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "-a -b"},
+		"percentage rounds up": {"unavailable=50%",
+			"n1 a:ready:old; n2 b:ready:old; n3 c:ready:old", 0, "-a -b"},
+		"zero counts as one":     {"unavailable=0", "n1 a:ready:old; n2 b:ready:old", 0, "-a"},
+		"missing pods first":     {"unavailable=3", "n1 a:ready:old; n2", 0, "+n2"},
+		"all are updated":        {"unavailable=1", "n1 a:ready:new; n2 b:ready:new", 0, ""},
+		"by template generation": {"unavailable=1", "n1 a:ready:generation; n2 b:ready:new", 0, ""},
 
-		"a new one beside the old one":         {"surge=1", "n1 a:ready:old; n2 b:ready:old", 0, "+n1"},
-		"one at a time":                        {"surge=1", "n1 a:ready:old x:young:new; n2 b:ready:old", 0, ""},
-		"old pod is deleted":                   {"surge=1", "n1 a:ready:old x:ready:new; n2 b:ready:old", 0, "-a"},
-		"unavailable old pod is deleted":       {"surge=1", "n1 a:running:old x:young:new", 0, "-a"},
-		"beside unavailable pods":              {"surge=1", "n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "+n1 +n2 +n3"},
+		"a new one beside the old one":   {"surge=1", "n1 a:ready:old; n2 b:ready:old", 0, "+n1"},
+		"one at a time":                  {"surge=1", "n1 a:ready:old x:young:new; n2 b:ready:old", 0, ""},
+		"old pod is deleted":             {"surge=1", "n1 a:ready:old x:ready:new; n2 b:ready:old", 0, "-a"},
+		"unavailable old pod is deleted": {"surge=1", "n1 a:running:old x:young:new", 0, "-a"},
+		"beside unavailable pods": {"surge=1",
+			"n1 a:running:old; n2 b:running:old; n3 c:ready:old", 0, "+n1 +n2 +n3"},
 		"beside a terminating pod":             {"surge=1", "n1 a:going:old", 0, "+n1"},
 		"never three":                          {"surge=1", "n1 a:ready:old b:ready:old x:young:new y:young:new", 0, "-b -y"},
 		"misplaced, and needed":                {"surge=1", "~n1 a:ready:old; n2 x:young:new", 0, ""},
@@ -158,7 +163,8 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(tc.strategy)
 			set.Annotations = map[string]string{appsv1.DeprecatedTemplateGeneration: "7"}
-			s := &state{set: set, hash: "new", places: layOut(tc.places), now: noon, held: func(string) time.Duration { return tc.held }}
+			s := &state{set: set, hash: "new", places: layOut(tc.places), now: noon,
+				held: func(string) time.Duration { return tc.held }}
 			for _, at := range s.places {
 				for _, pod := range at.pods {
 					if pod.Labels[hashLabel] == "generation" {
@@ -183,19 +189,26 @@ func TestStatus(t *testing.T) {
 		acted  bool
 		want   string
 	}{
-		"none":         {"", true, "desired 0 current 0 ready 0 available 0 unavailable 0 updated 0 misscheduled 0 seen 2"},
-		"counted":      {"n1 a:ready:new; n2 b:running:old; n3; !n4 c:ready:old", true, "desired 3 current 2 ready 1 available 1 unavailable 2 updated 1 misscheduled 1 seen 2"},
-		"too early":    {"n1 a:young:new", true, "desired 1 current 1 ready 1 available 0 unavailable 1 updated 1 misscheduled 0 seen 2; again in 9s"},
-		"the first":    {"n1 a:ready:old b:young:new", true, "desired 1 current 1 ready 1 available 1 unavailable 0 updated 0 misscheduled 0 seen 2"},
-		"not acted on": {"n1 a:ready:new", false, "desired 1 current 1 ready 1 available 1 unavailable 0 updated 1 misscheduled 0 seen 1"},
-		"no node":      {"-n1 a:ready:new", true, "desired 0 current 0 ready 0 available 0 unavailable 0 updated 0 misscheduled 0 seen 2"},
+		"none": {"", true, "desired 0 current 0 ready 0 available 0 unavailable 0 updated 0 misscheduled 0 seen 2"},
+		"counted": {"n1 a:ready:new; n2 b:running:old; n3; !n4 c:ready:old", true,
+			"desired 3 current 2 ready 1 available 1 unavailable 2 updated 1 misscheduled 1 seen 2"},
+		"too early": {"n1 a:young:new", true,
+			"desired 1 current 1 ready 1 available 0 unavailable 1 updated 1 misscheduled 0 seen 2; again in 9s"},
+		"the first": {"n1 a:ready:old b:young:new", true,
+			"desired 1 current 1 ready 1 available 1 unavailable 0 updated 0 misscheduled 0 seen 2"},
+		"not acted on": {"n1 a:ready:new", false,
+			"desired 1 current 1 ready 1 available 1 unavailable 0 updated 1 misscheduled 0 seen 1"},
+		"no node": {"-n1 a:ready:new", true,
+			"desired 0 current 0 ready 0 available 0 unavailable 0 updated 0 misscheduled 0 seen 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := setOf("")
 			set.Generation, set.Status.ObservedGeneration, set.Status.NumberReady = 2, 1, 9
 			s, again := status(&state{set: set, hash: "new", places: layOut(tc.places), now: noon}, tc.acted)
-			got := fmt.Sprintf("desired %d current %d ready %d available %d unavailable %d updated %d misscheduled %d seen %d", s.DesiredNumberScheduled, s.CurrentNumberScheduled,
-				s.NumberReady, s.NumberAvailable, s.NumberUnavailable, s.UpdatedNumberScheduled, s.NumberMisscheduled, s.ObservedGeneration)
+			got := fmt.Sprintf("desired %d current %d ready %d available %d unavailable %d updated %d "+
+				"misscheduled %d seen %d", s.DesiredNumberScheduled, s.CurrentNumberScheduled,
+				s.NumberReady, s.NumberAvailable, s.NumberUnavailable, s.UpdatedNumberScheduled,
+				s.NumberMisscheduled, s.ObservedGeneration)
 			if again > 0 {
 				got += "; again in " + again.String()
 			}
@@ -216,7 +229,8 @@ func TestLay(t *testing.T) {
 	there := podOf("t", "ready", "new", "n1", noon)
 	first := podOf("f", "ready", "new", "n1", noon.Add(-time.Second))
 	var out []string
-	for _, at := range assignPods(sample(), nodes, []*v1.Pod{waiting, lost, over, there, first, podOf("x", "ready", "new", "n3", noon)}) {
+	for _, at := range assignPods(sample(), nodes,
+		[]*v1.Pod{waiting, lost, over, there, first, podOf("x", "ready", "new", "n3", noon)}) {
 		text := fmt.Sprint(at.name, " ", at.exists, " ", at.run)
 		for _, pod := range at.pods {
 			text += " " + pod.Name

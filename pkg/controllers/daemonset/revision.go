@@ -23,7 +23,8 @@ const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
 // revise returns the hash of the set's present template, and its other revisions, oldest first. It
 // creates the present revision if there is none, and gives it the highest number.
-func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision, pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
+func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision,
+	pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
 	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
 	if err != nil {
 		return "", nil, err
@@ -102,7 +103,8 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 		if !others[pod.Labels[hashLabel]] {
 			continue
 		}
-		if pods[i], err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		if pods[i], err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType,
+			patch, metav1.PatchOptions{}); err != nil {
 			return fmt.Errorf("label of pod: %w", err)
 		}
 	}
@@ -110,12 +112,15 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 }
 
 // truncate deletes old revisions without pods that exceed the limit.
-func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision, pods []*v1.Pod) error {
+func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision,
+	pods []*v1.Pod) error {
 	used := map[string]bool{}
 	for _, pod := range pods {
 		used[pod.Labels[hashLabel]] = true
 	}
-	idle := slices.DeleteFunc(slices.Clone(old), func(r *appsv1.ControllerRevision) bool { return used[r.Labels[hashLabel]] })
+	idle := slices.DeleteFunc(slices.Clone(old), func(r *appsv1.ControllerRevision) bool {
+		return used[r.Labels[hashLabel]]
+	})
 	excess := len(old) - int(*set.Spec.RevisionHistoryLimit)
 	return c.history.Delete(ctx, idle[:min(max(excess, 0), len(idle))])
 }

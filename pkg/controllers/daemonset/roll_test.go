@@ -80,7 +80,8 @@ func TestRolling(t *testing.T) {
 		surging := rapid.Bool().Draw(t, "surge")
 		set := setOf("surge=0")
 		set.Spec.MinReadySeconds = 0
-		rolling := &appsv1.RollingUpdateDaemonSet{MaxSurge: new(intstr.FromInt(0)), MaxUnavailable: new(intstr.FromInt(limit))}
+		rolling := &appsv1.RollingUpdateDaemonSet{MaxSurge: new(intstr.FromInt(0)),
+			MaxUnavailable: new(intstr.FromInt(limit))}
 		if surging {
 			rolling.MaxSurge, rolling.MaxUnavailable = rolling.MaxUnavailable, rolling.MaxSurge
 		}

@@ -56,7 +56,8 @@ func sample() *appsv1.DaemonSet {
 	l := map[string]string{"app": "d"}
 	return &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: appsv1.DaemonSetSpec{
 		Selector: &metav1.LabelSelector{MatchLabels: l},
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: l},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
 	}}
 }
 
@@ -70,14 +71,16 @@ func (b *bench) create(set *appsv1.DaemonSet) {
 func (b *bench) image(name string) {
 	b.Helper()
 	patch := fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":%q}]}}}}`, name)
-	if _, err := b.Client.AppsV1().DaemonSets("default").Patch(b.Context(), "d", types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := b.Client.AppsV1().DaemonSets("default").Patch(b.Context(), "d", types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }
 
 func (b *bench) node(name, patch string) {
 	b.Helper()
-	if _, err := b.Client.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := b.Client.CoreV1().Nodes().Patch(b.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -100,7 +103,8 @@ func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 		}
 		slices.Sort(out)
 		got := strings.Join(out, " ")
-		return fmt.Sprintf("%s; %+v", got, set.Status), got == want && set.Status.ObservedGeneration == set.Generation && ok(set.Status)
+		return fmt.Sprintf("%s; %+v", got, set.Status), got == want &&
+			set.Status.ObservedGeneration == set.Generation && ok(set.Status)
 	})
 }
 
@@ -119,7 +123,8 @@ func (b *bench) uids() map[types.UID]bool {
 
 func all(n int32) func(appsv1.DaemonSetStatus) bool {
 	return func(s appsv1.DaemonSetStatus) bool {
-		return s.DesiredNumberScheduled == n && s.CurrentNumberScheduled == n && s.UpdatedNumberScheduled == n && s.NumberAvailable == n &&
+		return s.DesiredNumberScheduled == n && s.CurrentNumberScheduled == n &&
+			s.UpdatedNumberScheduled == n && s.NumberAvailable == n &&
 			s.NumberReady == n && s.NumberUnavailable == 0 && s.NumberMisscheduled == 0
 	}
 }
@@ -135,7 +140,9 @@ func TestPlaces(t *testing.T) {
 	}
 	b.runs("what waits for a node that is gone goes", "n1:one n2:one", all(2))
 	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`)
-	b.runs("what is there stays", "n1:one n2:one", func(s appsv1.DaemonSetStatus) bool { return s.DesiredNumberScheduled == 1 && s.NumberMisscheduled == 1 })
+	b.runs("what is there stays", "n1:one n2:one", func(s appsv1.DaemonSetStatus) bool {
+		return s.DesiredNumberScheduled == 1 && s.NumberMisscheduled == 1
+	})
 	b.node("n1", `{"spec":{"taints":[{"key":"k","effect":"NoExecute"}]}}`)
 	b.runs("it is driven off", "n2:one", all(1))
 	b.node("n1", `{"spec":{"taints":null}}`)
@@ -166,7 +173,9 @@ func TestRollingUpdate(t *testing.T) {
 	b.create(sample())
 	b.runs("one on each node", "n1:one n2:one n3:one", all(3))
 	b.image("sick")
-	b.runs("one unavailable, no more", "n1:sick n2:one n3:one", func(s appsv1.DaemonSetStatus) bool { return s.UpdatedNumberScheduled == 1 && s.NumberUnavailable == 1 })
+	b.runs("one unavailable, no more", "n1:sick n2:one n3:one", func(s appsv1.DaemonSetStatus) bool {
+		return s.UpdatedNumberScheduled == 1 && s.NumberUnavailable == 1
+	})
 	before := b.uids()
 	b.image("one")
 	b.runs("back", "n1:one n2:one n3:one", all(3))
@@ -201,12 +210,15 @@ func TestSurge(t *testing.T) {
 	set := sample()
 	one, zero := intstr.FromInt32(1), intstr.FromInt32(0)
 	set.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
-		Type: appsv1.RollingUpdateDaemonSetStrategyType, RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &one, MaxUnavailable: &zero},
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &one, MaxUnavailable: &zero},
 	}
 	b.create(set)
 	b.runs("one on each node", "n1:one n2:one", all(2))
 	b.image("sick")
-	b.runs("a new one beside the old one", "n1:one n1:sick n2:one", func(s appsv1.DaemonSetStatus) bool { return s.CurrentNumberScheduled == 2 })
+	b.runs("a new one beside the old one", "n1:one n1:sick n2:one", func(s appsv1.DaemonSetStatus) bool {
+		return s.CurrentNumberScheduled == 2
+	})
 	b.image("two")
 	b.runs("updated", "n1:two n2:two", all(2))
 }
@@ -224,19 +236,22 @@ func TestRevisions(t *testing.T) {
 		t.Fatal(len(list.Items), err)
 	}
 	twin := list.Items[0].DeepCopy()
-	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}} // it has no owner yet
+	// it has no owner yet
+	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}}
 	twin.Revision = 5
 	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the newer one is adopted, the other one goes, and the pod is told", func(ctx context.Context) (any, bool) {
-		list, err := revisions.List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err, false
-		}
-		pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: hashLabel + "=twin"})
-		return list, err == nil && len(list.Items) == 1 && list.Items[0].Name == "twin" && metav1.GetControllerOf(&list.Items[0]) != nil && len(pods.Items) == 1
-	})
+	controllertest.Eventually(t, "the newer one is adopted, the other one goes, and the pod is told",
+		func(ctx context.Context) (any, bool) {
+			list, err := revisions.List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err, false
+			}
+			pods, err := b.Client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{LabelSelector: hashLabel + "=twin"})
+			return list, err == nil && len(list.Items) == 1 && list.Items[0].Name == "twin" &&
+				metav1.GetControllerOf(&list.Items[0]) != nil && len(pods.Items) == 1
+		})
 	b.runs("as before", "n1:one", all(1))
 	for uid := range b.uids() {
 		if !before[uid] {
@@ -245,7 +260,8 @@ func TestRevisions(t *testing.T) {
 	}
 	b.image("two")
 	b.runs("goes on", "n1:two", all(1))
-	if list, err = revisions.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 2 || list.Items[0].Revision+list.Items[1].Revision != 11 {
+	if list, err = revisions.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 2 ||
+		list.Items[0].Revision+list.Items[1].Revision != 11 {
 		t.Errorf("revisions: %+v, %v", list, err)
 	}
 	for uid := range b.uids() {

@@ -163,7 +163,8 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	}
 	d = d.DeepCopy() // the sync changes annotations and conditions
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {
-		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll", "This deployment is selecting all pods. A non-empty selector is required.")
+		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll",
+			"This deployment is selecting all pods. A non-empty selector is required.")
 		return nil
 	}
 	w, err := c.gather(ctx, d)
@@ -203,7 +204,8 @@ func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, e
 			return c.Client.AppsV1().Deployments(d.Namespace).Get(ctx, d.Name, metav1.GetOptions{})
 		},
 		Patch: func(set metav1.Object, patch []byte) error {
-			_, err := c.Client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, set.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := c.Client.AppsV1().ReplicaSets(d.Namespace).Patch(ctx, set.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
 	}, candidates)
@@ -212,7 +214,10 @@ func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, e
 	}
 	w := &work{Controller: c, d: d, sets: byAge(sets)}
 	w.newest = findNewest(d, w.sets)
-	w.old = slices.DeleteFunc(slices.Clone(w.sets), func(s *appsv1.ReplicaSet) bool { return w.newest != nil && s.UID == w.newest.UID })
+	w.old = slices.DeleteFunc(slices.Clone(w.sets), func(s *appsv1.ReplicaSet) bool {
+		return w.newest != nil &&
+			s.UID == w.newest.UID
+	})
 	return w, nil
 }
 
@@ -314,7 +319,10 @@ func (w *work) recreate(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(pods, func(p *v1.Pod) bool { return p.Status.Phase != v1.PodSucceeded && p.Status.Phase != v1.PodFailed }) {
+		if slices.ContainsFunc(pods, func(p *v1.Pod) bool {
+			return p.Status.Phase != v1.PodSucceeded &&
+				p.Status.Phase != v1.PodFailed
+		}) {
 			return w.writeStatus(ctx) // an event follows when the pod was deleted
 		}
 	}
@@ -339,14 +347,16 @@ func (w *work) cleanup(ctx context.Context) error {
 	}
 	var idle []*appsv1.ReplicaSet
 	for _, s := range w.old {
-		if s.DeletionTimestamp == nil && s.Status.Replicas == 0 && *s.Spec.Replicas == 0 && s.Generation <= s.Status.ObservedGeneration {
+		if s.DeletionTimestamp == nil && s.Status.Replicas == 0 && *s.Spec.Replicas == 0 &&
+			s.Generation <= s.Status.ObservedGeneration {
 			idle = append(idle, s)
 		}
 	}
 	excess := len(idle) - int(*w.d.Spec.RevisionHistoryLimit)
 	slices.SortStableFunc(idle, func(a, b *appsv1.ReplicaSet) int { return int(revisionOf(a) - revisionOf(b)) })
 	for i := range max(excess, 0) {
-		err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Delete(ctx, idle[i].Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(idle[i].UID))})
+		err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Delete(ctx, idle[i].Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(idle[i].UID))})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("delete old replica set: %w", err)
 		}

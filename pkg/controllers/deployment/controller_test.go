@@ -31,12 +31,14 @@ func TestRevisions(t *testing.T) {
 	replicas, labels := int32(2), map[string]string{"app": "web"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
 	}}
 	if _, err := api.Create(ctx, d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i, step := range []struct{ image, revision, history string }{{"one", "1", ""}, {"two", "2", ""}, {"one", "3", "1"}} {
+	for i, step := range []struct{ image, revision, history string }{{"one", "1", ""}, {"two", "2", ""},
+		{"one", "3", "1"}} {
 		if i > 0 {
 			patch := []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"` + step.image + `"}]}}}}`)
 			if _, err := api.Patch(ctx, "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
@@ -74,11 +76,14 @@ func TestRevisions(t *testing.T) {
 func TestRecreate(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)
-	deployments, sets, ctx := s.Client.AppsV1().Deployments(metav1.NamespaceDefault), s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault), t.Context()
+	deployments, sets, ctx := s.Client.AppsV1().Deployments(metav1.NamespaceDefault),
+		s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault), t.Context()
 	replicas, labels := int32(1), map[string]string{"app": "web"}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
-		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels}, Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Strategy: appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
 	}}
 	if _, err := deployments.Create(ctx, d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -105,7 +110,8 @@ func TestRecreate(t *testing.T) {
 	say(count(1, 1)[0], 1)
 	change := func(spec string, generation int64) {
 		t.Helper()
-		if _, err := deployments.Patch(ctx, "web", types.StrategicMergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{}); err != nil {
+		if _, err := deployments.Patch(ctx, "web", types.StrategicMergePatchType, []byte(`{"spec":`+spec+`}`),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "sync", func(ctx context.Context) (any, bool) {

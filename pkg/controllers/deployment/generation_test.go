@@ -49,14 +49,16 @@ func newRollout(t *testing.T, s *testserver.Server, name string, strategy appsv1
 	r.c = made.(*Controller)
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
-		Replicas: ptr.To[int32](2), ProgressDeadlineSeconds: ptr.To[int32](600), Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Replicas: ptr.To[int32](2), ProgressDeadlineSeconds: ptr.To[int32](600),
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
 		Strategy: appsv1.DeploymentStrategy{Type: strategy},
 		Template: v1.PodTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Labels: labels},
 			Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}},
 		},
 	}}
-	if _, err := s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Create(t.Context(), d,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -103,7 +105,8 @@ func (r *rollout) get() *appsv1.Deployment {
 
 func (r *rollout) sets() []appsv1.ReplicaSet {
 	r.Helper()
-	list, err := r.s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(r.Context(), metav1.ListOptions{LabelSelector: "app=" + r.name})
+	list, err := r.s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).List(r.Context(),
+		metav1.ListOptions{LabelSelector: "app=" + r.name})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -121,7 +124,8 @@ func (r *rollout) honest() {
 	}
 	for _, set := range r.sets() {
 		if strings.Contains(c.Message, set.Name) && !sameTemplate(d, &set) {
-			r.Errorf("generation %d is observed with the condition of another template: %s, %s", d.Generation, c.Reason, c.Message)
+			r.Errorf("generation %d is observed with the condition of another template: %s, %s", d.Generation,
+				c.Reason, c.Message)
 		}
 	}
 }
@@ -137,7 +141,8 @@ func (r *rollout) pods(ready ...string) {
 				set.Status.ReadyReplicas, set.Status.AvailableReplicas = *set.Spec.Replicas, *set.Spec.Replicas
 			}
 		}
-		if _, err := r.s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).UpdateStatus(r.Context(), &set, metav1.UpdateOptions{}); err != nil {
+		if _, err := r.s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault).UpdateStatus(r.Context(), &set,
+			metav1.UpdateOptions{}); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -158,7 +163,8 @@ func (r *rollout) roll(ready ...string) *appsv1.Deployment {
 func (r *rollout) patch(spec string) {
 	r.Helper()
 	body := []byte(`{"spec":` + spec + `}`)
-	if _, err := r.s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Patch(r.Context(), r.name, types.StrategicMergePatchType, body, metav1.PatchOptions{}); err != nil {
+	if _, err := r.s.Client.AppsV1().Deployments(metav1.NamespaceDefault).Patch(r.Context(), r.name,
+		types.StrategicMergePatchType, body, metav1.PatchOptions{}); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -186,20 +192,28 @@ func TestConditionOfGeneration(t *testing.T) {
 		strategy appsv1.DeploymentStrategyType
 		changes  []change
 	}{
-		"rolled back":                  {"", []change{{`{` + image("one") + `}`, reasonUpdated}}},
-		"another template":             {"", []change{{`{` + image("three") + `}`, reasonNewSet}}},
-		"scaled":                       {"", []change{{`{"replicas":3}`, reasonTimedOut}}},
-		"other deadline":               {"", []change{{`{"progressDeadlineSeconds":700}`, reasonTimedOut}}},
-		"scaled and rolled back":       {"", []change{{`{"replicas":3,` + image("one") + `}`, reasonUpdated}}},
-		"scaled and another template":  {"", []change{{`{"replicas":3,` + image("three") + `}`, reasonNewSet}}},
-		"paused":                       {"", []change{{`{"paused":true}`, reasonTimedOut}, {`{"paused":false}`, reasonTimedOut}}},
-		"paused and another template":  {"", []change{{`{"paused":true,` + image("three") + `}`, reasonPaused}, {`{"paused":false}`, reasonNewSet}}},
-		"paused and rolled back":       {"", []change{{`{"paused":true,` + image("one") + `}`, reasonPaused}, {`{"paused":false}`, reasonResumed}}},
-		"paused, then rolled back":     {"", []change{{`{"paused":true}`, reasonTimedOut}, {`{` + image("one") + `}`, reasonPaused}}},
-		"rolled back twice":            {"", []change{{`{` + image("one") + `}`, reasonUpdated}, {`{` + image("two") + `}`, reasonFound}}},
-		"recreate, rolled back":        {appsv1.RecreateDeploymentStrategyType, []change{{`{` + image("one") + `}`, reasonFound}}},
-		"recreate, another template":   {appsv1.RecreateDeploymentStrategyType, []change{{`{` + image("three") + `}`, reasonUpdated}}},
-		"recreate, two more templates": {appsv1.RecreateDeploymentStrategyType, []change{{`{` + image("three") + `}`, reasonUpdated}, {`{` + image("four") + `}`, reasonUpdated}}},
+		"rolled back":                 {"", []change{{`{` + image("one") + `}`, reasonUpdated}}},
+		"another template":            {"", []change{{`{` + image("three") + `}`, reasonNewSet}}},
+		"scaled":                      {"", []change{{`{"replicas":3}`, reasonTimedOut}}},
+		"other deadline":              {"", []change{{`{"progressDeadlineSeconds":700}`, reasonTimedOut}}},
+		"scaled and rolled back":      {"", []change{{`{"replicas":3,` + image("one") + `}`, reasonUpdated}}},
+		"scaled and another template": {"", []change{{`{"replicas":3,` + image("three") + `}`, reasonNewSet}}},
+		"paused": {"",
+			[]change{{`{"paused":true}`, reasonTimedOut}, {`{"paused":false}`, reasonTimedOut}}},
+		"paused and another template": {"", []change{{`{"paused":true,` + image("three") + `}`, reasonPaused},
+			{`{"paused":false}`, reasonNewSet}}},
+		"paused and rolled back": {"", []change{{`{"paused":true,` + image("one") + `}`, reasonPaused},
+			{`{"paused":false}`, reasonResumed}}},
+		"paused, then rolled back": {"",
+			[]change{{`{"paused":true}`, reasonTimedOut}, {`{` + image("one") + `}`, reasonPaused}}},
+		"rolled back twice": {"",
+			[]change{{`{` + image("one") + `}`, reasonUpdated}, {`{` + image("two") + `}`, reasonFound}}},
+		"recreate, rolled back": {appsv1.RecreateDeploymentStrategyType,
+			[]change{{`{` + image("one") + `}`, reasonFound}}},
+		"recreate, another template": {appsv1.RecreateDeploymentStrategyType,
+			[]change{{`{` + image("three") + `}`, reasonUpdated}}},
+		"recreate, two more templates": {appsv1.RecreateDeploymentStrategyType,
+			[]change{{`{` + image("three") + `}`, reasonUpdated}, {`{` + image("four") + `}`, reasonUpdated}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRollout(t, s, strings.NewReplacer(" ", "-", ",", "").Replace(name), tc.strategy)

@@ -39,7 +39,8 @@ func revisionOf(o metav1.Object) int64 {
 // inherited reports whether a ReplicaSet inherits an annotation from its Deployment.
 func inherited(name string) bool {
 	switch name {
-	case v1.LastAppliedConfigAnnotation, annotationRevision, annotationHistory, annotationDesired, annotationMax, appsv1.DeprecatedRollbackTo:
+	case v1.LastAppliedConfigAnnotation, annotationRevision, annotationHistory, annotationDesired,
+		annotationMax, appsv1.DeprecatedRollbackTo:
 		return false
 	}
 	return true
@@ -155,7 +156,8 @@ func (w *work) create(ctx context.Context, revision string) error {
 			Namespace: w.d.Namespace, Name: w.setName(), Labels: template.Labels,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(w.d, kind)},
 		},
-		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: w.d.Spec.MinReadySeconds, Selector: selector, Template: *template},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &size, MinReadySeconds: w.d.Spec.MinReadySeconds,
+			Selector: selector, Template: *template},
 	}
 	w.annotate(set, revision)
 	w.sizeAnnotations(set)
@@ -183,7 +185,8 @@ func (w *work) create(ctx context.Context, revision string) error {
 	}
 	w.newest = got
 	w.sets = append(w.sets, got)
-	w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonNewSet, fmt.Sprintf("Created new replica set %q", got.Name)))
+	w.setCondition(condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonNewSet,
+		fmt.Sprintf("Created new replica set %q", got.Name)))
 	w.setRevision(revision)
 	return nil
 }
@@ -233,7 +236,8 @@ func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) e
 		if size < before {
 			direction = "down"
 		}
-		w.Events.Eventf(w.d, v1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d", direction, got.Name, before, size)
+		w.Events.Eventf(w.d, v1.EventTypeNormal, "ScalingReplicaSet", "Scaled %s replica set %s from %d to %d",
+			direction, got.Name, before, size)
 	}
 	return nil
 }
@@ -312,5 +316,6 @@ func saturated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 		return false
 	}
 	desired, err := strconv.ParseInt(set.Annotations[annotationDesired], 10, 32)
-	return err == nil && *set.Spec.Replicas == *d.Spec.Replicas && int32(desired) == *d.Spec.Replicas && set.Status.AvailableReplicas == *d.Spec.Replicas
+	return err == nil && *set.Spec.Replicas == *d.Spec.Replicas && int32(desired) == *d.Spec.Replicas &&
+		set.Status.AvailableReplicas == *d.Spec.Replicas
 }

@@ -30,7 +30,8 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("maxSurge: %w", err)
 	}
-	u, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable, intstr.FromInt32(0)), replicas, false)
+	u, err := intstr.GetScaledValueFromIntOrPercent(intstr.ValueOrDefault(r.MaxUnavailable,
+		intstr.FromInt32(0)), replicas, false)
 	if err != nil {
 		return 0, 0, fmt.Errorf("maxUnavailable: %w", err)
 	}

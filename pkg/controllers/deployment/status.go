@@ -34,7 +34,8 @@ const (
 	reasonUnavailable = "MinimumReplicasUnavailable"
 )
 
-func condition(t appsv1.DeploymentConditionType, s v1.ConditionStatus, reason, message string) appsv1.DeploymentCondition {
+func condition(t appsv1.DeploymentConditionType, s v1.ConditionStatus, reason,
+	message string) appsv1.DeploymentCondition {
 	return appsv1.DeploymentCondition{Type: t, Status: s, Reason: reason, Message: message}
 }
 
@@ -133,7 +134,8 @@ func (w *work) totals() appsv1.DeploymentStatus {
 // complete reports whether all pods have the present template and are available.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	want := *d.Spec.Replicas
-	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ObservedGeneration >= d.Generation
+	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want &&
+		s.ObservedGeneration >= d.Generation
 }
 
 // progressed reports whether the new status is closer to complete than the old one.
@@ -151,7 +153,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	w.setProgressing(&s)
 	w.setFailure(&s)
 	known, err := w.deployments.Deployments(w.d.Namespace).Get(w.d.Name)
-	same := err == nil && known.ResourceVersion == w.d.ResourceVersion && known.Annotations[annotationRevision] == w.d.Annotations[annotationRevision]
+	same := err == nil && known.ResourceVersion == w.d.ResourceVersion &&
+		known.Annotations[annotationRevision] == w.d.Annotations[annotationRevision]
 	if same && equality.Semantic.DeepEqual(known.Status, s) {
 		return nil
 	}
@@ -173,7 +176,8 @@ func (w *work) availability(s *appsv1.DeploymentStatus) error {
 	if err != nil {
 		return err
 	}
-	c := condition(appsv1.DeploymentAvailable, v1.ConditionFalse, reasonUnavailable, "Deployment does not have minimum availability.")
+	c := condition(appsv1.DeploymentAvailable, v1.ConditionFalse, reasonUnavailable,
+		"Deployment does not have minimum availability.")
 	if s.AvailableReplicas >= *w.d.Spec.Replicas-unavailable {
 		c = condition(appsv1.DeploymentAvailable, v1.ConditionTrue, reasonAvailable, "Deployment has minimum availability.")
 	}
@@ -210,7 +214,8 @@ func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
 		restamp(s, c, updated, now)
 	case w.timedOut(c, now):
-		putCondition(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut, name+" has timed out progressing."), now)
+		putCondition(s, condition(appsv1.DeploymentProgressing, v1.ConditionFalse, reasonTimedOut,
+			name+" has timed out progressing."), now)
 	}
 	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
 }
@@ -226,7 +231,8 @@ func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 	case strings.Contains(c.Message, strconv.Quote(w.setName())):
 		return true
 	}
-	return strings.HasPrefix(c.Message, fmt.Sprintf("Deployment %q ", w.d.Name)) && w.d.Status.ObservedGeneration >= w.d.Generation
+	return strings.HasPrefix(c.Message, fmt.Sprintf("Deployment %q ", w.d.Name)) &&
+		w.d.Status.ObservedGeneration >= w.d.Generation
 }
 
 // begunCondition returns the Progressing condition of a template whose rollout begins.
@@ -235,7 +241,8 @@ func (w *work) begunCondition() appsv1.DeploymentCondition {
 	case w.d.Spec.Paused:
 		return pausedCondition()
 	case w.newest == nil:
-		return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, fmt.Sprintf("Deployment %q is progressing.", w.d.Name))
+		return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated,
+			fmt.Sprintf("Deployment %q is progressing.", w.d.Name))
 	}
 	return w.foundCondition()
 }
@@ -247,7 +254,8 @@ func pausedCondition() appsv1.DeploymentCondition {
 
 // foundCondition returns the Progressing condition of a template that already has a ReplicaSet.
 func (w *work) foundCondition() appsv1.DeploymentCondition {
-	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound, fmt.Sprintf("Found new replica set %q", w.newest.Name))
+	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound,
+		fmt.Sprintf("Found new replica set %q", w.newest.Name))
 }
 
 // restamp sets a condition with a new update time, at which the deadline starts.

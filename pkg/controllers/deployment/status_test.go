@@ -33,15 +33,24 @@ func TestProgress(t *testing.T) {
 		status     v1.ConditionStatus
 		newlyDated bool
 	}{
-		{name: "nothing new", before: reasonUpdated, old: counts{3, 1, 3, 3}, new: counts{3, 1, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue},
-		{name: "one more updated", before: reasonUpdated, old: counts{3, 1, 3, 3}, new: counts{3, 2, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
-		{name: "complete", before: reasonUpdated, old: counts{3, 3, 2, 2}, new: full, reason: reasonComplete, status: v1.ConditionTrue, newlyDated: true},
-		{name: "timed out", before: reasonUpdated, age: 11 * time.Minute, old: counts{3, 1, 2, 2}, new: counts{3, 1, 2, 2}, reason: reasonTimedOut, status: v1.ConditionFalse, newlyDated: true},
-		{name: "late, but it moves", before: reasonTimedOut, age: 11 * time.Minute, old: counts{3, 1, 2, 2}, new: counts{3, 1, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
-		{name: "complete pods are lost", before: reasonComplete, age: time.Hour, old: full, new: counts{3, 3, 1, 1}, reason: reasonComplete, status: v1.ConditionTrue},
-		{name: "lost pods come back one by one", before: reasonComplete, age: time.Hour, old: counts{3, 3, 1, 1}, new: counts{3, 3, 2, 2}, reason: reasonComplete, status: v1.ConditionTrue},
-		{name: "complete, and rolled back", before: reasonComplete, age: time.Hour, old: full, new: counts{4, 1, 3, 3}, reason: reasonComplete, status: v1.ConditionTrue},
-		{name: "rolled back and moving", before: reasonComplete, age: time.Hour, old: counts{4, 1, 3, 3}, new: counts{4, 2, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
+		{name: "nothing new", before: reasonUpdated, old: counts{3, 1, 3, 3}, new: counts{3, 1, 3, 3},
+			reason: reasonUpdated, status: v1.ConditionTrue},
+		{name: "one more updated", before: reasonUpdated, old: counts{3, 1, 3, 3}, new: counts{3, 2, 3, 3},
+			reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
+		{name: "complete", before: reasonUpdated, old: counts{3, 3, 2, 2}, new: full, reason: reasonComplete,
+			status: v1.ConditionTrue, newlyDated: true},
+		{name: "timed out", before: reasonUpdated, age: 11 * time.Minute, old: counts{3, 1, 2, 2},
+			new: counts{3, 1, 2, 2}, reason: reasonTimedOut, status: v1.ConditionFalse, newlyDated: true},
+		{name: "late, but it moves", before: reasonTimedOut, age: 11 * time.Minute, old: counts{3, 1, 2, 2},
+			new: counts{3, 1, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
+		{name: "complete pods are lost", before: reasonComplete, age: time.Hour, old: full,
+			new: counts{3, 3, 1, 1}, reason: reasonComplete, status: v1.ConditionTrue},
+		{name: "lost pods come back one by one", before: reasonComplete, age: time.Hour,
+			old: counts{3, 3, 1, 1}, new: counts{3, 3, 2, 2}, reason: reasonComplete, status: v1.ConditionTrue},
+		{name: "complete, and rolled back", before: reasonComplete, age: time.Hour, old: full,
+			new: counts{4, 1, 3, 3}, reason: reasonComplete, status: v1.ConditionTrue},
+		{name: "rolled back and moving", before: reasonComplete, age: time.Hour, old: counts{4, 1, 3, 3},
+			new: counts{4, 2, 3, 3}, reason: reasonUpdated, status: v1.ConditionTrue, newlyDated: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dated := metav1.NewTime(now.Add(-tc.age - time.Second))
@@ -52,11 +61,14 @@ func TestProgress(t *testing.T) {
 			status := func(c counts) appsv1.DeploymentStatus {
 				return appsv1.DeploymentStatus{
 					Replicas: c.replicas, UpdatedReplicas: c.updated, ReadyReplicas: c.ready, AvailableReplicas: c.available,
-					Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: beforeStatus, Reason: tc.before, Message: `Deployment "web" is as it is.`, LastUpdateTime: dated}},
+					Conditions: []appsv1.DeploymentCondition{
+						{Type: appsv1.DeploymentProgressing, Status: beforeStatus, Reason: tc.before,
+							Message: `Deployment "web" is as it is.`, LastUpdateTime: dated}},
 				}
 			}
 			c := &Controller{Deps: controller.Deps{Clock: clocktesting.NewFakeClock(now)}}
-			c.queue = controller.NewQueue(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1, func(context.Context, string) error { return nil })
+			c.queue = controller.NewQueue(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1,
+				func(context.Context, string) error { return nil })
 			w := &work{Controller: c, d: &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{Name: "web"},
 				Spec:       appsv1.DeploymentSpec{Replicas: ptr.To[int32](3), ProgressDeadlineSeconds: ptr.To[int32](600)},

@@ -33,12 +33,15 @@ func TestUnseenSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, ctx := made.(*Controller), t.Context()
-	deployments, sets := s.Client.AppsV1().Deployments(metav1.NamespaceDefault), s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault)
+	deployments, sets := s.Client.AppsV1().Deployments(metav1.NamespaceDefault),
+		s.Client.AppsV1().ReplicaSets(metav1.NamespaceDefault)
 	labels := map[string]string{"app": "web"}
-	d, err := deployments.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.DeploymentSpec{
-		Replicas: ptr.To[int32](4), Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
-	}}, metav1.CreateOptions{})
+	d, err := deployments.Create(ctx, &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](4), Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	pods, resources := d.Informers.Core().V1().Pods(), d.Informers.Resource().V1()
 	claims, devices := resources.ResourceClaims(), resources.ResourceSlices().Informer()
 	c := &Controller{
-		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(), slices: devices.GetIndexer(),
+		Deps: d, pods: pods.Lister(), claims: claims.Lister(), claimCache: claims.Informer().GetIndexer(),
+		slices:  devices.GetIndexer(),
 		metrics: newMetrics(d.Metrics), waiting: map[types.UID]bool{},
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
@@ -93,7 +94,8 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 
 // sliceChanged queues the pods that use devices of a pool.
 func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
-	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation && equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
+	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation &&
+		equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
 		return
 	}
 	s := controller.Latest(old, slice)
@@ -132,7 +134,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	c.Events.Event(pod, v1.EventTypeNormal, "DeviceTaintManagerEviction", "Marking for deletion")
 	now := c.Clock.Now()
-	err = controller.Evict(ctx, c.Client, pod, "DeletionByDeviceTaintManager", "Device Taint manager: deleting due to NoExecute taint", now)
+	err = controller.Evict(ctx, c.Client, pod, "DeletionByDeviceTaintManager",
+		"Device Taint manager: deleting due to NoExecute taint", now)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,8 @@ func TestExtendedResources(t *testing.T) {
 	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "made"}
 	taint := []resourcev1.DeviceTaint{{Key: "broken", Effect: resourcev1.DeviceTaintEffectNoExecute}}
 	slice := &resourcev1.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourcev1.ResourceSliceSpec{
-		Driver: "d", Pool: resourcev1.ResourcePool{Name: "pool"}, Devices: []resourcev1.Device{{Name: "x", Taints: taint}, {Name: "y"}},
+		Driver: "d", Pool: resourcev1.ResourcePool{Name: "pool"},
+		Devices: []resourcev1.Device{{Name: "x", Taints: taint}, {Name: "y"}},
 	}}
 	claim := func(owner string, device string) *resourcev1.ResourceClaim {
 		return &resourcev1.ResourceClaim{

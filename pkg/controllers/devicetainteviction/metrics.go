@@ -27,7 +27,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		latency: auto.NewHistogram(prometheus.HistogramOpts{
 			Subsystem: subsystem, Name: "pod_deletion_duration_seconds",
-			Help:    "[ALPHA] Latency, in seconds, between the time when a device taint effect has been activated and a Pod's deletion via DeviceTaintEvictionController.",
+			Help: "[ALPHA] Latency, in seconds, between the time when a device taint effect has been " +
+				"activated and a Pod's deletion via DeviceTaintEvictionController.",
 			Buckets: []float64{0.005, 0.025, 0.1, 0.5, 1, 2.5, 10, 30, 60, 120, 180, 240},
 		}),
 	}

@@ -27,7 +27,8 @@ func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 
 // endOf returns when a device with these taints is no longer tolerated. A taint without a time
 // counts as added now.
-func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration, now time.Time) (end time.Time, ends bool) {
+func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration,
+	now time.Time) (end time.Time, ends bool) {
 	for _, t := range taints {
 		if t.Effect != resourcev1.DeviceTaintEffectNoExecute {
 			continue

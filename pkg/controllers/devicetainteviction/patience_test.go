@@ -18,7 +18,8 @@ func TestEndOf(t *testing.T) {
 		return resourcev1.DeviceTaint{Key: key, Effect: effect, TimeAdded: &at}
 	}
 	tolerates := func(key string, seconds ...int64) resourcev1.DeviceToleration {
-		tol := resourcev1.DeviceToleration{Key: key, Operator: resourcev1.DeviceTolerationOpExists, Effect: resourcev1.DeviceTaintEffectNoExecute}
+		tol := resourcev1.DeviceToleration{Key: key, Operator: resourcev1.DeviceTolerationOpExists,
+			Effect: resourcev1.DeviceTaintEffectNoExecute}
 		if len(seconds) > 0 {
 			tol.TolerationSeconds = &seconds[0]
 		}
@@ -30,15 +31,20 @@ func TestEndOf(t *testing.T) {
 		tolerations []resourcev1.DeviceToleration
 		want        int64 // 0 if it stays
 	}{
-		"no taint":                   {},
-		"effect NoSchedule":          {taints: []resourcev1.DeviceTaint{taint("a", noSchedule, 900)}},
-		"not tolerated":              {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, want: 900},
-		"tolerated":                  {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, tolerations: []resourcev1.DeviceToleration{tolerates("a")}},
-		"tolerated for a while":      {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, tolerations: []resourcev1.DeviceToleration{tolerates("a", 50), tolerates("a", 30)}, want: 930},
-		"tolerated for 0 s":          {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, tolerations: []resourcev1.DeviceToleration{tolerates("a", -5)}, want: 900},
-		"another taint is tolerated": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, tolerations: []resourcev1.DeviceToleration{tolerates("b")}, want: 900},
-		"the first of two":           {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 950), taint("b", noExecute, 920)}, want: 920},
-		"taint without a time":       {taints: []resourcev1.DeviceTaint{{Key: "a", Effect: noExecute}}, want: 1000},
+		"no taint":          {},
+		"effect NoSchedule": {taints: []resourcev1.DeviceTaint{taint("a", noSchedule, 900)}},
+		"not tolerated":     {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)}, want: 900},
+		"tolerated": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)},
+			tolerations: []resourcev1.DeviceToleration{tolerates("a")}},
+		"tolerated for a while": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)},
+			tolerations: []resourcev1.DeviceToleration{tolerates("a", 50), tolerates("a", 30)}, want: 930},
+		"tolerated for 0 s": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)},
+			tolerations: []resourcev1.DeviceToleration{tolerates("a", -5)}, want: 900},
+		"another taint is tolerated": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 900)},
+			tolerations: []resourcev1.DeviceToleration{tolerates("b")}, want: 900},
+		"the first of two": {taints: []resourcev1.DeviceTaint{taint("a", noExecute, 950),
+			taint("b", noExecute, 920)}, want: 920},
+		"taint without a time": {taints: []resourcev1.DeviceTaint{{Key: "a", Effect: noExecute}}, want: 1000},
 	} {
 		end, ends := endOf(test.taints, test.tolerations, now)
 		if ends != (test.want != 0) || ends && end.Unix() != test.want {

@@ -103,7 +103,8 @@ func (c *Controller) warnOfMany(pod *v1.Pod) {
 
 // podMatters reports whether a pod may count differently after a change.
 func podMatters(old, pod *v1.Pod) bool {
-	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
+	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) ||
+		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
 		!maps.Equal(old.Labels, pod.Labels) || !equality.Semantic.DeepEqual(old.OwnerReferences, pod.OwnerReferences)
 }
 
@@ -140,13 +141,16 @@ func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget
 	if needsScale(b) {
 		var unmanaged bool
 		if expected, unmanaged, err = c.scales.sum(ctx, pods); err != nil {
-			c.Events.Eventf(b, v1.EventTypeWarning, "CalculateExpectedPodCountFailed", "Failed to calculate the number of expected pods: %v", err)
+			c.Events.Eventf(b, v1.EventTypeWarning, "CalculateExpectedPodCountFailed",
+				"Failed to calculate the number of expected pods: %v", err)
 			return err
 		}
 		if unmanaged {
-			c.Events.Eventf(b, v1.EventTypeWarning, "UnmanagedPods", "Pods selected by this PodDisruptionBudget (selector: %v) were found "+
-				"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. "+
-				"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
+			c.Events.Eventf(b, v1.EventTypeWarning, "UnmanagedPods",
+				"Pods selected by this PodDisruptionBudget (selector: %v) were found "+
+					"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which "+
+					"may result in undefined behavior. "+
+					"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
 		}
 	}
 	now := c.Clock.Now()
@@ -155,8 +159,10 @@ func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget
 		return err
 	}
 	for _, pod := range pods {
-		if at, there := b.Status.DisruptedPods[pod.Name]; there && pod.DeletionTimestamp == nil && at.Add(deletionTimeout).Before(now) {
-			c.Events.Eventf(pod, v1.EventTypeWarning, "NotDeleted", "Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
+		if at, there := b.Status.DisruptedPods[pod.Name]; there && pod.DeletionTimestamp == nil &&
+			at.Add(deletionTimeout).Before(now) {
+			c.Events.Eventf(pod, v1.EventTypeWarning, "NotDeleted",
+				"Pod was expected by PDB %s/%s to be deleted but it wasn't", b.Namespace, b.Name)
 		}
 	}
 	if again > 0 {
@@ -165,13 +171,15 @@ func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget
 	return c.write(ctx, b, want)
 }
 
-func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget, want policyv1.PodDisruptionBudgetStatus) error {
+func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget,
+	want policyv1.PodDisruptionBudgetStatus) error {
 	if equality.Semantic.DeepEqual(b.Status, want) {
 		return nil
 	}
 	next := b.DeepCopy()
 	next.Status = want
-	if _, err := c.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Client.PolicyV1().PodDisruptionBudgets(b.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -201,7 +209,8 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 	}
 	next := pod.DeepCopy()
 	*controller.Condition(next, v1.DisruptionTarget) = v1.PodCondition{
-		Type: v1.DisruptionTarget, Status: v1.ConditionFalse, ObservedGeneration: pod.Generation, LastTransitionTime: metav1.NewTime(now),
+		Type: v1.DisruptionTarget, Status: v1.ConditionFalse, ObservedGeneration: pod.Generation,
+		LastTransitionTime: metav1.NewTime(now),
 	}
 	if _, err := c.Client.CoreV1().Pods(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("condition: %w", err)

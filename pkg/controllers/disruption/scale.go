@@ -36,9 +36,11 @@ type scales struct {
 func newScales(d controller.Deps) *scales {
 	apps, core := d.Informers.Apps().V1(), d.Informers.Core().V1()
 	return &scales{
-		sets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(), statefulSets: apps.StatefulSets().Lister(),
-		controllers: core.ReplicationControllers().Lister(), mapper: d.Mapper,
-		others: scale.New(d.Discovery.RESTClient(), d.Mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d.Discovery)),
+		sets: apps.ReplicaSets().Lister(), deployments: apps.Deployments().Lister(),
+		statefulSets: apps.StatefulSets().Lister(),
+		controllers:  core.ReplicationControllers().Lister(), mapper: d.Mapper,
+		others: scale.New(d.Discovery.RESTClient(), d.Mapper, dynamic.LegacyAPIPathResolverFunc,
+			scale.NewDiscoveryScaleKindResolver(d.Discovery)),
 	}
 }
 
@@ -120,7 +122,8 @@ func (s *scales) findSet(namespace string, ref *metav1.OwnerReference) *owner {
 	return &owner{d.UID, ptr.Deref(d.Spec.Replicas, 1)}
 }
 
-func (s *scales) findOther(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref *metav1.OwnerReference) (*owner, error) {
+func (s *scales) findOther(ctx context.Context, namespace string, kind schema.GroupVersionKind,
+	ref *metav1.OwnerReference) (*owner, error) {
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
 		s.mapper.Reset() // the kind may be served by now

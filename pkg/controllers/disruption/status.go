@@ -43,7 +43,8 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 
 // status returns the status of a budget for the selected pods and the expected number of pods, and
 // when it changes without an event.
-func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32, now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
+func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
+	now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	desired, err := desiredHealthy(b, expected)
 	if err != nil {
 		return policyv1.PodDisruptionBudgetStatus{}, 0, err
@@ -85,7 +86,8 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32, now
 // one. There is no limit for a kubelet that terminates a pod.
 func staleIn(pod *v1.Pod, now time.Time) (time.Duration, bool) {
 	c := controller.Condition(pod, v1.DisruptionTarget)
-	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue || c.Reason == v1.PodReasonTerminationByKubelet ||
+	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue ||
+		c.Reason == v1.PodReasonTerminationByKubelet ||
 		pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return 0, false
 	}

@@ -69,7 +69,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
+		controller.OnChange(core.Services().Informer(),
+			func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
 		controller.OnChange(core.Pods().Informer(), c.podChanged),
 		controller.OnChange(core.Endpoints().Informer(), func(old, e *v1.Endpoints) {
 			if e == nil {
@@ -183,7 +184,8 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 			return nil // the Service will be deleted with its namespace
 		}
 		if err != nil {
-			c.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint", "Failed to create endpoint for service %v: %v", key, err)
+			c.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint",
+				"Failed to create endpoint for service %v: %v", key, err)
 			return fmt.Errorf("create: %w", err)
 		}
 		return nil

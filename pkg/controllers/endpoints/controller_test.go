@@ -42,7 +42,8 @@ func pod(status v1.PodStatus) *v1.Pod {
 func TestDesired(t *testing.T) {
 	node := "n"
 	address := func(ip string) []v1.EndpointAddress {
-		return []v1.EndpointAddress{{IP: ip, Hostname: "host", NodeName: &node, TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p", UID: "u"}}}
+		return []v1.EndpointAddress{{IP: ip, Hostname: "host", NodeName: &node,
+			TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p", UID: "u"}}}
 	}
 	web := []v1.EndpointPort{{Name: "http", Port: 8080, Protocol: v1.ProtocolTCP}}
 	spec := v1.ServiceSpec{
@@ -65,16 +66,19 @@ func TestDesired(t *testing.T) {
 			func(s *v1.ServiceSpec) { s.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, pod(ready(true)),
 			[]v1.EndpointSubset{{Addresses: address("fd00::1"), Ports: web}},
 		},
-		"no such port": {func(s *v1.ServiceSpec) { s.Ports[0].TargetPort = intstr.FromString("admin") }, pod(ready(true)), none},
-		"ended":        {nil, pod(v1.PodStatus{Phase: v1.PodFailed, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}), none},
-		"no address":   {nil, pod(v1.PodStatus{Phase: v1.PodRunning}), none},
+		"no such port": {func(s *v1.ServiceSpec) { s.Ports[0].TargetPort = intstr.FromString("admin") },
+			pod(ready(true)), none},
+		"ended": {nil,
+			pod(v1.PodStatus{Phase: v1.PodFailed, PodIP: "10.0.0.1", PodIPs: []v1.PodIP{{IP: "10.0.0.1"}}}), none},
+		"no address": {nil, pod(v1.PodStatus{Phase: v1.PodRunning}), none},
 		"headless without ports": {
 			func(s *v1.ServiceSpec) { s.ClusterIP, s.Ports = v1.ClusterIPNone, nil }, pod(ready(true)),
 			[]v1.EndpointSubset{{Addresses: address("10.0.0.1")}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s", Labels: map[string]string{"a": "b"}}, Spec: *spec.DeepCopy()}
+			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s",
+				Labels: map[string]string{"a": "b"}}, Spec: *spec.DeepCopy()}
 			if tc.change != nil {
 				tc.change(&s.Spec)
 			}
@@ -107,7 +111,8 @@ func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	core := s.Client.CoreV1()
 	// These were created before the controller runs, and have no controller.
-	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := core.Endpoints("default").Create(t.Context(),
+		&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Account(t, s)
@@ -123,17 +128,21 @@ func TestServer(t *testing.T) {
 	}
 	gone := func(e *v1.Endpoints) bool { return e == nil }
 	controllertest.Eventually(t, "what a Service left goes", get("left", gone))
-	if _, err := core.Endpoints("default").Create(t.Context(), &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := core.Endpoints("default").Create(t.Context(),
+		&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "own"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	labels := map[string]string{"app": "a"}
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Selector: labels, Ports: []v1.ServicePort{{Port: 80}}}}
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: v1.ServiceSpec{Selector: labels, Ports: []v1.ServicePort{{Port: 80}}}}
 	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "Endpoints without addresses", get("s", func(e *v1.Endpoints) bool { return e != nil && len(e.Subsets) == 0 }))
+	controllertest.Eventually(t, "Endpoints without addresses",
+		get("s", func(e *v1.Endpoints) bool { return e != nil && len(e.Subsets) == 0 }))
 	p, err := core.Pods("default").Create(t.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: labels},
+		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -145,13 +154,15 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "Endpoints say that the pod is ready, or not", get("s", func(e *v1.Endpoints) bool {
-			return len(e.Subsets) == 1 && (len(e.Subsets[0].Addresses) == 1) == yes && (len(e.Subsets[0].NotReadyAddresses) == 1) != yes
+			return len(e.Subsets) == 1 && (len(e.Subsets[0].Addresses) == 1) == yes &&
+				(len(e.Subsets[0].NotReadyAddresses) == 1) != yes
 		}))
 	}
 	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "Endpoints come back", get("s", func(e *v1.Endpoints) bool { return e != nil && len(e.Subsets) == 1 }))
+	controllertest.Eventually(t, "Endpoints come back",
+		get("s", func(e *v1.Endpoints) bool { return e != nil && len(e.Subsets) == 1 }))
 	if err := core.Services("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

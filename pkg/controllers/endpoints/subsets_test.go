@@ -34,19 +34,24 @@ func TestRepack(t *testing.T) {
 	for name, tc := range map[string]struct{ in, want []v1.EndpointSubset }{
 		"nothing": {nil, []v1.EndpointSubset{}},
 		"ports of the same addresses": {
-			[]v1.EndpointSubset{{Addresses: addresses("2", "1"), Ports: ports(80)}, {Addresses: addresses("1", "2"), Ports: ports(443)}},
+			[]v1.EndpointSubset{{Addresses: addresses("2", "1"), Ports: ports(80)},
+				{Addresses: addresses("1", "2"), Ports: ports(443)}},
 			[]v1.EndpointSubset{{Addresses: addresses("1", "2"), Ports: ports(443, 80)}},
 		},
 		"addresses of the same port": {
-			[]v1.EndpointSubset{{Addresses: addresses("1"), Ports: ports(80)}, {NotReadyAddresses: addresses("2"), Ports: ports(80)}},
+			[]v1.EndpointSubset{{Addresses: addresses("1"), Ports: ports(80)},
+				{NotReadyAddresses: addresses("2"), Ports: ports(80)}},
 			[]v1.EndpointSubset{{Addresses: addresses("1"), NotReadyAddresses: addresses("2"), Ports: ports(80)}},
 		},
 		"other readiness, other subset": {
-			[]v1.EndpointSubset{{Addresses: addresses("1"), Ports: ports(80)}, {NotReadyAddresses: addresses("1"), Ports: ports(443)}},
-			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(443)}, {Addresses: addresses("1"), Ports: ports(80)}},
+			[]v1.EndpointSubset{{Addresses: addresses("1"), Ports: ports(80)},
+				{NotReadyAddresses: addresses("1"), Ports: ports(443)}},
+			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(443)},
+				{Addresses: addresses("1"), Ports: ports(80)}},
 		},
 		"both ready and not ready": {
-			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(80)}, {Addresses: addresses("1"), Ports: ports(80)}},
+			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(80)},
+				{Addresses: addresses("1"), Ports: ports(80)}},
 			[]v1.EndpointSubset{{NotReadyAddresses: addresses("1"), Ports: ports(80)}},
 		},
 		"no ports": {
@@ -90,8 +95,9 @@ func TestRepackKeepsMeaning(t *testing.T) {
 		})
 		subset := rapid.Custom(func(t *rapid.T) v1.EndpointSubset {
 			return v1.EndpointSubset{
-				Addresses: rapid.SliceOfN(address, 0, 3).Draw(t, "ready"), NotReadyAddresses: rapid.SliceOfN(address, 0, 3).Draw(t, "not ready"),
-				Ports: ports(rapid.SliceOfN(rapid.Int32Range(1, 4), 1, 3).Draw(t, "ports")...),
+				Addresses:         rapid.SliceOfN(address, 0, 3).Draw(t, "ready"),
+				NotReadyAddresses: rapid.SliceOfN(address, 0, 3).Draw(t, "not ready"),
+				Ports:             ports(rapid.SliceOfN(rapid.Int32Range(1, 4), 1, 3).Draw(t, "ports")...),
 			}
 		})
 		in := rapid.SliceOfN(subset, 0, 6).Draw(t, "subsets")

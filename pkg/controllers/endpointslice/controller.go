@@ -48,14 +48,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
-		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()), triggers: endpointsliceutil.NewTriggerTimeTracker(),
+		slices:   controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
+		triggers: endpointsliceutil.NewTriggerTimeTracker(),
 		topology: topologycache.NewTopologyCache(),
 	}
-	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints), c.slices.Tracker, c.topology, d.Events, managedBy,
+	c.reconciler = endpointslice.NewReconciler(d.Client, c.nodes, int32(d.Options.Slices.MaxEndpoints),
+		c.slices.Tracker, c.topology, d.Events, managedBy,
 		endpointslice.WithPreferSameTrafficDistributionEnabled(true))
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
-		controller.OnChange(core.Services().Informer(), func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
+		controller.OnChange(core.Services().Informer(),
+			func(old, s *v1.Service) { c.queue.AddObject(controller.Latest(old, s)) }),
 		controller.OnChange(core.Pods().Informer(), c.podChanged),
 		controller.OnChange(core.Nodes().Informer(), func(old, n *v1.Node) {
 			if old == nil || n == nil || nodeMatters(old, n) {
@@ -87,7 +90,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 }
 
 func selects(s *v1.Service, pod *v1.Pod) bool {
-	return pod != nil && len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
+	return pod != nil && len(s.Spec.Selector) > 0 &&
+		labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
 }
 
 // podMatters reports whether a change of a pod may change an endpoint.
@@ -154,7 +158,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	trigger := c.triggers.ComputeEndpointLastChangeTriggerTime(namespace, service, pods)
 	if err := c.reconciler.Reconcile(klog.Background(), service, pods, slices, trigger); err != nil {
-		c.Events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices", "Error updating Endpoint Slices for Service %s/%s: %v", namespace, name, err)
+		c.Events.Eventf(service, v1.EventTypeWarning, "FailedToUpdateEndpointSlices",
+			"Error updating Endpoint Slices for Service %s/%s: %v", namespace, name, err)
 		return err
 	}
 	return nil

@@ -92,7 +92,8 @@ func TestTrafficDistribution(t *testing.T) {
 			t.Fatal(err)
 		}
 		controllertest.Eventually(t, "hints of "+tc.distribution, func(ctx context.Context) (any, bool) {
-			list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
+			list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx,
+				metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name})
 			if err != nil || len(list.Items) != 1 || len(list.Items[0].Endpoints) != 1 {
 				return list, false
 			}

@@ -89,7 +89,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	groups, invalid, skipped := groupsOf(e, c.Options.Slices.MaxMirrored)
 	if invalid > 0 {
-		c.Events.Eventf(e, v1.EventTypeWarning, "InvalidIPAddress", "Skipped %d invalid IP addresses when mirroring to EndpointSlices", invalid)
+		c.Events.Eventf(e, v1.EventTypeWarning, "InvalidIPAddress",
+			"Skipped %d invalid IP addresses when mirroring to EndpointSlices", invalid)
 	}
 	if skipped > invalid {
 		c.Events.Eventf(e, v1.EventTypeWarning, "TooManyAddressesToMirror",
@@ -115,7 +116,8 @@ func (c *Controller) removeAll(ctx context.Context, namespace, service string) e
 	return errors.Join(errs...)
 }
 
-func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes, existing []*discoveryv1.EndpointSlice) error {
+func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
+	existing []*discoveryv1.EndpointSlice) error {
 	client := c.Client.DiscoveryV1().EndpointSlices(e.Namespace)
 	if e.DeletionTimestamp == nil {
 		for _, s := range todo.create {

@@ -40,10 +40,12 @@ func TestGroups(t *testing.T) {
 		want             map[string]int
 		invalid, skipped int
 	}{
-		"two families": {endpointsOf(subset(80, "10.0.0.1", "fd00::1", "10.0.0.2")), map[string]int{"IPv4 80": 2, "IPv6 80": 1}, 0, 0},
-		"two ports":    {endpointsOf(subset(80, "10.0.0.1"), subset(81, "10.0.0.2")), map[string]int{"IPv4 80": 1, "IPv4 81": 1}, 0, 0},
-		"no address":   {endpointsOf(subset(80, "nonsense", "10.0.0.2")), map[string]int{"IPv4 80": 1}, 1, 1},
-		"too many":     {endpointsOf(subset(80, many...)), map[string]int{"IPv4 80": 1000}, 0, 7},
+		"two families": {endpointsOf(subset(80, "10.0.0.1", "fd00::1", "10.0.0.2")),
+			map[string]int{"IPv4 80": 2, "IPv6 80": 1}, 0, 0},
+		"two ports": {endpointsOf(subset(80, "10.0.0.1"), subset(81, "10.0.0.2")),
+			map[string]int{"IPv4 80": 1, "IPv4 81": 1}, 0, 0},
+		"no address": {endpointsOf(subset(80, "nonsense", "10.0.0.2")), map[string]int{"IPv4 80": 1}, 1, 1},
+		"too many":   {endpointsOf(subset(80, many...)), map[string]int{"IPv4 80": 1000}, 0, 7},
 	} {
 		t.Run(name, func(t *testing.T) {
 			groups, invalid, skipped := groupsOf(tc.e, 1000)
@@ -72,7 +74,8 @@ func TestPlan(t *testing.T) {
 	anew := endpointsOf(subset(80, "10.0.0.1"))
 	anew.UID = "other"
 	triggered := endpointsOf(subset(80, "10.0.0.1"))
-	triggered.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: "now", v1.LastAppliedConfigAnnotation: "{}"}
+	triggered.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: "now",
+		v1.LastAppliedConfigAnnotation: "{}"}
 	one := made(endpointsOf(subset(80, "10.0.0.1")), "one")
 	for name, tc := range map[string]struct {
 		e                      *v1.Endpoints
@@ -87,9 +90,10 @@ func TestPlan(t *testing.T) {
 		"another family":            {endpointsOf(subset(80, "fd00::1")), one, "s-,", "", "one,"},
 		"labels":                    {labelled, one, "", "one,", ""},
 		"Endpoints recreated":       {anew, one, "", "one,", ""},
-		"twice":                     {endpointsOf(subset(80, "10.0.0.1")), append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
-		"none":                      {endpointsOf(), one, "", "", "one,"},
-		"no addresses":              {endpointsOf(subset(80)), one, "", "", "one,"},
+		"twice": {endpointsOf(subset(80, "10.0.0.1")),
+			append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
+		"none":         {endpointsOf(), one, "", "", "one,"},
+		"no addresses": {endpointsOf(subset(80)), one, "", "", "one,"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			groups, _, _ := groupsOf(tc.e, 1000)
@@ -112,7 +116,8 @@ func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "endpointslicemirroring-controller", controller.Options{}, New)
 	core := s.Client.CoreV1()
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+		Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
 	if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +134,8 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "it follows", controllertest.Addresses(s, "s", "10.2.3.4"))
 	slices := s.Client.DiscoveryV1().EndpointSlices("default")
-	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
+	if err := slices.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + managedBy}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", "10.2.3.4"))
@@ -145,7 +151,8 @@ func TestSlicesLostBetween(t *testing.T) {
 			s := testserver.Start(t, testserver.Options{})
 			lost := controllertest.SlicesLostBetween(t, s, method, New)
 			core := s.Client.CoreV1()
-			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
+			service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
+				Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
 			if _, err := core.Services("default").Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}

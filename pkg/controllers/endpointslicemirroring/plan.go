@@ -79,7 +79,8 @@ func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int)
 func portsOf(ports []v1.EndpointPort) []discoveryv1.EndpointPort {
 	out := []discoveryv1.EndpointPort{}
 	for _, p := range ports {
-		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol, AppProtocol: p.AppProtocol})
+		out = append(out, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol,
+			AppProtocol: p.AppProtocol})
 	}
 	return out
 }
@@ -181,7 +182,8 @@ func prefix(service string) string {
 
 // same reports whether a slice has the wanted content.
 func same(have, want *discoveryv1.EndpointSlice) bool {
-	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) || !maps.Equal(have.Annotations, want.Annotations) {
+	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) ||
+		!maps.Equal(have.Annotations, want.Annotations) {
 		return false
 	}
 	for _, r := range have.OwnerReferences {

@@ -36,7 +36,8 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	pods := core.Pods().Informer()
-	c := &Controller{Deps: d, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(), podCache: pods.GetIndexer()}
+	c := &Controller{Deps: d, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(),
+		podCache: pods.GetIndexer()}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
@@ -118,7 +119,8 @@ func claimOf(pod *v1.Pod, v *v1.Volume) *v1.PersistentVolumeClaim {
 	template := v.Ephemeral.VolumeClaimTemplate.DeepCopy()
 	return &v1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, v), Labels: template.Labels, Annotations: template.Annotations,
+			Namespace: pod.Namespace, Name: ephemeral.VolumeClaimName(pod, v), Labels: template.Labels,
+			Annotations:     template.Annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(pod, v1.SchemeGroupVersion.WithKind("Pod"))},
 		},
 		Spec: template.Spec,

@@ -28,17 +28,21 @@ func TestServer(t *testing.T) {
 	}
 	claims := core.PersistentVolumeClaims("default")
 	// This claim has the same name but no owner, so it must not be used.
-	if _, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "p-other"}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+	if _, err := claims.Create(t.Context(),
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "p-other"}, Spec: spec},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	volume := func(name string) v1.Volume {
 		return v1.Volume{Name: name, VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
-			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: spec},
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: spec},
 		}}}
 	}
-	pod, err := core.Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{volume("data"), volume("other")},
-	}}, metav1.CreateOptions{})
+	pod, err := core.Pods("default").Create(t.Context(),
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{volume("data"), volume("other")},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +56,8 @@ func TestServer(t *testing.T) {
 		return c, metav1.IsControlledBy(c, pod) && c.Labels["a"] == "b"
 	}
 	controllertest.Eventually(t, "the claim is made", made)
-	if _, err := claims.Patch(t.Context(), "p-data", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := claims.Patch(t.Context(), "p-data", types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := claims.Delete(t.Context(), "p-data", metav1.DeleteOptions{}); err != nil {

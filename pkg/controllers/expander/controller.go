@@ -55,8 +55,10 @@ func (c *Controller) sync(_ context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	if claim.Status.Phase == v1.ClaimBound && claim.Spec.Resources.Requests.Storage().Cmp(*claim.Status.Capacity.Storage()) > 0 {
-		c.Events.Event(claim, v1.EventTypeNormal, "ExternalExpanding", "waiting for an external controller to expand this PVC")
+	if claim.Status.Phase == v1.ClaimBound &&
+		claim.Spec.Resources.Requests.Storage().Cmp(*claim.Status.Capacity.Storage()) > 0 {
+		c.Events.Event(claim, v1.EventTypeNormal, "ExternalExpanding",
+			"waiting for an external controller to expand this PVC")
 	}
 	return nil
 }

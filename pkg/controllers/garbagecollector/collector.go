@@ -241,7 +241,8 @@ func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id
 }
 
 func reference(id identity) *v1.ObjectReference {
-	return &v1.ObjectReference{APIVersion: id.gvk.GroupVersion().String(), Kind: id.gvk.Kind, Namespace: id.namespace, Name: id.name, UID: id.uid}
+	return &v1.ObjectReference{APIVersion: id.gvk.GroupVersion().String(), Kind: id.gvk.Kind,
+		Namespace: id.namespace, Name: id.name, UID: id.uid}
 }
 
 // policyOf returns the propagation policy that an object's finalizers request.
@@ -255,7 +256,8 @@ func policyOf(live *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	return metav1.DeletePropagationBackground
 }
 
-func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, policy metav1.DeletionPropagation) error {
+func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetadata, id identity,
+	policy metav1.DeletionPropagation) error {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return err
@@ -301,7 +303,8 @@ func (c *Controller) patch(ctx context.Context, id identity, metadata map[string
 var errNoList = errors.New("no list of owners in the patch")
 
 // mergeOwners applies a strategic merge patch of owners to a custom resource.
-func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterface, id identity, change map[string]any) error {
+func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterface, id identity,
+	change map[string]any) error {
 	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
 	if err != nil {
 		return err
@@ -312,7 +315,10 @@ func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterfa
 	}
 	refs := slices.Clone(live.OwnerReferences)
 	for _, one := range list {
-		refs = slices.DeleteFunc(refs, func(o metav1.OwnerReference) bool { return one["$patch"] == "delete" && o.UID == one["uid"] })
+		refs = slices.DeleteFunc(refs, func(o metav1.OwnerReference) bool {
+			return one["$patch"] == "delete" &&
+				o.UID == one["uid"]
+		})
 		for i := range refs {
 			if v, ok := one["blockOwnerDeletion"].(bool); ok && refs[i].UID == one["uid"] {
 				refs[i].BlockOwnerDeletion = &v
@@ -357,13 +363,15 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerDeleteDependents)
 }
 
-func (c *Controller) dropFinalizer(ctx context.Context, live *metav1.PartialObjectMetadata, id identity, name string) error {
+func (c *Controller) dropFinalizer(ctx context.Context, live *metav1.PartialObjectMetadata, id identity,
+	name string) error {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(live.Finalizers), func(f string) bool { return f == name })
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": live.ResourceVersion}})
+	body, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": live.ResourceVersion}})
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}

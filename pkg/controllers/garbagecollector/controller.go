@@ -121,7 +121,8 @@ func (c *Controller) discover(ctx context.Context) {
 			continue
 		}
 		for _, r := range list.APIResources {
-			deletable := slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "watch")
+			deletable := slices.Contains(r.Verbs, "delete") && slices.Contains(r.Verbs, "list") &&
+				slices.Contains(r.Verbs, "watch")
 			if deletable && r.Name != "events" {
 				want[gv.WithResource(r.Name)] = kind{gv.WithKind(r.Kind), r.Namespaced}
 			}
@@ -157,7 +158,8 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 		return c.share(k)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, controller.Present).Informer()
+	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0,
+		cache.Indexers{}, controller.Present).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // the informer has not started
 	}
@@ -224,8 +226,9 @@ func onlyOwners(o any) (any, error) {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: m.TypeMeta,
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
-			Finalizers: m.Finalizers, OwnerReferences: m.OwnerReferences,
+			Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+			DeletionTimestamp: m.DeletionTimestamp,
+			Finalizers:        m.Finalizers, OwnerReferences: m.OwnerReferences,
 		},
 	}, nil
 }

@@ -36,7 +36,8 @@ func newHouse(t *testing.T, s *testserver.Server, namespace string) *house {
 }
 
 func owned(by *v1.ConfigMap, blocks bool) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: by.Name, UID: by.UID, BlockOwnerDeletion: &blocks}
+	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: by.Name, UID: by.UID,
+		BlockOwnerDeletion: &blocks}
 }
 
 func (h *house) create(name string, owners ...metav1.OwnerReference) *v1.ConfigMap {
@@ -51,7 +52,8 @@ func (h *house) create(name string, owners ...metav1.OwnerReference) *v1.ConfigM
 
 func (h *house) delete(name string, policy metav1.DeletionPropagation) {
 	h.Helper()
-	if err := h.client.CoreV1().ConfigMaps(h.namespace).Delete(h.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+	if err := h.client.CoreV1().ConfigMaps(h.namespace).Delete(h.Context(), name,
+		metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		h.Fatal(err)
 	}
 }
@@ -108,7 +110,8 @@ func TestCollection(t *testing.T) {
 			return d, d != nil
 		})
 		h.there("top")
-		if _, err := s.Client.CoreV1().ConfigMaps(h.namespace).Patch(t.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := s.Client.CoreV1().ConfigMaps(h.namespace).Patch(t.Context(), "held", types.MergePatchType,
+			[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		h.gone("top")

@@ -38,7 +38,8 @@ type vertex struct {
 // the vertex's other coordinates. A namespaced vertex can only be named from its own namespace. The
 // version is ignored, because a kind may be served in several versions.
 func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
-	return v.name == r.Name && v.gvk.Kind == r.Kind && v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
+	return v.name == r.Name && v.gvk.Kind == r.Kind &&
+		v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
 		(v.namespace == "" || v.namespace == namespace)
 }
 
@@ -71,7 +72,10 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	if before.guessed {
 		// Dependents that name it by other coordinates were handled without knowing the real ones.
 		for uid, d := range v.dependents {
-			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool { return r.UID == v.uid && !v.namedBy(r, d.namespace) }) {
+			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
+				return r.UID == v.uid &&
+					!v.namedBy(r, d.namespace)
+			}) {
 				look = append(look, uid)
 			}
 		}
@@ -112,7 +116,11 @@ func isBlocking(r metav1.OwnerReference) bool {
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
-		if o := g.byUID[r.UID]; o != nil && !slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool { return n.UID == r.UID && isBlocking(n) == isBlocking(r) }) {
+		if o := g.byUID[r.UID]; o != nil &&
+			!slices.ContainsFunc(v.owners, func(n metav1.OwnerReference) bool {
+				return n.UID == r.UID &&
+					isBlocking(n) == isBlocking(r)
+			}) {
 			// The owner may no longer need to wait for v.
 			if o.deleting && o.foreground {
 				look = append(look, o.uid)

@@ -103,12 +103,14 @@ func TestGraphAgainstModel(t *testing.T) {
 
 func TestUnsettled(t *testing.T) {
 	g := newGraph()
-	child := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "child", OwnerReferences: []metav1.OwnerReference{{UID: "owner"}}}}
+	child := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "child",
+		OwnerReferences: []metav1.OwnerReference{{UID: "owner"}}}}
 	g.set(identity{testKind, "ns", "child", "child"}, child)
 	if got := g.unsettled(); !slices.Equal(got, []types.UID{"child"}) {
 		t.Errorf("unsettled: %v", got)
 	}
-	g.set(identity{testKind, "ns", "owner", "owner"}, &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "owner"}})
+	g.set(identity{testKind, "ns", "owner", "owner"},
+		&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "owner"}})
 	if got := g.unsettled(); len(got) > 0 {
 		t.Errorf("unsettled with the owner there: %v", got)
 	}

@@ -37,7 +37,8 @@ func (w *world) dependents(f family) (check func()) {
 func TestKinds(t *testing.T) {
 	w := newWorld(t)
 	owners := map[string]*unstructured.Unstructured{}
-	for plural, scope := range map[string]string{"widgets": "Namespaced", "gadgets": "Namespaced", "sprockets": "Cluster"} {
+	for plural, scope := range map[string]string{"widgets": "Namespaced", "gadgets": "Namespaced",
+		"sprockets": "Cluster"} {
 		w.define(plural, scope)
 		p := place{custom(plural), map[string]string{"Namespaced": "here"}[scope], "owner"}
 		owners[plural] = w.create(p) // the kind is served from now on
@@ -101,10 +102,13 @@ func TestPropagation(t *testing.T) {
 	stays := w.dependents(family{"fore-child", owner, collected, kept})
 	other := place{configMaps, "elsewhere", "fore-other"}
 	w.create(place{configMaps, "elsewhere", "other-owner"})
-	w.create(other, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other-owner", UID: ownerUID(w, "other-owner")})
+	w.create(other, metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "other-owner",
+		UID: ownerUID(w, "other-owner")})
 	hold(other, `["example.com/hold"]`)
-	body := `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"fore","uid":"` + string(owner.GetUID()) + `","blockOwnerDeletion":true}]}}`
-	if _, err := w.at(other).Patch(w.Context(), other.name, types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
+	body := `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"fore","uid":"` +
+		string(owner.GetUID()) + `","blockOwnerDeletion":true}]}}`
+	if _, err := w.at(other).Patch(w.Context(), other.name, types.MergePatchType, []byte(body),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.delete(fore, metav1.DeletePropagationForeground)
@@ -138,10 +142,12 @@ func TestPropagation(t *testing.T) {
 	all()
 	w.settle()
 	w.check(mixed, made, kept)
-	if got, err := w.at(wide).Get(t.Context(), wide.name, metav1.GetOptions{}); err != nil || got.GetDeletionTimestamp() == nil {
+	if got, err := w.at(wide).Get(t.Context(), wide.name, metav1.GetOptions{}); err != nil ||
+		got.GetDeletionTimestamp() == nil {
 		t.Errorf("owner with a blocking dependent: %v, %v", got, err)
 	}
-	want := `Warning OwnerRefInvalidNamespace ownerRef [v1/ConfigMap, namespace: , name: space, uid: ` + string(space.GetUID()) + `] does not exist in namespace ""`
+	want := `Warning OwnerRefInvalidNamespace ownerRef [v1/ConfigMap, namespace: , name: space, uid: ` +
+		string(space.GetUID()) + `] does not exist in namespace ""`
 	controllertest.Eventually(t, want, func(ctx context.Context) (any, bool) {
 		select {
 		case e := <-events:
@@ -150,7 +156,8 @@ func TestPropagation(t *testing.T) {
 			return "", false
 		}
 	})
-	if _, err := w.at(mixed).Patch(t.Context(), mixed.name, types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := w.at(mixed).Patch(t.Context(), mixed.name, types.MergePatchType,
+		[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(wide)

@@ -34,8 +34,9 @@ type world struct {
 var (
 	configMaps   = v1.SchemeGroupVersion.WithResource("configmaps")
 	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
-	definitions  = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	kinds        = map[schema.GroupVersionResource]string{configMaps: "ConfigMap", clusterRoles: "ClusterRole"}
+	definitions  = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
+	kinds = map[schema.GroupVersionResource]string{configMaps: "ConfigMap", clusterRoles: "ClusterRole"}
 )
 
 func custom(plural string) schema.GroupVersionResource {
@@ -78,10 +79,11 @@ func (w *world) create(p place, owners ...metav1.OwnerReference) *unstructured.U
 func (w *world) define(plural, scope string) {
 	w.Helper()
 	crd := &unstructured.Unstructured{}
-	if err := crd.UnmarshalJSON(fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+	if err := crd.UnmarshalJSON(
+		fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"%[1]s.example.com"},"spec":{"group":"example.com","scope":"%[2]s","names":{"plural":"%[1]s","kind":"Kind%[3]s"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`,
-		plural, scope, strings.TrimSuffix(plural, "s"))); err != nil {
+			plural, scope, strings.TrimSuffix(plural, "s"))); err != nil {
 		w.Fatal(err)
 	}
 	if _, err := w.client.Resource(definitions).Create(w.Context(), crd, metav1.CreateOptions{}); err != nil {
@@ -114,7 +116,8 @@ func (w *world) gone(p place) {
 // refer returns a reference to an object, with changes.
 func refer(o *unstructured.Unstructured, change ...func(*metav1.OwnerReference)) metav1.OwnerReference {
 	yes := true
-	r := metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: &yes}
+	r := metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(),
+		UID: o.GetUID(), BlockOwnerDeletion: &yes}
 	for _, c := range change {
 		c(&r)
 	}
@@ -147,29 +150,70 @@ var scopeCases = map[string]struct {
 	refs                func(o owners) []metav1.OwnerReference
 	namespaced, cluster outcome
 }{
-	"namespaced owner":              {func(o owners) []metav1.OwnerReference { return refs(refer(o.space)) }, kept, kept},
-	"namespaced owner gone":         {func(o owners) []metav1.OwnerReference { return refs(refer(o.spaceGone)) }, collected, kept},
-	"namespaced owner elsewhere":    {func(o owners) []metav1.OwnerReference { return refs(refer(o.elsewhere)) }, collected, kept},
-	"owner gone elsewhere":          {func(o owners) []metav1.OwnerReference { return refs(refer(o.elsewhereGone)) }, collected, kept},
-	"cluster owner":                 {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster)) }, kept, kept},
-	"cluster owner gone":            {func(o owners) []metav1.OwnerReference { return refs(refer(o.clusterGone)) }, collected, collected},
-	"namespaced, wrong uid":         {func(o owners) []metav1.OwnerReference { return refs(refer(o.space, wrongUID)) }, collected, kept},
-	"namespaced, wrong name":        {func(o owners) []metav1.OwnerReference { return refs(refer(o.space, wrongName)) }, collected, kept},
-	"namespaced, wrong kind":        {func(o owners) []metav1.OwnerReference { return refs(refer(o.space, wrongKind)) }, collected, kept},
-	"namespaced, unserved version":  {func(o owners) []metav1.OwnerReference { return refs(refer(o.space, wrongVersion)) }, kept, kept},
-	"gone, unserved version":        {func(o owners) []metav1.OwnerReference { return refs(refer(o.spaceGone, wrongVersion)) }, kept, kept},
-	"cluster, wrong uid":            {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster, wrongUID)) }, collected, collected},
-	"cluster, wrong name":           {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster, wrongName)) }, collected, collected},
-	"cluster, wrong kind":           {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster, wrongKind)) }, collected, kept},
-	"cluster, unserved version":     {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster, wrongVersion)) }, kept, kept},
-	"cluster gone, unserved":        {func(o owners) []metav1.OwnerReference { return refs(refer(o.clusterGone, wrongVersion)) }, kept, kept},
-	"kind that never existed":       {func(owners) []metav1.OwnerReference { return refs(never("a")) }, kept, kept},
-	"both owners there":             {func(o owners) []metav1.OwnerReference { return refs(refer(o.space), refer(o.cluster)) }, kept, kept},
-	"both owners gone":              {func(o owners) []metav1.OwnerReference { return refs(refer(o.spaceGone), refer(o.clusterGone)) }, collected, kept},
-	"namespaced there, other gone":  {func(o owners) []metav1.OwnerReference { return refs(refer(o.space), refer(o.clusterGone)) }, trimmed, kept},
-	"cluster there, other gone":     {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster), refer(o.spaceGone)) }, trimmed, kept},
-	"cluster there, other misnamed": {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster), refer(o.elsewhere)) }, trimmed, kept},
-	"never existed and gone":        {func(o owners) []metav1.OwnerReference { return refs(never("b"), refer(o.clusterGone)) }, kept, kept},
+	"namespaced owner": {func(o owners) []metav1.OwnerReference { return refs(refer(o.space)) }, kept, kept},
+	"namespaced owner gone": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.spaceGone))
+	}, collected, kept},
+	"namespaced owner elsewhere": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.elsewhere))
+	}, collected, kept},
+	"owner gone elsewhere": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.elsewhereGone))
+	}, collected, kept},
+	"cluster owner": {func(o owners) []metav1.OwnerReference { return refs(refer(o.cluster)) },
+		kept, kept},
+	"cluster owner gone": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.clusterGone))
+	}, collected, collected},
+	"namespaced, wrong uid": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space, wrongUID))
+	}, collected, kept},
+	"namespaced, wrong name": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space, wrongName))
+	}, collected, kept},
+	"namespaced, wrong kind": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space, wrongKind))
+	}, collected, kept},
+	"namespaced, unserved version": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space, wrongVersion))
+	}, kept, kept},
+	"gone, unserved version": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.spaceGone, wrongVersion))
+	}, kept, kept},
+	"cluster, wrong uid": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster, wrongUID))
+	}, collected, collected},
+	"cluster, wrong name": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster, wrongName))
+	}, collected, collected},
+	"cluster, wrong kind": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster, wrongKind))
+	}, collected, kept},
+	"cluster, unserved version": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster, wrongVersion))
+	}, kept, kept},
+	"cluster gone, unserved": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.clusterGone, wrongVersion))
+	}, kept, kept},
+	"kind that never existed": {func(owners) []metav1.OwnerReference { return refs(never("a")) }, kept, kept},
+	"both owners there": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space), refer(o.cluster))
+	}, kept, kept},
+	"both owners gone": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.spaceGone), refer(o.clusterGone))
+	}, collected, kept},
+	"namespaced there, other gone": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.space), refer(o.clusterGone))
+	}, trimmed, kept},
+	"cluster there, other gone": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster), refer(o.spaceGone))
+	}, trimmed, kept},
+	"cluster there, other misnamed": {func(o owners) []metav1.OwnerReference {
+		return refs(refer(o.cluster), refer(o.elsewhere))
+	}, trimmed, kept},
+	"never existed and gone": {func(o owners) []metav1.OwnerReference {
+		return refs(never("b"), refer(o.clusterGone))
+	}, kept, kept},
 }
 
 func refs(r ...metav1.OwnerReference) []metav1.OwnerReference { return r }
@@ -199,7 +243,8 @@ func TestScopes(t *testing.T) {
 					want = append(want, func() { w.check(p, made, out) })
 				}
 			}
-			for _, p := range []place{{configMaps, "here", "space-gone"}, {configMaps, "elsewhere", "elsewhere-gone"}, {clusterRoles, "", "cluster-gone"}} {
+			for _, p := range []place{{configMaps, "here", "space-gone"},
+				{configMaps, "elsewhere", "elsewhere-gone"}, {clusterRoles, "", "cluster-gone"}} {
 				w.delete(p, metav1.DeletePropagationBackground)
 			}
 			if !observed {
@@ -222,7 +267,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t, s, client}
 	for _, ns := range []string{"here", "elsewhere"} {
-		if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
+		if _, err := s.Client.CoreV1().Namespaces().Create(t.Context(),
+			&v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -258,7 +304,8 @@ func (w *world) settle() {
 	w.Helper()
 	for range 2 {
 		for _, p := range []place{{configMaps, "here", "last"}, {clusterRoles, "", "last"}} {
-			w.create(p, metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole", Name: "nothing", UID: "nothing"})
+			w.create(p, metav1.OwnerReference{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole",
+				Name: "nothing", UID: "nothing"})
 			w.gone(p)
 		}
 	}

@@ -35,11 +35,12 @@ func TestServed(t *testing.T) {
 		absent bool
 		resets int
 	}{
-		"no error":               {nil, false, 0},
-		"object absent":          {apierrors.NewNotFound(gr, "w"), true, 0},
-		"conflict":               {apierrors.NewConflict(gr, "w", nil), false, 0},
-		"path not served":        {unserved, false, 1},
-		"page not found":         {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "w", "404 page not found", 0, true), false, 1},
+		"no error":        {nil, false, 0},
+		"object absent":   {apierrors.NewNotFound(gr, "w"), true, 0},
+		"conflict":        {apierrors.NewConflict(gr, "w", nil), false, 0},
+		"path not served": {unserved, false, 1},
+		"page not found": {apierrors.NewGenericServerResponse(http.StatusNotFound, "get", gr, "w",
+			"404 page not found", 0, true), false, 1},
 		"connection not made":    {errors.New("refused"), false, 0},
 		"object absent, wrapped": {errors.Join(apierrors.NewNotFound(gr, "w")), true, 0},
 	} {

@@ -27,9 +27,11 @@ func TestWhole(t *testing.T) {
 			}
 		}
 		want("nobody knows what there is", false)
-		c.monitors[schema.GroupVersionResource{Resource: "a"}] = &monitor{synced: func() bool { return true }, since: c.Clock.Now()}
+		c.monitors[schema.GroupVersionResource{Resource: "a"}] = &monitor{synced: func() bool { return true },
+			since: c.Clock.Now()}
 		want("one kind", true)
-		c.monitors[schema.GroupVersionResource{Resource: "b"}] = &monitor{synced: func() bool { return synced }, since: c.Clock.Now()}
+		c.monitors[schema.GroupVersionResource{Resource: "b"}] = &monitor{synced: func() bool { return synced },
+			since: c.Clock.Now()}
 		want("a kind that came", false)
 		<-c.Clock.After(syncPatience - time.Second)
 		want("still not listed", false)

@@ -61,7 +61,8 @@ func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 
 // New returns the revision of an owner's template with a number, and with its hash in a label.
 // collisions is the number of names that were already taken; the hash depends on it.
-func New(owner metav1.Object, kind schema.GroupVersionKind, label string, template *v1.PodTemplateSpec, number int64, collisions int32) (*appsv1.ControllerRevision, error) {
+func New(owner metav1.Object, kind schema.GroupVersionKind, label string, template *v1.PodTemplateSpec,
+	number int64, collisions int32) (*appsv1.ControllerRevision, error) {
 	data, err := Data(template)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,8 @@ func Name(owner, hash string) string {
 // Sort sorts revisions, oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
-		return cmp.Or(cmp.Compare(a.Revision, b.Revision), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(a.Revision, b.Revision),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 }
 

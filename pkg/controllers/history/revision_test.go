@@ -25,8 +25,9 @@ func sample() *v1.PodTemplateSpec {
 			TerminationGracePeriodSeconds: new(int64(30)), ActiveDeadlineSeconds: new(int64(1) << 60),
 			Containers: []v1.Container{{
 				Name: "c", Image: "i", Ports: []v1.ContainerPort{{ContainerPort: 80}},
-				Resources:     v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}},
-				LivenessProbe: &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("http")}}},
+				Resources: v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}},
+				LivenessProbe: &v1.Probe{
+					ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("http")}}},
 			}},
 		},
 	}
@@ -68,7 +69,8 @@ func TestData(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("n", 240), Namespace: "ns", UID: "u", Annotations: map[string]string{"k": "v"}}}
+	owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("n", 240), Namespace: "ns",
+		UID: "u", Annotations: map[string]string{"k": "v"}}}
 	kind := appsv1.SchemeGroupVersion.WithKind("DaemonSet")
 	make := func(collisions int32) *appsv1.ControllerRevision {
 		r, err := New(owner, kind, "hash", sample(), 7, collisions)
@@ -81,7 +83,9 @@ func TestNew(t *testing.T) {
 	if a.Name == b.Name || !Equal(a, b) || make(0).Name != a.Name {
 		t.Errorf("names: %s, %s", a.Name, b.Name)
 	}
-	if len(a.Name) > 253 || a.Namespace != "ns" || a.Labels["z"] != "1" || !strings.HasSuffix(a.Name, "-"+a.Labels["hash"]) || a.Annotations["k"] != "v" || a.Revision != 7 || metav1.GetControllerOf(a).UID != "u" {
+	if len(a.Name) > 253 || a.Namespace != "ns" || a.Labels["z"] != "1" ||
+		!strings.HasSuffix(a.Name, "-"+a.Labels["hash"]) || a.Annotations["k"] != "v" || a.Revision != 7 ||
+		metav1.GetControllerOf(a).UID != "u" {
 		t.Errorf("revision: %+v", a)
 	}
 	other := sample()
@@ -93,7 +97,8 @@ func TestNew(t *testing.T) {
 	b.Revision = 9
 	sorted := []*appsv1.ControllerRevision{b, c, a}
 	Sort(sorted)
-	if sorted[0] != a || sorted[2] != b || Next(sorted) != 10 || Next(nil) != 1 || Find(sorted, a) != b || Find(sorted, c) != c || Find(nil, a) != nil {
+	if sorted[0] != a || sorted[2] != b || Next(sorted) != 10 || Next(nil) != 1 || Find(sorted, a) != b ||
+		Find(sorted, c) != c || Find(nil, a) != nil {
 		t.Errorf("order: %v", sorted)
 	}
 }

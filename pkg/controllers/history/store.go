@@ -43,9 +43,11 @@ func (s *Store) Candidates(owner metav1.Object) ([]*appsv1.ControllerRevision, e
 
 // Claim returns the owner's revisions in order. It adopts candidates without a controller and
 // releases those that the owner does not select.
-func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*appsv1.ControllerRevision) ([]*appsv1.ControllerRevision, error) {
+func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*appsv1.ControllerRevision) (
+	[]*appsv1.ControllerRevision, error) {
 	o.Patch = func(r metav1.Object, patch []byte) error {
-		_, err := s.client.AppsV1().ControllerRevisions(r.GetNamespace()).Patch(ctx, r.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		_, err := s.client.AppsV1().ControllerRevisions(r.GetNamespace()).Patch(ctx, r.GetName(),
+			types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}
 	mine, err := controller.Claim(o, candidates)
@@ -58,7 +60,8 @@ func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*app
 
 // Create creates a revision. If its name is taken by a revision with the same data, it returns that
 // one. If the other revision has different data, collided is true.
-func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *appsv1.ControllerRevision, collided bool, err error) {
+func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *appsv1.ControllerRevision,
+	collided bool, err error) {
 	revisions := s.client.AppsV1().ControllerRevisions(r.Namespace)
 	got, err = revisions.Create(ctx, r, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -75,7 +78,8 @@ func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *
 }
 
 // Renumber changes the number of a revision.
-func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision, number int64) (*appsv1.ControllerRevision, error) {
+func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision,
+	number int64) (*appsv1.ControllerRevision, error) {
 	if r.Revision == number {
 		return r, nil
 	}
@@ -91,7 +95,8 @@ func (s *Store) Renumber(ctx context.Context, r *appsv1.ControllerRevision, numb
 // Delete deletes revisions.
 func (s *Store) Delete(ctx context.Context, revisions []*appsv1.ControllerRevision) error {
 	for _, r := range revisions {
-		err := s.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+		err := s.client.AppsV1().ControllerRevisions(r.Namespace).Delete(ctx, r.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete revision: %w", err)
 		}

@@ -63,10 +63,14 @@ func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.Metri
 		}
 	}
 	if invalid >= len(statuses) || invalid > 0 && out.n < p.scale.Spec.Replicas {
-		p.setCondition(p.hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, first.reason, "the HPA was unable to compute the replica count: "+first.err.Error())
-		return out, statuses, fmt.Errorf("invalid metrics (%v invalid out of %v), first error is: failed to get %s: %w", invalid, len(statuses), first.what, first.err)
+		p.setCondition(p.hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, first.reason,
+			"the HPA was unable to compute the replica count: "+first.err.Error())
+		return out, statuses,
+			fmt.Errorf("invalid metrics (%v invalid out of %v), first error is: failed to get %s: %w", invalid,
+				len(statuses), first.what, first.err)
 	}
-	p.setCondition(p.hpa, autoscalingv2.ScalingActive, v1.ConditionTrue, "ValidMetricFound", "the HPA was able to successfully calculate a replica count from "+out.metric)
+	p.setCondition(p.hpa, autoscalingv2.ScalingActive, v1.ConditionTrue, "ValidMetricFound",
+		"the HPA was able to successfully calculate a replica count from "+out.metric)
 	return out, statuses, nil
 }
 
@@ -79,16 +83,19 @@ func (p *pass) evaluateMetric(ctx context.Context, spec autoscalingv2.MetricSpec
 		if err != nil {
 			return proposal{}, &failure{"FailedGetResourceMetric", string(m.Name) + " resource metric value", err}
 		}
-		return proposal{n, name, autoscalingv2.MetricStatus{Type: spec.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: m.Name, Current: current}}}, nil
+		return proposal{n, name,
+			autoscalingv2.MetricStatus{Type: spec.Type,
+				Resource: &autoscalingv2.ResourceMetricStatus{Name: m.Name, Current: current}}}, nil
 	case autoscalingv2.ContainerResourceMetricSourceType:
 		m := spec.ContainerResource
 		n, current, name, err := p.ofResource(ctx, m.Name, m.Container, m.Target)
 		if err != nil {
 			return proposal{}, &failure{"FailedGetContainerResourceMetric", m.Container + " container metric value", err}
 		}
-		return proposal{n, name, autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
-			Name: m.Name, Container: m.Container, Current: current,
-		}}}, nil
+		return proposal{n, name,
+			autoscalingv2.MetricStatus{Type: spec.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{
+				Name: m.Name, Container: m.Container, Current: current,
+			}}}, nil
 	case autoscalingv2.PodsMetricSourceType:
 		got, err := p.ofPods(ctx, spec.Pods)
 		return got, failedIf("FailedGetPodsMetric", "pods metric value", err)
@@ -99,7 +106,8 @@ func (p *pass) evaluateMetric(ctx context.Context, spec autoscalingv2.MetricSpec
 		got, err := p.ofExternal(ctx, spec.External)
 		return got, failedIf("FailedGetExternalMetric", spec.External.Metric.Name+" external metric value", err)
 	}
-	return proposal{}, &failure{"InvalidMetricSourceType", "metric", fmt.Errorf("unknown metric source type %q", string(spec.Type))}
+	return proposal{}, &failure{"InvalidMetricSourceType", "metric",
+		fmt.Errorf("unknown metric source type %q", string(spec.Type))}
 }
 
 func failedIf(reason, what string, err error) *failure {
@@ -109,18 +117,21 @@ func failedIf(reason, what string, err error) *failure {
 	return &failure{reason, what, err}
 }
 
-func (p *pass) ofResource(ctx context.Context, name v1.ResourceName, container string, target autoscalingv2.MetricTarget) (int32, autoscalingv2.MetricValueStatus, string, error) {
+func (p *pass) ofResource(ctx context.Context, name v1.ResourceName, container string,
+	target autoscalingv2.MetricTarget) (int32, autoscalingv2.MetricValueStatus, string, error) {
 	var current autoscalingv2.MetricValueStatus
 	what := "usage"
 	if target.AverageValue == nil {
 		what = "utilization"
 	}
 	if target.AverageValue == nil && target.AverageUtilization == nil {
-		return 0, current, "", errors.New("invalid resource metric source: neither an average utilization target nor an average value (usage) target was set")
+		return 0, current, "", errors.New("invalid resource metric source: neither an average utilization " +
+			"target nor an average value (usage) target was set")
 	}
 	s, err := p.metrics.resource(ctx, name, p.hpa.Namespace, p.selector, container)
 	if err != nil {
-		return 0, current, "", fmt.Errorf("failed to get %s %s: unable to get metrics for resource %s: %w", name, what, name, err)
+		return 0, current, "", fmt.Errorf("failed to get %s %s: unable to get metrics for resource %s: %w",
+			name, what, name, err)
 	}
 	label := string(name) + " resource"
 	var m measure
@@ -165,13 +176,15 @@ func (p *pass) ofPods(ctx context.Context, m *autoscalingv2.PodsMetricSource) (p
 	if err != nil {
 		return proposal{}, fmt.Errorf("unable to get metric %s: %w", m.Metric.Name, err)
 	}
-	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(quantity.Milli(*m.Target.AverageValue)), p.tolerance(), neverStarting)
+	n, u, err := propose(p.scale.Spec.Replicas, p.pods, s, ofAverage(quantity.Milli(*m.Target.AverageValue)),
+		p.tolerance(), neverStarting)
 	if err != nil {
 		return proposal{}, err
 	}
 	return proposal{n, "pods metric " + m.Metric.Name, autoscalingv2.MetricStatus{
 		Type: autoscalingv2.PodsMetricSourceType,
-		Pods: &autoscalingv2.PodsMetricStatus{Metric: m.Metric, Current: autoscalingv2.MetricValueStatus{AverageValue: milli(u.average)}},
+		Pods: &autoscalingv2.PodsMetricStatus{Metric: m.Metric,
+			Current: autoscalingv2.MetricValueStatus{AverageValue: milli(u.average)}},
 	}}, nil
 }
 
@@ -182,7 +195,8 @@ func (p *pass) ofObject(ctx context.Context, m *autoscalingv2.ObjectMetricSource
 	}
 	total, err := p.metrics.object(ctx, m.Metric.Name, p.hpa.Namespace, m.DescribedObject, metricSelector)
 	if err != nil {
-		return proposal{}, fmt.Errorf("unable to get metric %s: %w on %s %s/%s", m.Metric.Name, err, m.DescribedObject.Kind, p.hpa.Namespace, m.DescribedObject.Name)
+		return proposal{}, fmt.Errorf("unable to get metric %s: %w on %s %s/%s", m.Metric.Name, err,
+			m.DescribedObject.Kind, p.hpa.Namespace, m.DescribedObject.Name)
 	}
 	n, current, err := p.ofTotal(m.Target, total)
 	if err != nil {
@@ -201,16 +215,18 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 	}
 	total, err := p.metrics.external(ctx, m.Metric.Name, p.hpa.Namespace, metricSelector)
 	if err != nil {
-		return proposal{}, fmt.Errorf("unable to get external metric %s/%s/%+v: %w", p.hpa.Namespace, m.Metric.Name, m.Metric.Selector, err)
+		return proposal{}, fmt.Errorf("unable to get external metric %s/%s/%+v: %w", p.hpa.Namespace,
+			m.Metric.Name, m.Metric.Selector, err)
 	}
 	n, current, err := p.ofTotal(m.Target, total)
 	if err != nil {
 		return proposal{}, fmt.Errorf("invalid external metric source: %w", err)
 	}
-	return proposal{n, fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector), autoscalingv2.MetricStatus{
-		Type:     autoscalingv2.ExternalMetricSourceType,
-		External: &autoscalingv2.ExternalMetricStatus{Metric: m.Metric, Current: current},
-	}}, nil
+	return proposal{n, fmt.Sprintf("external metric %s(%+v)", m.Metric.Name, m.Metric.Selector),
+		autoscalingv2.MetricStatus{
+			Type:     autoscalingv2.ExternalMetricSourceType,
+			External: &autoscalingv2.ExternalMetricStatus{Metric: m.Metric, Current: current},
+		}}, nil
 }
 
 // ofTotal evaluates a metric with a total value, against a target for the total or for the average
@@ -218,7 +234,8 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, autoscalingv2.MetricValueStatus, error) {
 	switch {
 	case target.AverageValue != nil:
-		n, average := perPod(p.scale.Spec.Replicas, p.scale.Status.Replicas, total, quantity.Milli(*target.AverageValue), p.tolerance())
+		n, average := perPod(p.scale.Spec.Replicas, p.scale.Status.Replicas, total,
+			quantity.Milli(*target.AverageValue), p.tolerance())
 		return n, autoscalingv2.MetricValueStatus{AverageValue: milli(average)}, nil
 	case target.Value != nil:
 		n, err := byRatio(p.scale.Spec.Replicas, float64(total)/float64(quantity.Milli(*target.Value)), p.pods, p.tolerance())

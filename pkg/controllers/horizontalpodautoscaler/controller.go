@@ -63,7 +63,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	client := d.Discovery.RESTClient()
 	c := &Controller{
 		Deps: d, hpas: hpas.Lister(), pods: d.Informers.Core().V1().Pods().Lister(),
-		scales:    scale.New(client, d.Mapper, dynamic.LegacyAPIPathResolverFunc, scale.NewDiscoveryScaleKindResolver(d.Discovery)),
+		scales: scale.New(client, d.Mapper, dynamic.LegacyAPIPathResolverFunc,
+			scale.NewDiscoveryScaleKindResolver(d.Discovery)),
 		metrics:   &metrics{client, d.Mapper},
 		histories: map[string]*history{}, selectors: map[string]labels.Selector{},
 	}
@@ -115,10 +116,12 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	target, resource, err := c.target(ctx, hpa)
 	if err != nil {
 		c.Events.Event(hpa, v1.EventTypeWarning, "FailedGetScale", err.Error())
-		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedGetScale", fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err))
+		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedGetScale",
+			fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err))
 		return err
 	}
-	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededGetScale", "the HPA controller was able to get the target's current scale")
+	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededGetScale",
+		"the HPA controller was able to get the target's current scale")
 	now, current := c.Clock.Now(), target.Spec.Replicas
 	h := c.historyOf(hpa, current, now)
 	least, most := ptr.Deref(hpa.Spec.MinReplicas, 1), hpa.Spec.MaxReplicas
@@ -126,7 +129,8 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	var statuses []autoscalingv2.MetricStatus
 	switch {
 	case current == 0:
-		c.setCondition(hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, "ScalingDisabled", "scaling is disabled since the replica count of the target is zero")
+		c.setCondition(hpa, autoscalingv2.ScalingActive, v1.ConditionFalse, "ScalingDisabled",
+			"scaling is disabled since the replica count of the target is zero")
 	case current > most:
 		desired, why = most, "Current number of replicas above Spec.MaxReplicas"
 	case current < least:
@@ -144,11 +148,13 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	}
 	if err := c.rescale(ctx, hpa, resource, target, desired); err != nil {
 		c.Events.Eventf(hpa, v1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", desired, why, err)
-		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedUpdateScale", fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
+		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedUpdateScale",
+			fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
 		setStatus(hpa, current, hpa.Status.DesiredReplicas, statuses)
 		return err
 	}
-	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
+	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededRescale",
+		fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
 	c.Events.Eventf(hpa, v1.EventTypeNormal, "SuccessfulRescale", "New size: %d; reason: %s", desired, why)
 	h.recordChange(current, desired, now)
 	setStatus(hpa, current, desired, statuses)
@@ -157,7 +163,9 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 }
 
 // byMetrics returns the number of replicas that the metrics require, and the reason.
-func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string, []autoscalingv2.MetricStatus, error) {
+func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
+	target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string,
+	[]autoscalingv2.MetricStatus, error) {
 	current := target.Spec.Replicas
 	p, err := c.newPass(hpa, target)
 	if err != nil {
@@ -190,7 +198,8 @@ func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target 
 		return errors.New(eventMessage)
 	}
 	if target.Status.Selector == "" {
-		return nil, invalid("SelectorRequired", "InvalidSelector", "selector is required", "the HPA target's scale is missing a selector")
+		return nil, invalid("SelectorRequired", "InvalidSelector", "selector is required",
+			"the HPA target's scale is missing a selector")
 	}
 	selector, err := labels.Parse(target.Status.Selector)
 	if err != nil {
@@ -202,21 +211,24 @@ func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target 
 		return nil, fmt.Errorf("pods: %w", err)
 	}
 	if all := c.autoscalersOf(hpa, selector, pods); len(all) > 1 {
-		message := fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: [%s]", target.Status.Selector, strings.Join(all, " "))
+		message := fmt.Sprintf("pods by selector %v are controlled by multiple HPAs: [%s]",
+			target.Status.Selector, strings.Join(all, " "))
 		return nil, invalid("AmbiguousSelector", "AmbiguousSelector", message, message)
 	}
 	return &pass{Controller: c, hpa: hpa, scale: target, selector: selector, pods: pods}, nil
 }
 
 // autoscalersOf returns the autoscalers whose targets have some of these pods.
-func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector, pods []*v1.Pod) []string {
+func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector,
+	pods []*v1.Pod) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.selectors[controller.Key(hpa)] = selector
 	var out []string
 	for key, s := range c.selectors {
 		namespace, name := controller.SplitKey(key)
-		if namespace == hpa.Namespace && slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return s.Matches(labels.Set(pod.Labels)) }) {
+		if namespace == hpa.Namespace &&
+			slices.ContainsFunc(pods, func(pod *v1.Pod) bool { return s.Matches(labels.Set(pod.Labels)) }) {
 			out = append(out, fmt.Sprintf("{%s %s}", name, namespace))
 		}
 	}
@@ -238,7 +250,8 @@ func (c *Controller) historyOf(hpa *autoscalingv2.HorizontalPodAutoscaler, curre
 }
 
 // target returns the scale of an autoscaler's target.
-func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (*autoscalingv1.Scale, schema.GroupResource, error) {
+func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (
+	*autoscalingv1.Scale, schema.GroupResource, error) {
 	ref := hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -262,7 +275,8 @@ func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPo
 	return nil, schema.GroupResource{}, first
 }
 
-func (c *Controller) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler, resource schema.GroupResource, target *autoscalingv1.Scale, desired int32) error {
+func (c *Controller) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
+	resource schema.GroupResource, target *autoscalingv1.Scale, desired int32) error {
 	client := c.scales.Scales(hpa.Namespace)
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		target.Spec.Replicas = desired
@@ -276,14 +290,16 @@ func (c *Controller) rescale(ctx context.Context, hpa *autoscalingv2.HorizontalP
 	})
 }
 
-func setStatus(hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32, metrics []autoscalingv2.MetricStatus) {
+func setStatus(hpa *autoscalingv2.HorizontalPodAutoscaler, current, desired int32,
+	metrics []autoscalingv2.MetricStatus) {
 	hpa.Status = autoscalingv2.HorizontalPodAutoscalerStatus{
 		CurrentReplicas: current, DesiredReplicas: desired, LastScaleTime: hpa.Status.LastScaleTime,
 		CurrentMetrics: metrics, Conditions: hpa.Status.Conditions,
 	}
 }
 
-func (c *Controller) setCondition(hpa *autoscalingv2.HorizontalPodAutoscaler, t autoscalingv2.HorizontalPodAutoscalerConditionType, is v1.ConditionStatus, reason, message string) {
+func (c *Controller) setCondition(hpa *autoscalingv2.HorizontalPodAutoscaler,
+	t autoscalingv2.HorizontalPodAutoscalerConditionType, is v1.ConditionStatus, reason, message string) {
 	list := hpa.Status.Conditions
 	i := slices.IndexFunc(list, func(x autoscalingv2.HorizontalPodAutoscalerCondition) bool { return x.Type == t })
 	if i < 0 {

@@ -46,7 +46,8 @@ func serveMetrics(t *testing.T, s *testserver.Server) {
 	// Endpoints must not be on loopback, so the Service is an external name.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"},
-		Spec:       v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost", Ports: []v1.ServicePort{{Port: int32(port)}}},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost",
+			Ports: []v1.ServicePort{{Port: int32(port)}}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -54,8 +55,9 @@ func serveMetrics(t *testing.T, s *testserver.Server) {
 	if _, err := services.Create(t.Context(), &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: "v1beta1.metrics.k8s.io"},
 		Spec: apiregistrationv1.APIServiceSpec{
-			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100, InsecureSkipTLSVerify: true,
-			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "metrics", Port: ptr.To(int32(port))},
+			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100,
+			InsecureSkipTLSVerify: true,
+			Service:               &apiregistrationv1.ServiceReference{Namespace: "default", Name: "metrics", Port: ptr.To(int32(port))},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -70,14 +72,18 @@ func answerMetrics(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/apis/metrics.k8s.io/v1beta1":
-		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"metrics.k8s.io/v1beta1","resources":[{"name":"pods","singularName":"","namespaced":true,"kind":"PodMetrics","verbs":["get","list"]}]}`)
-	case r.URL.Path == "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods" && r.URL.Query().Get("labelSelector") == "app=a":
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"metrics.k8s.io/v1beta1",`+
+			`"resources":[{"name":"pods","singularName":"","namespaced":true,"kind":"PodMetrics","verbs":["get","list"]}]}`)
+	case r.URL.Path == "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods" &&
+		r.URL.Query().Get("labelSelector") == "app=a":
 		var items []string
 		for i := range 2 {
-			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"default"},"timestamp":%q,"window":"30s","containers":[{"name":"c","usage":{"cpu":"900m","memory":"1Mi"}}]}`,
+			items = append(items, fmt.Sprintf(`{"metadata":{"name":"p%d","namespace":"default"},`+
+				`"timestamp":%q,"window":"30s","containers":[{"name":"c","usage":{"cpu":"900m","memory":"1Mi"}}]}`,
 				i, clock.Real().Now().UTC().Format(time.RFC3339)))
 		}
-		fmt.Fprintf(w, `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[%s]}`, strings.Join(items, ","))
+		fmt.Fprintf(w, `{"kind":"PodMetricsList","apiVersion":"metrics.k8s.io/v1beta1","items":[%s]}`,
+			strings.Join(items, ","))
 	default:
 		http.NotFound(w, r)
 	}
@@ -119,15 +125,19 @@ func TestServer(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 				ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: target},
 				MaxReplicas:    9,
-				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-					Name: v1.ResourceCPU, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: ptr.To(int32(60))},
-				}}},
+				Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
+					Resource: &autoscalingv2.ResourceMetricSource{
+						Name: v1.ResourceCPU,
+						Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType,
+							AverageUtilization: ptr.To(int32(60))},
+					}}},
 			},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	says := func(name string, t autoscalingv2.HorizontalPodAutoscalerConditionType, reason string) func(ctx context.Context) (any, bool) {
+	says := func(name string, t autoscalingv2.HorizontalPodAutoscalerConditionType,
+		reason string) func(ctx context.Context) (any, bool) {
 		return func(ctx context.Context) (any, bool) {
 			hpa, err := hpas.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -153,7 +163,8 @@ func TestServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := hpa.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 90 || hpa.Status.DesiredReplicas != 3 || hpa.Status.LastScaleTime == nil {
+	if m := hpa.Status.CurrentMetrics; len(m) != 1 || *m[0].Resource.Current.AverageUtilization != 90 ||
+		hpa.Status.DesiredReplicas != 3 || hpa.Status.LastScaleTime == nil {
 		t.Errorf("status: %+v", hpa.Status)
 	}
 	if o := hpa.Status.ObservedGeneration; hpa.Generation != 1 || o == nil || *o != hpa.Generation {

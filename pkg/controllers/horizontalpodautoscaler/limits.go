@@ -78,7 +78,8 @@ type verdict struct {
 
 // stabilize returns the proposal, limited by earlier ones: it scales up to at most the lowest and
 // down to at least the highest proposal within the stabilization windows. It records the proposal.
-func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32, now time.Time) verdict {
+func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32,
+	now time.Time) verdict {
 	up, down := time.Duration(0), h.downWindow
 	if b != nil {
 		up, down = window(b.ScaleUp, 0), window(b.ScaleDown, h.downWindow)
@@ -101,16 +102,21 @@ func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, cu
 	case n == proposal:
 		return verdict{n, "ReadyForNewScale", "recommended size matches current size"}
 	case b != nil && proposal >= current:
-		return verdict{n, "ScaleUpStabilized", "recent recommendations were lower than current one, applying the lowest recent recommendation"}
+		return verdict{n, "ScaleUpStabilized",
+			"recent recommendations were lower than current one, applying the lowest recent recommendation"}
 	}
-	return verdict{n, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation"}
+	return verdict{n, "ScaleDownStabilized",
+		"recent recommendations were higher than current one, applying the highest recent recommendation"}
 }
 
 // limit restricts a proposal to the minimum and maximum and to the allowed rate of change.
-func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, current, proposal int32, now time.Time) verdict {
+func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, current, proposal int32,
+	now time.Time) verdict {
 	most := hpa.Spec.MaxReplicas
-	fast := verdict{reason: "ScaleUpLimit", message: "the desired replica count is increasing faster than the maximum scale rate"}
-	slow := verdict{reason: "ScaleDownLimit", message: "the desired replica count is decreasing faster than the maximum scale rate"}
+	fast := verdict{reason: "ScaleUpLimit",
+		message: "the desired replica count is increasing faster than the maximum scale rate"}
+	slow := verdict{reason: "ScaleDownLimit",
+		message: "the desired replica count is decreasing faster than the maximum scale rate"}
 	many := verdict{most, "TooManyReplicas", "the desired replica count is more than the maximum replica count"}
 	few := verdict{least, "TooFewReplicas", "the desired replica count is less than the minimum replica count"}
 	fine := verdict{proposal, "DesiredWithinRange", "the desired count is within the acceptable range"}

@@ -64,7 +64,8 @@ func (m *metrics) get(ctx context.Context, into any, selector, metricSelector la
 
 // resource returns the selected pods' usage of a resource. If container is not "", only that
 // container counts.
-func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string, selector labels.Selector, container string) (samples, error) {
+func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string,
+	selector labels.Selector, container string) (samples, error) {
 	var list resourcemetrics.PodMetricsList
 	if err := m.get(ctx, &list, selector, nil, "metrics.k8s.io", "v1beta1", "namespaces", namespace, "pods"); err != nil {
 		return nil, fmt.Errorf("unable to fetch metrics from resource metrics API: %w", notServed(err, "pods.metrics.k8s.io"))
@@ -107,7 +108,8 @@ func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName,
 }
 
 // custom reads a metric of objects. It falls back to the older API version.
-func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Selector, path ...string) (*custommetrics.MetricValueList, error) {
+func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Selector,
+	path ...string) (*custommetrics.MetricValueList, error) {
 	var err error
 	for _, version := range []string{"v1beta2", "v1beta1"} {
 		var list custommetrics.MetricValueList
@@ -126,7 +128,8 @@ func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Se
 }
 
 // pods returns a custom metric of the selected pods.
-func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, metricSelector labels.Selector) (samples, error) {
+func (m *metrics) pods(ctx context.Context, metric, namespace string, selector,
+	metricSelector labels.Selector) (samples, error) {
 	list, err := m.custom(ctx, selector, metricSelector, "namespaces", namespace, "pods", "*", metric)
 	if err != nil {
 		return nil, err
@@ -143,7 +146,8 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector, 
 }
 
 // object returns a custom metric of one object.
-func (m *metrics) object(ctx context.Context, metric, namespace string, ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
+func (m *metrics) object(ctx context.Context, metric, namespace string,
+	ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
 	path := []string{"namespaces", namespace, "metrics", metric} // of the namespace itself
 	if gk != (schema.GroupKind{Kind: "Namespace"}) {
@@ -163,7 +167,8 @@ func (m *metrics) object(ctx context.Context, metric, namespace string, ref auto
 // external returns the sum of an external metric's values.
 func (m *metrics) external(ctx context.Context, metric, namespace string, selector labels.Selector) (int64, error) {
 	var list externalmetrics.ExternalMetricValueList
-	if err := m.get(ctx, &list, selector, nil, "external.metrics.k8s.io", "v1beta1", "namespaces", namespace, metric); err != nil {
+	if err := m.get(ctx, &list, selector, nil, "external.metrics.k8s.io", "v1beta1", "namespaces", namespace,
+		metric); err != nil {
 		return 0, fmt.Errorf("unable to fetch metrics from external metrics API: %w", err)
 	}
 	if len(list.Items) == 0 {

@@ -127,7 +127,8 @@ func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bo
 
 // propose returns how many pods are required. Pods that are not ready or have no sample never cause
 // a change in a direction that the other pods do not require.
-func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance, starts func(*v1.Pod, sample) bool) (int32, usage, error) {
+func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance,
+	starts func(*v1.Pod, sample) bool) (int32, usage, error) {
 	if len(pods) == 0 {
 		return 0, usage{}, errNoPods
 	}

@@ -68,20 +68,32 @@ func TestPropose(t *testing.T) {
 		percent int32
 		err     bool
 	}{
-		"on target":                            {pods: []*v1.Pod{p0, p1, p2}, samples: used(500, 500, 500), target: 50, want: 3, percent: 50},
-		"within tolerance":                     {pods: []*v1.Pod{p0, p1, p2}, samples: used(540, 540, 540), target: 50, want: 3, percent: 54},
-		"too much":                             {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
-		"too little":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, 100), target: 50, want: 1, percent: 10},
-		"too much, one without sample":         {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
-		"too little, one without sample":       {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, -1), target: 50, want: 3, percent: 10},
-		"too much, one pending":                {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
-		"too little, one pending":              {pods: []*v1.Pod{p0, p1, pod("p2", pending)}, samples: used(100, 100, -1), target: 50, want: 1, percent: 10},
-		"barely too much, one pending":         {pods: []*v1.Pod{p0, pod("p1", pending), pod("p2", pending)}, samples: used(600, -1, -1), target: 50, want: 3, percent: 60},
-		"failed ones do not count":             {pods: []*v1.Pod{p0, p1, pod("p2", failed)}, samples: used(900, 900, 9000), target: 50, want: 4, percent: 90},
-		"starting pods do not count":           {pods: []*v1.Pod{p0, p1, pod("p2", young, notReady)}, samples: used(500, 500, 9000), target: 50, want: 3, percent: 50},
-		"young, with samples from after start": {pods: []*v1.Pod{p0, p1, pod("p2", young)}, samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
-		"no samples":                           {pods: []*v1.Pod{p0, p1, p2}, samples: used(), target: 50, err: true},
-		"no pods":                              {samples: used(1), target: 50, err: true},
+		"on target": {pods: []*v1.Pod{p0, p1, p2}, samples: used(500, 500, 500),
+			target: 50, want: 3, percent: 50},
+		"within tolerance": {pods: []*v1.Pod{p0, p1, p2}, samples: used(540, 540, 540),
+			target: 50, want: 3, percent: 54},
+		"too much": {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, 900),
+			target: 50, want: 6, percent: 90},
+		"too little": {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, 100),
+			target: 50, want: 1, percent: 10},
+		"too much, one without sample": {pods: []*v1.Pod{p0, p1, p2}, samples: used(900, 900, -1),
+			target: 50, want: 4, percent: 90},
+		"too little, one without sample": {pods: []*v1.Pod{p0, p1, p2}, samples: used(100, 100, -1),
+			target: 50, want: 3, percent: 10},
+		"too much, one pending": {pods: []*v1.Pod{p0, p1, pod("p2", pending)},
+			samples: used(900, 900, -1), target: 50, want: 4, percent: 90},
+		"too little, one pending": {pods: []*v1.Pod{p0, p1, pod("p2", pending)},
+			samples: used(100, 100, -1), target: 50, want: 1, percent: 10},
+		"barely too much, one pending": {pods: []*v1.Pod{p0, pod("p1", pending), pod("p2", pending)},
+			samples: used(600, -1, -1), target: 50, want: 3, percent: 60},
+		"failed ones do not count": {pods: []*v1.Pod{p0, p1, pod("p2", failed)},
+			samples: used(900, 900, 9000), target: 50, want: 4, percent: 90},
+		"starting pods do not count": {pods: []*v1.Pod{p0, p1, pod("p2", young, notReady)},
+			samples: used(500, 500, 9000), target: 50, want: 3, percent: 50},
+		"young, with samples from after start": {pods: []*v1.Pod{p0, p1, pod("p2", young)},
+			samples: used(900, 900, 900), target: 50, want: 6, percent: 90},
+		"no samples": {pods: []*v1.Pod{p0, p1, p2}, samples: used(), target: 50, err: true},
+		"no pods":    {samples: used(1), target: 50, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			requests, err := requestsOf(tc.pods, "", v1.ResourceCPU)
@@ -108,7 +120,9 @@ func TestRequests(t *testing.T) {
 		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("3")}}
 		p.Spec.Overhead = v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m")}
 	})
-	huge := pod("p", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("10P") })
+	huge := pod("p", func(p *v1.Pod) {
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("10P")
+	})
 	for name, tc := range map[string]struct {
 		pod       *v1.Pod
 		container string
@@ -199,16 +213,18 @@ func TestOfTotal(t *testing.T) {
 		"no pods, small total":                {average, 1, 0, nil, 500, .1, .1, 1, 500, false},
 		"no pods, no load":                    {average, 1, 0, nil, 0, .1, .1, 0, 0, false},
 		"no pods wanted":                      {average, 0, 0, nil, 2500, .1, .1, 3, 2500, false},
-		"no pods, infinite load":              {average, 1, 0, nil, math.MaxInt64, .1, .1, math.MaxInt32, math.MaxInt64, false},
-		"infinite load":                       {average, 1, 2, pods(2, 0), math.MaxInt64, .1, .1, math.MaxInt32, math.MaxInt64, false},
-		"value, more":                         {value, 4, 4, pods(4, 0), 1500, .1, .1, 6, 1500, false},
-		"value, within tolerance":             {value, 4, 4, pods(4, 0), 1050, .1, .1, 4, 1050, false},
-		"value, surging, within tolerance":    {value, 2, 3, pods(2, 1), 950, .1, .1, 2, 950, false},
-		"value, surging, more":                {value, 2, 3, pods(2, 1), 2000, .1, .1, 4, 2000, false},
-		"value, none wanted":                  {value, 0, 0, nil, 2500, .1, .1, 3, 2500, false},
-		"value, none there":                   {value, 2, 0, nil, 2500, .1, .1, 0, 2500, true},
-		"value, none ready":                   {value, 2, 2, pods(0, 2), 2500, .1, .1, 0, 2500, false},
-		"value, no load":                      {value, 2, 2, pods(2, 0), 0, .1, .1, 0, 0, false},
+		"no pods, infinite load": {average, 1, 0, nil, math.MaxInt64, .1, .1, math.MaxInt32,
+			math.MaxInt64, false},
+		"infinite load": {average, 1, 2, pods(2, 0), math.MaxInt64, .1, .1, math.MaxInt32,
+			math.MaxInt64, false},
+		"value, more":                      {value, 4, 4, pods(4, 0), 1500, .1, .1, 6, 1500, false},
+		"value, within tolerance":          {value, 4, 4, pods(4, 0), 1050, .1, .1, 4, 1050, false},
+		"value, surging, within tolerance": {value, 2, 3, pods(2, 1), 950, .1, .1, 2, 950, false},
+		"value, surging, more":             {value, 2, 3, pods(2, 1), 2000, .1, .1, 4, 2000, false},
+		"value, none wanted":               {value, 0, 0, nil, 2500, .1, .1, 3, 2500, false},
+		"value, none there":                {value, 2, 0, nil, 2500, .1, .1, 0, 2500, true},
+		"value, none ready":                {value, 2, 2, pods(0, 2), 2500, .1, .1, 0, 2500, false},
+		"value, no load":                   {value, 2, 2, pods(2, 0), 0, .1, .1, 0, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			quantity := func(f float64) *resource.Quantity {
@@ -216,10 +232,13 @@ func TestOfTotal(t *testing.T) {
 			}
 			p := &pass{
 				Controller: &Controller{}, pods: tc.pods,
-				hpa: &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
-					ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.down)}, ScaleUp: &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.up)},
-				}}},
-				scale: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: tc.spec}, Status: autoscalingv1.ScaleStatus{Replicas: tc.status}},
+				hpa: &autoscalingv2.HorizontalPodAutoscaler{
+					Spec: autoscalingv2.HorizontalPodAutoscalerSpec{Behavior: &autoscalingv2.HorizontalPodAutoscalerBehavior{
+						ScaleDown: &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.down)},
+						ScaleUp:   &autoscalingv2.HPAScalingRules{Tolerance: quantity(tc.up)},
+					}}},
+				scale: &autoscalingv1.Scale{Spec: autoscalingv1.ScaleSpec{Replicas: tc.spec},
+					Status: autoscalingv1.ScaleStatus{Replicas: tc.status}},
 			}
 			target := autoscalingv2.MetricTarget{Value: milli(1000)}
 			if tc.average {
@@ -240,7 +259,8 @@ func TestOfTotal(t *testing.T) {
 	}
 }
 
-func rules(window int32, choice autoscalingv2.ScalingPolicySelect, policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
+func rules(window int32, choice autoscalingv2.ScalingPolicySelect,
+	policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
 	return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &window, SelectPolicy: &choice, Policies: policies}
 }
 
@@ -310,7 +330,8 @@ func TestLimit(t *testing.T) {
 		"rules, and it stays as it is": {most, history{}, 20, 20, 20, "DesiredWithinRange"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			hpa := &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Behavior: tc.behavior}}
+			hpa := &autoscalingv2.HorizontalPodAutoscaler{
+				Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 100, Behavior: tc.behavior}}
 			got := tc.history.limit(hpa, 2, tc.current, tc.proposal, moment())
 			if got.n != tc.want || got.reason != tc.reason {
 				t.Errorf("got %+v, want %d %s", got, tc.want, tc.reason)

@@ -51,10 +51,13 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	ingresses, classes := d.Informers.Networking().V1().Ingresses(), d.Informers.Networking().V1().IngressClasses()
 	roles, bindings := d.Informers.Rbac().V1().Roles(), d.Informers.Rbac().V1().RoleBindings()
-	c := &Controller{Deps: d, ingresses: ingresses.Lister(), classes: classes.Lister(), roles: roles.Lister(), bindings: bindings.Lister()}
+	c := &Controller{Deps: d, ingresses: ingresses.Lister(), classes: classes.Lister(), roles: roles.Lister(),
+		bindings: bindings.Lister()}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
-		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) { c.queue.Add(controller.Latest(old, i).Namespace) }),
+		controller.OnChange(ingresses.Informer(), func(old, i *networkingv1.Ingress) {
+			c.queue.Add(controller.Latest(old, i).Namespace)
+		}),
 		controller.OnChange(classes.Informer(), func(_, _ *networkingv1.IngressClass) { c.queueAll() }),
 		controller.OnChange(roles.Informer(), func(old, r *rbacv1.Role) {
 			if r := controller.Latest(old, r); r.Name == roleName {
@@ -122,16 +125,20 @@ func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 
 // grant grants the proxy access to the Secrets.
 func (c *Controller) grant(ctx context.Context, namespace string, names []string) error {
-	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}, ResourceNames: names}}
+	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
+		Verbs: []string{"get", "list", "watch"}, ResourceNames: names}}
 	if has, err := c.roles.Roles(namespace).Get(roleName); err != nil || !equality.Semantic.DeepEqual(has.Rules, want) {
-		rule := rbacapply.PolicyRule().WithAPIGroups("").WithResources("secrets").WithVerbs(want[0].Verbs...).WithResourceNames(names...)
-		if _, err := c.Client.RbacV1().Roles(namespace).Apply(ctx, rbacapply.Role(roleName, namespace).WithRules(rule), c.applying()); err != nil {
+		rule := rbacapply.PolicyRule().WithAPIGroups("").WithResources("secrets").WithVerbs(
+			want[0].Verbs...).WithResourceNames(names...)
+		if _, err := c.Client.RbacV1().Roles(namespace).Apply(ctx,
+			rbacapply.Role(roleName, namespace).WithRules(rule), c.applying()); err != nil {
 			return ignoreTerminating(err, "role")
 		}
 	}
 	account := c.Options.IngressAccount
 	subjects := []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: account.Namespace, Name: account.Name}}
-	if has, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil && equality.Semantic.DeepEqual(has.Subjects, subjects) {
+	if has, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil &&
+		equality.Semantic.DeepEqual(has.Subjects, subjects) {
 		return nil
 	}
 	binding := rbacapply.RoleBinding(roleName, namespace).

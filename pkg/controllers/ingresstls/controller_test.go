@@ -29,16 +29,19 @@ func account(t *testing.T, s *testserver.Server) {
 	}
 	networking, rbac := []string{networkingv1.GroupName}, []string{rbacv1.GroupName}
 	grants := []string{"roles", "rolebindings"}
-	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Rules: []rbacv1.PolicyRule{
-		rule(networking, []string{"ingresses", "ingressclasses"}, []string{"get", "list", "watch"}),
-		rule(rbac, grants, []string{"get", "list", "watch", "create"}),
-		rule(rbac, grants, []string{"update", "patch", "delete", "escalate", "bind"}, roleName),
-	}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Rules: []rbacv1.PolicyRule{
+			rule(networking, []string{"ingresses", "ingressclasses"}, []string{"get", "list", "watch"}),
+			rule(rbac, grants, []string{"get", "list", "watch", "create"}),
+			rule(rbac, grants, []string{"update", "patch", "delete", "escalate", "bind"}, roleName),
+		}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "it"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "it"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "ingress-tls-controller"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "it"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "it"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system",
+			Name: "ingress-tls-controller"}},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -61,10 +64,12 @@ func TestGrants(t *testing.T) {
 	}
 	ingresses := s.Client.NetworkingV1().Ingresses("default")
 	for name, class := range map[string]string{"one": "keelson", "two": "keelson", "three": "other"} {
-		if _, err := ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressSpec{
-			IngressClassName: ptr.To(class), TLS: []networkingv1.IngressTLS{{SecretName: "tls-" + name}},
-			DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s", Port: networkingv1.ServiceBackendPort{Number: 80}}},
-		}}, metav1.CreateOptions{}); err != nil {
+		if _, err := ingresses.Create(ctx, &networkingv1.Ingress{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.IngressSpec{
+				IngressClassName: ptr.To(class), TLS: []networkingv1.IngressTLS{{SecretName: "tls-" + name}},
+				DefaultBackend: &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s",
+					Port: networkingv1.ServiceBackendPort{Number: 80}}},
+			}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +84,8 @@ func TestGrants(t *testing.T) {
 				return err, false
 			}
 			subject := rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: proxy.Namespace, Name: proxy.Name}
-			return role.Rules, slices.Equal(role.Rules[0].ResourceNames, want) && slices.Equal(binding.Subjects, []rbacv1.Subject{subject})
+			return role.Rules, slices.Equal(role.Rules[0].ResourceNames, want) &&
+				slices.Equal(binding.Subjects, []rbacv1.Subject{subject})
 		}
 	}
 	controllertest.Eventually(t, "both of the class", granted("tls-one", "tls-two"))

@@ -65,7 +65,8 @@ func endTime(pod *v1.Pod) time.Time {
 	if at := containersEnded(pod); !at.IsZero() {
 		return at
 	}
-	if c := controller.Condition(pod, v1.PodReady); c != nil && c.Status == v1.ConditionFalse && !c.LastTransitionTime.IsZero() {
+	if c := controller.Condition(pod, v1.PodReady); c != nil && c.Status == v1.ConditionFalse &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	if pod.DeletionTimestamp != nil {

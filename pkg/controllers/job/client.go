@@ -45,7 +45,8 @@ func (c client) unfinalize(ctx context.Context, pod *v1.Pod, version string) err
 	if !tracked(pod) {
 		return nil
 	}
-	metadata := map[string]any{"uid": pod.UID, "$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
+	metadata := map[string]any{"uid": pod.UID,
+		"$deleteFromPrimitiveList/finalizers": []string{batchv1.JobTrackingFinalizer}}
 	if version != "" {
 		metadata["resourceVersion"] = version
 	}
@@ -53,7 +54,8 @@ func (c client) unfinalize(ctx context.Context, pod *v1.Pod, version string) err
 	if err != nil {
 		return fmt.Errorf("finalizer: %w", err)
 	}
-	_, err = c.api.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.api.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{})
 	if err != nil {
 		return fmt.Errorf("finalizer of pod: %w", err)
 	}

@@ -27,7 +27,8 @@ func isTrue(job *batchv1.Job, t batchv1.JobConditionType) bool {
 
 func trueCondition(t batchv1.JobConditionType, reason, message string, now time.Time) *batchv1.JobCondition {
 	at := metav1.NewTime(now)
-	return &batchv1.JobCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message, LastProbeTime: at, LastTransitionTime: at}
+	return &batchv1.JobCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message,
+		LastProbeTime: at, LastTransitionTime: at}
 }
 
 // setCondition sets a condition and reports whether that changed anything. It does not add a

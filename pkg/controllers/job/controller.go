@@ -171,8 +171,10 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		c.syncer.memories.forget(key)
 		return nil
 	}
-	if mode := job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion && *mode != batchv1.IndexedCompletion {
-		c.Events.Event(job, v1.EventTypeWarning, "UnknownCompletionMode", "Skipped Job sync because completion mode is unknown")
+	if mode := job.Spec.CompletionMode; mode != nil && *mode != batchv1.NonIndexedCompletion &&
+		*mode != batchv1.IndexedCompletion {
+		c.Events.Event(job, v1.EventTypeWarning, "UnknownCompletionMode",
+			"Skipped Job sync because completion mode is unknown")
 		return nil
 	}
 	if c.syncer.memories.stale(job) {
@@ -205,7 +207,8 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 			return c.Client.BatchV1().Jobs(job.Namespace).Get(ctx, job.Name, metav1.GetOptions{})
 		},
 		Patch: func(pod metav1.Object, patch []byte) error {
-			_, err := c.Client.CoreV1().Pods(pod.GetNamespace()).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := c.Client.CoreV1().Pods(pod.GetNamespace()).Patch(ctx, pod.GetName(),
+				types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 			return err
 		},
 	}, candidates)
@@ -215,7 +218,8 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 	for i, pod := range pods {
 		if metav1.GetControllerOfNoCopy(pod) == nil && !tracked(pod) {
 			adopted := *pod
-			adopted.Finalizers = append(adopted.Finalizers[:len(pod.Finalizers):len(pod.Finalizers)], batchv1.JobTrackingFinalizer)
+			adopted.Finalizers = append(adopted.Finalizers[:len(pod.Finalizers):len(pod.Finalizers)],
+				batchv1.JobTrackingFinalizer)
 			pods[i] = &adopted
 		}
 	}

@@ -57,7 +57,8 @@ func (s server) create(name string, spec batchv1.JobSpec) *batchv1.Job {
 
 func (s server) patch(name, patch string) {
 	s.t.Helper()
-	_, err := s.Client.BatchV1().Jobs(namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := s.Client.BatchV1().Jobs(namespace).Patch(s.t.Context(), name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -83,7 +84,8 @@ func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
 	s.t.Helper()
 	var out []*v1.Pod
 	controllertest.Eventually(s.t, "pods", func(ctx context.Context) (any, bool) {
-		list, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
+		list, err := s.Client.CoreV1().Pods(namespace).List(ctx,
+			metav1.ListOptions{LabelSelector: batchv1.JobNameLabel + "=" + job})
 		if err != nil {
 			return err, false
 		}
@@ -106,9 +108,10 @@ func (s server) end(pod *v1.Pod, code int32) {
 	if code != 0 {
 		pod.Status.Phase = v1.PodFailed
 	}
-	pod.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago, so that there is no back-off
-	}}}}
+	pod.Status.ContainerStatuses = []v1.ContainerStatus{
+		{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+			ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago, so that there is no back-off
+		}}}}
 	if _, err := s.Client.CoreV1().Pods(namespace).UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
@@ -131,7 +134,8 @@ func TestServerCounts(t *testing.T) {
 	}
 	job := s.job("j", "complete", finished)
 	st := job.Status
-	if st.Succeeded != 3 || st.Failed != 1 || st.Active != 0 || st.CompletionTime == nil || !isTrue(job, batchv1.JobComplete) || !isTrue(job, batchv1.JobSuccessCriteriaMet) {
+	if st.Succeeded != 3 || st.Failed != 1 || st.Active != 0 || st.CompletionTime == nil ||
+		!isTrue(job, batchv1.JobComplete) || !isTrue(job, batchv1.JobSuccessCriteriaMet) {
 		t.Errorf("status at the end: %+v", st)
 	}
 	s.pods("j", 4, func(pod *v1.Pod) bool { return !tracked(pod) })
@@ -154,7 +158,8 @@ func TestServerIndexed(t *testing.T) {
 	s.end(again, 1)
 	job := s.job("x", "failed", finished)
 	st := job.Status
-	if st.CompletedIndexes != "0,2" || *st.FailedIndexes != "1" || st.Succeeded != 2 || st.Failed != 2 || condition(job, batchv1.JobFailed).Reason != batchv1.JobReasonFailedIndexes {
+	if st.CompletedIndexes != "0,2" || *st.FailedIndexes != "1" || st.Succeeded != 2 || st.Failed != 2 ||
+		condition(job, batchv1.JobFailed).Reason != batchv1.JobReasonFailedIndexes {
 		t.Errorf("status at the end: %+v", st)
 	}
 	s.pods("x", 4, func(pod *v1.Pod) bool { return !tracked(pod) })
@@ -163,13 +168,17 @@ func TestServerIndexed(t *testing.T) {
 func TestServerSuspend(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{Suspend: ptr.To(true), Parallelism: ptr.To[int32](2)})
-	s.job("j", "suspended", func(j *batchv1.Job) bool { return isTrue(j, batchv1.JobSuspended) && j.Status.StartTime == nil })
+	s.job("j", "suspended", func(j *batchv1.Job) bool {
+		return isTrue(j, batchv1.JobSuspended) &&
+			j.Status.StartTime == nil
+	})
 	suspend := func(yes bool) { s.patch("j", fmt.Sprintf(`{"spec":{"suspend":%v}}`, yes)) }
 	suspend(false)
 	s.pods("j", 2, fresh)
 	s.job("j", "resumed", func(j *batchv1.Job) bool {
 		c := condition(j, batchv1.JobSuspended)
-		return c != nil && c.Status == v1.ConditionFalse && c.Reason == "JobResumed" && j.Status.StartTime != nil && j.Status.Active == 2
+		return c != nil && c.Status == v1.ConditionFalse && c.Reason == "JobResumed" &&
+			j.Status.StartTime != nil && j.Status.Active == 2
 	})
 	suspend(true)
 	s.pods("j", 0, func(*v1.Pod) bool { return true })
@@ -184,7 +193,8 @@ func TestServerOrphans(t *testing.T) {
 	s.create("j", batchv1.JobSpec{})
 	s.pods("j", 1, fresh)
 	orphan := metav1.DeletePropagationBackground // no garbage collector runs here
-	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j",
+		metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "gone", func(ctx context.Context) (any, bool) {
@@ -201,7 +211,8 @@ func TestServerAdoption(t *testing.T) {
 	s.create("j", batchv1.JobSpec{})
 	pod := s.pods("j", 1, fresh)[0]
 	change := func(patch string) {
-		_, err := s.Client.CoreV1().Pods(namespace).Patch(t.Context(), pod.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		_, err := s.Client.CoreV1().Pods(namespace).Patch(t.Context(), pod.Name, types.MergePatchType,
+			[]byte(patch), metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -220,17 +231,23 @@ func TestServerElastic(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{
 		Completions: ptr.To[int32](4), Parallelism: ptr.To[int32](4), CompletionMode: ptr.To(batchv1.IndexedCompletion),
-		SuccessPolicy: &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("0"), SucceededCount: ptr.To[int32](1)}}},
+		SuccessPolicy: &batchv1.SuccessPolicy{
+			Rules: []batchv1.SuccessPolicyRule{{SucceededIndexes: ptr.To("0"), SucceededCount: ptr.To[int32](1)}}},
 	})
 	pods := s.pods("j", 4, fresh)
 	s.end(pods[3], 0)
 	s.end(pods[2], 0)
-	s.job("j", "two succeed", func(j *batchv1.Job) bool { return j.Status.CompletedIndexes == "2,3" && j.Status.Succeeded == 2 })
+	s.job("j", "two succeed", func(j *batchv1.Job) bool {
+		return j.Status.CompletedIndexes == "2,3" &&
+			j.Status.Succeeded == 2
+	})
 	s.patch("j", `{"spec":{"completions":3,"parallelism":3}}`)
-	s.job("j", "one of the indexes is left", func(j *batchv1.Job) bool { return j.Status.CompletedIndexes == "2" && j.Status.Succeeded == 1 })
+	s.job("j", "one of the indexes is left",
+		func(j *batchv1.Job) bool { return j.Status.CompletedIndexes == "2" && j.Status.Succeeded == 1 })
 	s.end(pods[0], 0)
 	job := s.job("j", "the policy is met", func(j *batchv1.Job) bool { return isTrue(j, batchv1.JobSuccessCriteriaMet) })
-	if c := condition(job, batchv1.JobSuccessCriteriaMet); c.Reason != batchv1.JobReasonSuccessPolicy || c.Message != "Matched rules at index 0" {
+	if c := condition(job, batchv1.JobSuccessCriteriaMet); c.Reason != batchv1.JobReasonSuccessPolicy ||
+		c.Message != "Matched rules at index 0" {
 		t.Errorf("condition %+v", c)
 	}
 	job = s.job("j", "complete", finished)

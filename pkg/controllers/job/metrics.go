@@ -39,14 +39,20 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Subsystem: "job_controller", Name: "job_sync_duration_seconds", Help: "[STABLE] The time it took to sync a job",
 			Buckets: prometheus.ExponentialBuckets(0.004, 2, 15),
 		}, []string{"completion_mode", "result", "action"}),
-		syncs:        counter("job_syncs_total", "[STABLE] The number of job syncs", "completion_mode", "result", "action"),
-		finished:     counter("jobs_finished_total", "[STABLE] The number of finished jobs", "completion_mode", "result", "reason"),
-		podsFinished: counter("job_pods_finished_total", "[STABLE] The number of finished Pods that are fully tracked", "completion_mode", "result"),
-		policy: counter("pod_failures_handled_by_failure_policy_total", "[BETA] The number of failed Pods handled by failure policy with\n"+
-			"\t\t\trespect to the failure policy action applied based on the matched\n\t\t\trule. Possible values of the action label correspond to the\n"+
-			"\t\t\tpossible values for the failure policy rule action, which are:\n\t\t\t\"FailJob\", \"Ignore\" and \"Count\".", "action"),
-		withFinalizer: counter("terminated_pods_tracking_finalizer_total", "[BETA] The number of terminated pods (phase=Failed|Succeeded)\n"+
-			"that have the finalizer batch.kubernetes.io/job-tracking\nThe event label can be \"add\" or \"delete\".", "event"),
+		syncs: counter("job_syncs_total", "[STABLE] The number of job syncs", "completion_mode", "result", "action"),
+		finished: counter("jobs_finished_total", "[STABLE] The number of finished jobs", "completion_mode",
+			"result", "reason"),
+		podsFinished: counter("job_pods_finished_total",
+			"[STABLE] The number of finished Pods that are fully tracked", "completion_mode", "result"),
+		policy: counter("pod_failures_handled_by_failure_policy_total",
+			"[BETA] The number of failed Pods handled by failure policy with\n"+
+				"\t\t\trespect to the failure policy action applied based on the matched\n\t\t\trule. Possible "+
+				"values of the action label correspond to the\n"+
+				"\t\t\tpossible values for the failure policy rule action, which are:\n\t\t\t\"FailJob\", "+
+				"\"Ignore\" and \"Count\".", "action"),
+		withFinalizer: counter("terminated_pods_tracking_finalizer_total",
+			"[BETA] The number of terminated pods (phase=Failed|Succeeded)\n"+
+				"that have the finalizer batch.kubernetes.io/job-tracking\nThe event label can be \"add\" or \"delete\".", "event"),
 	}
 }
 

@@ -43,7 +43,8 @@ func (s *survey) verdict() *batchv1.JobCondition {
 	switch {
 	case job.Spec.BackoffLimitPerIndex == nil:
 	case job.Spec.MaxFailedIndexes != nil && lost > int(*job.Spec.MaxFailedIndexes):
-		return s.failure(batchv1.JobReasonMaxFailedIndexesExceeded, "Job has exceeded the specified maximal number of failed indexes")
+		return s.failure(batchv1.JobReasonMaxFailedIndexesExceeded,
+			"Job has exceeded the specified maximal number of failed indexes")
 	case lost > 0 && lost+s.doneIndexes.count() >= s.completions():
 		return s.failure(batchv1.JobReasonFailedIndexes, "Job has failed indexes")
 	}

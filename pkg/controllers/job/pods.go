@@ -157,7 +157,8 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 	}
 	pod.Annotations = withEntry(pod.Annotations, batchv1.JobIndexFailureCountAnnotation, strconv.Itoa(int(counted)))
 	if ignored > 0 {
-		pod.Annotations = withEntry(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation, strconv.Itoa(int(ignored)))
+		pod.Annotations = withEntry(pod.Annotations, batchv1.JobIndexIgnoredFailureCountAnnotation,
+			strconv.Itoa(int(ignored)))
 	}
 }
 

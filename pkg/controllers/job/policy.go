@@ -34,7 +34,8 @@ func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 			if c == nil {
 				continue
 			}
-			what = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v", c.Name, pod.Namespace, pod.Name, c.State.Terminated.ExitCode)
+			what = fmt.Sprintf("Container %s for pod %s/%s failed with exit code %v", c.Name, pod.Namespace,
+				pod.Name, c.State.Terminated.ExitCode)
 		} else {
 			c := conditioned(&pod.Status, rule.OnPodConditions)
 			if c == nil {
@@ -56,7 +57,8 @@ func exited(status *v1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequi
 	for _, list := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range list {
 			c := &list[i]
-			if c.State.Terminated == nil || c.State.Terminated.ExitCode == 0 || rule.ContainerName != nil && *rule.ContainerName != c.Name {
+			if c.State.Terminated == nil || c.State.Terminated.ExitCode == 0 || rule.ContainerName != nil &&
+				*rule.ContainerName != c.Name {
 				continue
 			}
 			listed := slices.Contains(rule.Values, c.State.Terminated.ExitCode)

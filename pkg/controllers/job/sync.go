@@ -58,7 +58,8 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 }
 
 // advance is sync, and returns its action for the metrics.
-func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool, now time.Time) (string, error) {
+func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool,
+	now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
 	s := newSurvey(cached.DeepCopy(), pods, taken, old, now)
 	end := s.verdict()
@@ -77,7 +78,8 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 			action, failure = y.manage(ctx, s)
 		}
 		if s.hasEnough() {
-			end = trueCondition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached, "Reached expected number of succeeded pods", s.now)
+			end = trueCondition(batchv1.JobSuccessCriteriaMet, batchv1.JobReasonCompletionsReached,
+				"Reached expected number of succeeded pods", s.now)
 		} else if managed {
 			y.showSuspension(s)
 		}
@@ -239,7 +241,8 @@ func (y *syncer) recordEnd(job *batchv1.Job, end *batchv1.JobCondition) {
 		return
 	}
 	if n := job.Spec.Completions; n != nil && job.Status.Succeeded > *n {
-		y.events.Event(job, v1.EventTypeWarning, "TooManySucceededPods", "Too many succeeded pods running after completion count reached")
+		y.events.Event(job, v1.EventTypeWarning, "TooManySucceededPods",
+			"Too many succeeded pods running after completion count reached")
 	}
 	y.events.Event(job, v1.EventTypeNormal, "Completed", "Job completed")
 }

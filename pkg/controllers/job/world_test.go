@@ -236,9 +236,10 @@ func (w *world) finish(uid types.UID, code int32) {
 		if code != 0 {
 			p.Status.Phase = v1.PodFailed
 		}
-		p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: code, FinishedAt: metav1.NewTime(w.clock.Now()),
-		}}}}
+		p.Status.ContainerStatuses = []v1.ContainerStatus{
+			{Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
+				ExitCode: code, FinishedAt: metav1.NewTime(w.clock.Now()),
+			}}}}
 		e, counts := w.ends[uid]
 		if !counts && !tracked(p) {
 			return // the job no longer needs it
@@ -276,7 +277,8 @@ func (w *world) running() []types.UID {
 
 func drawSpec(t *rapid.T) batchv1.JobSpec {
 	spec := batchv1.JobSpec{
-		Parallelism: ptr.To(rapid.Int32Range(1, 3).Draw(t, "parallelism")), Completions: ptr.To(rapid.Int32Range(1, 4).Draw(t, "completions")),
+		Parallelism:  ptr.To(rapid.Int32Range(1, 3).Draw(t, "parallelism")),
+		Completions:  ptr.To(rapid.Int32Range(1, 4).Draw(t, "completions")),
 		BackoffLimit: ptr.To(rapid.Int32Range(0, 5).Draw(t, "backoffLimit")),
 	}
 	if rapid.Bool().Draw(t, "indexed") {
@@ -421,6 +423,7 @@ func (w *world) check(t *rapid.T) {
 	all, most := gotSucceeded+gotFailed, succeeded+failures+either+maybe
 	if gotSucceeded > succeeded+either+maybe || gotFailed > failures+either+maybe || !indexed(w.job) && all > most ||
 		exact && (gotSucceeded < succeeded || gotFailed < failures || !indexed(w.job) && all < most-maybe) {
-		t.Fatalf("succeeded %d of %d, failed %d of %d, either %d, maybe %d; status %+v", gotSucceeded, succeeded, gotFailed, failures, either, maybe, s)
+		t.Fatalf("succeeded %d of %d, failed %d of %d, either %d, maybe %d; status %+v", gotSucceeded,
+			succeeded, gotFailed, failures, either, maybe, s)
 	}
 }

@@ -57,7 +57,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core.Secrets().Informer()
 	core.ServiceAccounts().Informer()
 	core.Pods().Informer()
-	return &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(), pods: core.Pods().Lister()}, nil
+	return &Controller{Deps: d, secrets: core.Secrets().Lister(), accounts: core.ServiceAccounts().Lister(),
+		pods: core.Pods().Lister()}, nil
 }
 
 // Run implements controller.Controller.
@@ -166,7 +167,8 @@ func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day
 
 func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": s.UID, "resourceVersion": s.ResourceVersion, "labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
+		"uid": s.UID, "resourceVersion": s.ResourceVersion,
+		"labels": map[string]string{invalidSince: now.Format(time.DateOnly)},
 	}})
 	if err != nil {
 		return err

@@ -46,11 +46,13 @@ func TestPlan(t *testing.T) {
 		"invalid date of use":      {"2020-01-01", map[string]string{lastUsed: "x"}, mark},
 		"marked lately":            {"2020-01-01", map[string]string{invalidSince: "2026-06-01"}, keep},
 		"marked a year ago":        {"2020-01-01", map[string]string{invalidSince: "2025-06-14"}, remove},
-		"marked and used since":    {"2020-01-01", map[string]string{invalidSince: "2025-01-01", lastUsed: "2026-06-01"}, keep},
-		"invalid date of mark":     {"2020-01-01", map[string]string{invalidSince: "x"}, mark},
+		"marked and used since": {"2020-01-01",
+			map[string]string{invalidSince: "2025-01-01", lastUsed: "2026-06-01"}, keep},
+		"invalid date of mark": {"2020-01-01", map[string]string{invalidSince: "x"}, mark},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(date(t, tc.created)), Labels: tc.labels}}
+			s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{
+				CreationTimestamp: metav1.NewTime(date(t, tc.created)), Labels: tc.labels}}
 			if got := plan(s, date(t, "2024-01-01"), now, year); got != tc.want {
 				t.Errorf("got %d, want %d", got, tc.want)
 			}
@@ -77,19 +79,23 @@ func TestClean(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unasked", "mounted", "asked-for"} {
-		if _, err := api.Secrets("default").Create(ctx, &v1.Secret{Type: v1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
-			Name: name, Annotations: map[string]string{v1.ServiceAccountNameKey: account.Name, v1.ServiceAccountUIDKey: string(account.UID)},
-		}}, metav1.CreateOptions{}); err != nil {
+		if _, err := api.Secrets("default").Create(ctx,
+			&v1.Secret{Type: v1.SecretTypeServiceAccountToken, ObjectMeta: metav1.ObjectMeta{
+				Name: name, Annotations: map[string]string{v1.ServiceAccountNameKey: account.Name,
+					v1.ServiceAccountUIDKey: string(account.UID)},
+			}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := api.Pods("default").Create(ctx, &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
 		Containers: []v1.Container{{Name: "c", Image: "i"}},
-		Volumes:    []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "mounted"}}}},
+		Volumes: []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "mounted"}}}},
 	}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	own, err := kubernetes.NewForConfig(s.UserConfig(t, "system:serviceaccount:kube-system:legacy-service-account-token-cleaner"))
+	own, err := kubernetes.NewForConfig(
+		s.UserConfig(t, "system:serviceaccount:kube-system:legacy-service-account-token-cleaner"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +103,8 @@ func TestClean(t *testing.T) {
 	after := func(years int) error {
 		t.Helper()
 		d := controller.Deps{
-			Client: own, Informers: controller.NewInformers(s.Client, 0), Clock: later{clock.Real(), time.Duration(years)*year + 10*day}, Log: slog.New(slog.DiscardHandler),
+			Client: own, Informers: controller.NewInformers(s.Client, 0),
+			Clock: later{clock.Real(), time.Duration(years)*year + 10*day}, Log: slog.New(slog.DiscardHandler),
 			Options: controller.Options{Periods: controller.DefaultPeriods()},
 		}
 		made, err := New(d)

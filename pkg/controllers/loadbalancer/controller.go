@@ -54,8 +54,10 @@ type Controller struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	services, nodes, endpoints := d.Informers.Core().V1().Services(), d.Informers.Core().V1().Nodes(), d.Informers.Discovery().V1().EndpointSlices()
-	c := &Controller{Deps: d, services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister(), given: map[string][]netip.Addr{}}
+	services, nodes, endpoints := d.Informers.Core().V1().Services(), d.Informers.Core().V1().Nodes(),
+		d.Informers.Discovery().V1().EndpointSlices()
+	c := &Controller{Deps: d, services: services.Lister(), nodes: nodes.Lister(), slices: endpoints.Lister(),
+		given: map[string][]netip.Addr{}}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.OnChange(services.Informer(), func(old, s *v1.Service) {
@@ -121,7 +123,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	addresses, short := allocate(s, c.Options.LoadBalancerRanges, taken)
 	if len(short) > 0 {
-		c.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed", "Error syncing load balancer: no address of %v is free", short)
+		c.Events.Eventf(s, v1.EventTypeWarning, "SyncLoadBalancerFailed",
+			"Error syncing load balancer: no address of %v is free", short)
 	}
 	node, err := c.announcer(s)
 	if err != nil {
@@ -170,7 +173,8 @@ func (c *Controller) announcer(s *v1.Service) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("nodes: %w", err)
 	}
-	endpoints, err := c.slices.EndpointSlices(s.Namespace).List(labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
+	endpoints, err := c.slices.EndpointSlices(s.Namespace).List(
+		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: s.Name}))
 	if err != nil {
 		return "", fmt.Errorf("endpoints: %w", err)
 	}
@@ -196,7 +200,8 @@ func (c *Controller) write(ctx context.Context, s *v1.Service, addresses []netip
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}
-	_, err = c.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = c.Client.CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}

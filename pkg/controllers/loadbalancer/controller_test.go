@@ -56,13 +56,17 @@ func TestAllocate(t *testing.T) {
 		{name: "Lowest", families: v4, want: []string{"192.0.2.1"}},
 		{name: "LowestFree", families: v4, taken: []string{"192.0.2.1"}, want: []string{"192.0.2.2"}},
 		{name: "KeepsWhatItHas", families: v4, has: []string{"192.0.2.3"}, want: []string{"192.0.2.3"}},
-		{name: "NotAnothers", families: v4, has: []string{"192.0.2.3"}, taken: []string{"192.0.2.3"}, want: []string{"192.0.2.1"}},
+		{name: "NotAnothers", families: v4, has: []string{"192.0.2.3"}, taken: []string{"192.0.2.3"},
+			want: []string{"192.0.2.1"}},
 		{name: "NotOutside", families: v4, has: []string{"192.0.2.9"}, want: []string{"192.0.2.1"}},
-		{name: "SecondRange", families: v4, taken: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"}, want: []string{"192.0.2.77"}},
+		{name: "SecondRange", families: v4, taken: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"},
+			want: []string{"192.0.2.77"}},
 		{name: "Exhausted", families: v4, taken: []string{"192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.77"}, short: 1},
 		{name: "Both", families: both, want: []string{"192.0.2.1", "fd00::4"}},
-		{name: "Asked", families: both, asked: "192.0.2.2", has: []string{"192.0.2.3"}, want: []string{"192.0.2.2", "fd00::4"}},
-		{name: "AskedNotFree", families: both, asked: "192.0.2.2", taken: []string{"192.0.2.2"}, want: []string{"fd00::4"}, short: 1},
+		{name: "Asked", families: both, asked: "192.0.2.2", has: []string{"192.0.2.3"},
+			want: []string{"192.0.2.2", "fd00::4"}},
+		{name: "AskedNotFree", families: both, asked: "192.0.2.2", taken: []string{"192.0.2.2"},
+			want: []string{"fd00::4"}, short: 1},
 		{name: "AskedOutside", families: v4, asked: "192.0.2.9", short: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -96,7 +100,8 @@ func TestElect(t *testing.T) {
 	excluded := node("b", true)
 	excluded.Labels = map[string]string{v1.LabelNodeExcludeBalancers: ""}
 	on := func(name string, ready bool) []*discoveryv1.EndpointSlice {
-		return []*discoveryv1.EndpointSlice{{Endpoints: []discoveryv1.Endpoint{{NodeName: &name, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}}}}
+		return []*discoveryv1.EndpointSlice{
+			{Endpoints: []discoveryv1.Endpoint{{NodeName: &name, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}}}}
 	}
 	all := []*v1.Node{node("a", true), node("b", true), node("c", true)}
 	for _, tc := range []struct {
@@ -139,7 +144,8 @@ func TestElect(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.RunAs(t, s, "service-controller", controller.Options{Workers: 5, LoadBalancerRanges: ranges(t, "192.0.2.8/31")}, New)
+	controllertest.RunAs(t, s, "service-controller",
+		controller.Options{Workers: 5, LoadBalancerRanges: ranges(t, "192.0.2.8/31")}, New)
 	services, nodes := s.Client.CoreV1().Services("default"), s.Client.CoreV1().Nodes()
 	for _, name := range []string{"n1", "n2"} {
 		n, err := nodes.Create(t.Context(), node(name, true), metav1.CreateOptions{})
@@ -156,11 +162,14 @@ func TestServer(t *testing.T) {
 		if name == "a" {
 			spec.LoadBalancerClass = ptr.To("example.com/other")
 		}
-		if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, metav1.CreateOptions{}); err != nil {
+		if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: spec}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := services.Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "d"},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80}}}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// There are two addresses for three Services. One waits until another one changes its type.

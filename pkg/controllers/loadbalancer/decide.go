@@ -20,7 +20,8 @@ import (
 
 // wants reports whether this controller assigns addresses to a Service.
 func wants(s *v1.Service) bool {
-	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == service.LoadBalancerClass)
+	return s.DeletionTimestamp == nil && s.Spec.Type == v1.ServiceTypeLoadBalancer &&
+		(s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == service.LoadBalancerClass)
 }
 
 // statusAddresses returns the addresses in a Service's status.
@@ -37,12 +38,14 @@ func statusAddresses(s *v1.Service) []netip.Addr {
 // allocate returns the addresses that a Service should have, one for each of its families if
 // available: the requested one, otherwise the present one, otherwise the lowest free one. short
 // contains the families without a free address.
-func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr, short []v1.IPFamily) {
+func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr,
+	short []v1.IPFamily) {
 	have := statusAddresses(s)
 	asked, _ := netip.ParseAddr(s.Spec.LoadBalancerIP)
 	for _, family := range s.Spec.IPFamilies {
 		usable := func(a netip.Addr) bool {
-			return a.Is6() == (family == v1.IPv6Protocol) && !taken[a] && slices.ContainsFunc(ranges, func(r controller.AddressRange) bool { return r.Contains(a) })
+			return a.Is6() == (family == v1.IPv6Protocol) && !taken[a] &&
+				slices.ContainsFunc(ranges, func(r controller.AddressRange) bool { return r.Contains(a) })
 		}
 		of := func(a netip.Addr) bool { return a.IsValid() && a.Is6() == (family == v1.IPv6Protocol) }
 		var got netip.Addr
@@ -86,7 +89,8 @@ func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(ne
 func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlice) string {
 	best, bestScore := "", [sha256.Size]byte{}
 	for _, n := range nodes {
-		if !serves(n) || s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !hasEndpoint(n.Name, slicesOf) {
+		if !serves(n) || s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal &&
+			!hasEndpoint(n.Name, slicesOf) {
 			continue
 		}
 		if s.Annotations[service.AnnouncedBy] == n.Name {
@@ -105,7 +109,8 @@ func serves(n *v1.Node) bool {
 	if _, excluded := n.Labels[v1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
 		return false
 	}
-	return slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+	return slices.ContainsFunc(n.Status.Conditions,
+		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
 func hasEndpoint(node string, list []*discoveryv1.EndpointSlice) bool {
@@ -117,5 +122,6 @@ func hasEndpoint(node string, list []*discoveryv1.EndpointSlice) bool {
 }
 
 func compareServices(a, b *v1.Service) int {
-	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }

@@ -23,7 +23,8 @@ func conditions(left *remains) []v1.NamespaceCondition {
 	return []v1.NamespaceCondition{
 		newCondition(v1.NamespaceDeletionDiscoveryFailure, left.discovery != nil,
 			"DiscoveryFailed", discoveryMessage(left.discovery), "ResourcesDiscovered", "All resources successfully discovered"),
-		newCondition(v1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+		newCondition(v1.NamespaceDeletionGVParsingFailure, false, "", "", "ParsedGroupVersions",
+			"All legacy kube types successfully parsed"),
 		newCondition(v1.NamespaceDeletionContentFailure, len(left.failures) > 0,
 			"ContentDeletionFailed", failureMessage(left.failures),
 			"ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
@@ -31,12 +32,14 @@ func conditions(left *remains) []v1.NamespaceCondition {
 			"SomeResourcesRemain", "Some resources are remaining: "+counted(left.counts, "%s has %d resource instances"),
 			"ContentRemoved", "All content successfully removed"),
 		newCondition(v1.NamespaceFinalizersRemaining, len(left.finalizers) > 0,
-			"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+counted(left.finalizers, "%s in %d resource instances"),
+			"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+
+				counted(left.finalizers, "%s in %d resource instances"),
 			"ContentHasNoFinalizers", "All content-preserving finalizers finished"),
 	}
 }
 
-func newCondition(t v1.NamespaceConditionType, holds bool, reason, message, elseReason, elseMessage string) v1.NamespaceCondition {
+func newCondition(t v1.NamespaceConditionType, holds bool, reason, message, elseReason,
+	elseMessage string) v1.NamespaceCondition {
 	if holds {
 		return v1.NamespaceCondition{Type: t, Status: v1.ConditionTrue, Reason: reason, Message: message}
 	}
@@ -71,7 +74,8 @@ func (c *Controller) writeConditions(ctx context.Context, ns *v1.Namespace, left
 		switch {
 		case i < 0:
 			next.Status.Conditions = append(next.Status.Conditions, want)
-		case next.Status.Conditions[i].Status == want.Status && next.Status.Conditions[i].Message == want.Message && next.Status.Conditions[i].Reason == want.Reason:
+		case next.Status.Conditions[i].Status == want.Status &&
+			next.Status.Conditions[i].Message == want.Message && next.Status.Conditions[i].Reason == want.Reason:
 		default:
 			next.Status.Conditions[i] = want
 		}
@@ -80,7 +84,8 @@ func (c *Controller) writeConditions(ctx context.Context, ns *v1.Namespace, left
 	if left.nothing() && len(ns.Status.Conditions) == 0 || equality.Semantic.DeepEqual(ns.Status, next.Status) {
 		return nil
 	}
-	if _, err := c.Client.CoreV1().Namespaces().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.CoreV1().Namespaces().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

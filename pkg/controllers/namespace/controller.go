@@ -110,7 +110,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 
 func (c *Controller) sync(ctx context.Context, name string) error {
 	ns, err := c.namespaces.Get(name)
-	if apierrors.IsNotFound(err) || err == nil && (ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, v1.FinalizerKubernetes)) {
+	if apierrors.IsNotFound(err) || err == nil &&
+		(ns.DeletionTimestamp == nil || !slices.Contains(ns.Spec.Finalizers, v1.FinalizerKubernetes)) {
 		c.forget(name)
 		return nil
 	}
@@ -166,7 +167,8 @@ func (c *Controller) wait(name string, left *remains) time.Duration {
 func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	fresh, err := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if err == nil && fresh.UID == ns.UID {
-		fresh.Spec.Finalizers = slices.DeleteFunc(fresh.Spec.Finalizers, func(f v1.FinalizerName) bool { return f == v1.FinalizerKubernetes })
+		fresh.Spec.Finalizers = slices.DeleteFunc(fresh.Spec.Finalizers,
+			func(f v1.FinalizerName) bool { return f == v1.FinalizerKubernetes })
 		_, err = c.Client.CoreV1().Namespaces().Finalize(ctx, fresh, metav1.UpdateOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -221,7 +223,8 @@ func (c *Controller) resources() ([]resource, error) {
 // withoutTwins removes the older form of objects that two API groups serve, so that they are
 // deleted once.
 func withoutTwins(all []resource) []resource {
-	older, newer := schema.GroupResource{Resource: "events"}, schema.GroupResource{Group: eventsv1.GroupName, Resource: "events"}
+	older, newer := schema.GroupResource{Resource: "events"},
+		schema.GroupResource{Group: eventsv1.GroupName, Resource: "events"}
 	if !slices.ContainsFunc(all, func(r resource) bool { return r.GroupResource() == newer }) {
 		return all
 	}

@@ -26,8 +26,10 @@ func TestExtended(t *testing.T) {
 	}{
 		"no service":      {[]resource{pods, flunders}, nil, false},
 		"nothing to keep": {[]resource{pods}, []metav1.PartialObjectMetadata{service("v1beta1.metrics.k8s.io")}, false},
-		"another version": {[]resource{pods, flunders}, []metav1.PartialObjectMetadata{service("v2.wardle.example.com")}, false},
-		"keeps objects":   {[]resource{pods, flunders}, []metav1.PartialObjectMetadata{service("v1beta1.metrics.k8s.io"), service("v1.wardle.example.com")}, true},
+		"another version": {[]resource{pods, flunders},
+			[]metav1.PartialObjectMetadata{service("v2.wardle.example.com")}, false},
+		"keeps objects": {[]resource{pods, flunders},
+			[]metav1.PartialObjectMetadata{service("v1beta1.metrics.k8s.io"), service("v1.wardle.example.com")}, true},
 	} {
 		if got := extended(c.all, c.services); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)

@@ -14,7 +14,8 @@ func TestWithoutTwins(t *testing.T) {
 	of := func(group, name string) resource {
 		return resource{schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}, true}
 	}
-	secrets, events, newer, foreign := of("", "secrets"), of("", "events"), of("events.k8s.io", "events"), of("example.com", "events")
+	secrets, events, newer, foreign := of("", "secrets"), of("", "events"), of("events.k8s.io", "events"),
+		of("example.com", "events")
 	for name, c := range map[string]struct{ all, want []resource }{
 		"both":           {[]resource{events, secrets, foreign, newer}, []resource{secrets, foreign, newer}},
 		"the older form": {[]resource{events, secrets, foreign}, []resource{events, secrets, foreign}},

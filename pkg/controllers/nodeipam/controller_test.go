@@ -21,7 +21,8 @@ import (
 // client set, and that the range of a deleted node is assigned again.
 func TestRanges(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	o := controller.Options{AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24}}
+	o := controller.Options{AllocateNodeCIDRs: true,
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24}}
 	controllertest.Run(t, s, o, nodeipam.New)
 	create := func(name, cidr string) {
 		t.Helper()

@@ -36,7 +36,8 @@ type ranges struct {
 func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
 	bits := mask - whole.Bits()
 	if bits < 0 || bits > maxBits || mask > whole.Addr().BitLen() {
-		return nil, fmt.Errorf("node mask size /%d does not divide cluster range %s into 1 to %d ranges", mask, whole, 1<<maxBits)
+		return nil, fmt.Errorf("node mask size /%d does not divide cluster range %s into 1 to %d ranges", mask,
+			whole, 1<<maxBits)
 	}
 	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int][]types.UID{}}, nil
 }

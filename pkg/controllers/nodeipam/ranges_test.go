@@ -14,7 +14,8 @@ import (
 // addresses, and that all can be assigned.
 func TestRangesAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		whole := netip.MustParsePrefix(rapid.SampledFrom([]string{"10.244.0.0/16", "fd00:1::/48", "192.168.7.0/24"}).Draw(t, "whole"))
+		whole := netip.MustParsePrefix(
+			rapid.SampledFrom([]string{"10.244.0.0/16", "fd00:1::/48", "192.168.7.0/24"}).Draw(t, "whole"))
 		mask := whole.Bits() + rapid.IntRange(0, 4).Draw(t, "bits")
 		r, err := newRanges(whole, mask)
 		if err != nil {

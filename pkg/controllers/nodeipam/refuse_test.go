@@ -22,10 +22,12 @@ import (
 func TestRefuse(t *testing.T) {
 	events := record.NewFakeRecorder(10)
 	c := &Controller{refused: map[types.UID]bool{}, Deps: controller.Deps{
-		Events: events, Log: slog.New(slog.DiscardHandler), Options: controller.Options{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}},
+		Events: events, Log: slog.New(slog.DiscardHandler),
+		Options: controller.Options{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}},
 	}}
 	node := func(name, podRange string, age int64) *v1.Node {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.Unix(1000-age, 0)}}
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name),
+			CreationTimestamp: metav1.Unix(1000-age, 0)}}
 		n.Spec.PodCIDRs = []string{podRange}
 		return n
 	}
@@ -41,7 +43,8 @@ func TestRefuse(t *testing.T) {
 	for e := range events.Events {
 		got = append(got, e)
 	}
-	if len(got) != 2 || !strings.Contains(got[0], "an older node owns it") || !strings.Contains(got[1], "10.50.0.1/32 is not routed: it is not inside") {
+	if len(got) != 2 || !strings.Contains(got[0], "an older node owns it") ||
+		!strings.Contains(got[1], "10.50.0.1/32 is not routed: it is not inside") {
 		t.Errorf("events %q", got)
 	}
 }

@@ -51,7 +51,8 @@ type heartbeat struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core, leases := d.Informers.Core().V1(), d.Informers.Coordination().V1().Leases().Informer()
-	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(), heartbeats: map[string]heartbeat{}, zones: newZones(d.Options.Evictions)}
+	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(),
+		heartbeats: map[string]heartbeat{}, zones: newZones(d.Options.Evictions)}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.podCache),
@@ -153,25 +154,29 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	next := n.DeepCopy()
 	now := metav1.NewTime(c.Clock.Now())
 	changed := false
-	for _, t := range []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
+	for _, t := range []v1.NodeConditionType{v1.NodeReady, v1.NodeMemoryPressure, v1.NodeDiskPressure,
+		v1.NodePIDPressure} {
 		i := slices.IndexFunc(next.Status.Conditions, func(o v1.NodeCondition) bool { return o.Type == t })
 		switch {
 		case i < 0:
 			next.Status.Conditions = append(next.Status.Conditions, v1.NodeCondition{
-				Type: t, Status: v1.ConditionUnknown, Reason: "NodeStatusNeverUpdated", Message: "Kubelet never posted node status.",
+				Type: t, Status: v1.ConditionUnknown, Reason: "NodeStatusNeverUpdated",
+				Message:           "Kubelet never posted node status.",
 				LastHeartbeatTime: n.CreationTimestamp, LastTransitionTime: now,
 			})
 			changed = true
 		case next.Status.Conditions[i].Status != v1.ConditionUnknown:
 			cond := &next.Status.Conditions[i]
-			cond.Status, cond.Reason, cond.Message, cond.LastTransitionTime = v1.ConditionUnknown, "NodeStatusUnknown", "Kubelet stopped posting node status.", now
+			cond.Status, cond.Reason, cond.Message, cond.LastTransitionTime = v1.ConditionUnknown,
+				"NodeStatusUnknown", "Kubelet stopped posting node status.", now
 			changed = true
 		}
 	}
 	if !changed {
 		return nil
 	}
-	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.CoreV1().Nodes().UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

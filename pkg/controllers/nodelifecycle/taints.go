@@ -13,7 +13,8 @@ import (
 
 // isEvicting reports whether a node has a taint of this controller that evicts pods.
 func isEvicting(n *v1.Node) bool {
-	return slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && isManaged(t) })
+	return slices.ContainsFunc(n.Spec.Taints,
+		func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && isManaged(t) })
 }
 
 // isManaged reports whether this controller sets and removes a taint.
@@ -21,7 +22,8 @@ func isManaged(t v1.Taint) bool {
 	switch t.Key {
 	case v1.TaintNodeNotReady, v1.TaintNodeUnreachable:
 		return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
-	case v1.TaintNodeMemoryPressure, v1.TaintNodeDiskPressure, v1.TaintNodePIDPressure, v1.TaintNodeNetworkUnavailable, v1.TaintNodeUnschedulable:
+	case v1.TaintNodeMemoryPressure, v1.TaintNodeDiskPressure, v1.TaintNodePIDPressure,
+		v1.TaintNodeNetworkUnavailable, v1.TaintNodeUnschedulable:
 		return t.Effect == v1.TaintEffectNoSchedule
 	}
 	return false

@@ -19,7 +19,8 @@ func TestStateOf(t *testing.T) {
 		ready, notReady int
 		want            state
 	}{
-		{0, 0, normal}, {1, 0, normal}, {0, 1, full}, {1, 1, normal}, {1, 2, normal}, {2, 3, partial}, {3, 3, normal}, {9, 11, partial}, {0, 20, full},
+		{0, 0, normal}, {1, 0, normal}, {0, 1, full}, {1, 1, normal}, {1, 2, normal}, {2, 3, partial},
+		{3, 3, normal}, {9, 11, partial}, {0, 20, full},
 	} {
 		if got := stateOf(tc.ready, tc.notReady, 0.55); got != tc.want {
 			t.Errorf("%d ready, %d not: %v, want %v", tc.ready, tc.notReady, got, tc.want)
@@ -36,8 +37,9 @@ func nodes(zone string, ready, notReady int) []*v1.Node {
 			status = v1.ConditionUnknown
 		}
 		out = append(out, &v1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", zone, i), Labels: map[string]string{v1.LabelTopologyZone: zone}},
-			Status:     v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", zone, i),
+				Labels: map[string]string{v1.LabelTopologyZone: zone}},
+			Status: v1.NodeStatus{Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}},
 		})
 	}
 	return out
@@ -83,7 +85,8 @@ func TestAllSilent(t *testing.T) {
 	if z.update(append(nodes("a", 1, 2), nodes("b", 2, 0)...), begin) || z.stopped() {
 		t.Fatal("stopped with nodes ready")
 	}
-	if z.update(append(nodes("a", 0, 3), nodes("b", 0, 2)...), begin) || !z.stopped() || z.take(nodes("a", 0, 1)[0], begin) {
+	if z.update(append(nodes("a", 0, 3), nodes("b", 0, 2)...), begin) || !z.stopped() ||
+		z.take(nodes("a", 0, 1)[0], begin) {
 		t.Fatal("not stopped with no node ready")
 	}
 	if !z.update(append(nodes("a", 1, 2), nodes("b", 0, 2)...), begin) || z.stopped() {
@@ -105,7 +108,8 @@ func TestWantedTaints(t *testing.T) {
 	}
 	got, changed := mergeTaints(n.Spec.Taints, wantedTaints(n, true), now)
 	want := map[string]bool{
-		"mine:NoExecute": true, v1.TaintNodeUnreachable + ":NoSchedule": true, v1.TaintNodeUnreachable + ":NoExecute": true, v1.TaintNodeUnschedulable + ":NoSchedule": true,
+		"mine:NoExecute": true, v1.TaintNodeUnreachable + ":NoSchedule": true, v1.TaintNodeUnreachable +
+			":NoExecute": true, v1.TaintNodeUnschedulable + ":NoSchedule": true,
 	}
 	if !changed || len(got) != len(want) {
 		t.Errorf("changed %v, taints %v", changed, got)
@@ -114,7 +118,8 @@ func TestWantedTaints(t *testing.T) {
 		if !want[taint.Key+":"+string(taint.Effect)] {
 			t.Errorf("unwanted %v", taint)
 		}
-		if taint.Key == v1.TaintNodeUnreachable && taint.Effect == v1.TaintEffectNoSchedule && !taint.TimeAdded.Time.Equal(now.Add(-time.Hour)) {
+		if taint.Key == v1.TaintNodeUnreachable && taint.Effect == v1.TaintEffectNoSchedule &&
+			!taint.TimeAdded.Time.Equal(now.Add(-time.Hour)) {
 			t.Error("a remaining taint lost its time")
 		}
 	}

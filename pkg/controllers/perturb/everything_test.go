@@ -48,14 +48,17 @@ func TestNamespaceOfEverything(t *testing.T) {
 		}
 		kind := schema.GroupKind{Group: row.Group, Kind: row.Kind}
 		resources[kind] = row.Resource
-		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool { return o.GroupVersionKind().GroupKind() == kind }) {
+		if !slices.ContainsFunc(objects, func(o *unstructured.Unstructured) bool {
+			return o.GroupVersionKind().GroupKind() == kind
+		}) {
 			t.Errorf("testdata/everything.yaml has no %s", kind)
 		}
 	}
 	options := controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n"), EndedPods: 100}
 	s := perturb.Scenario{
 		Options: options, Kubelet: perturb.Running, Settle: time.Second,
-		Serve:  map[string]bool{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": true, "storagemigration.k8s.io/v1beta1": true},
+		Serve: map[string]bool{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": true,
+			"storagemigration.k8s.io/v1beta1": true},
 		Script: func(ctx context.Context, u *perturb.Users) error { return endEverything(ctx, u, objects, resources) },
 	}
 	for _, e := range controllers.Table() {
@@ -101,12 +104,14 @@ func everything(t *testing.T) []*unstructured.Unstructured {
 
 // endEverything creates the objects in a namespace, waits for the controllers, and deletes the
 // namespace.
-func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructured.Unstructured, resources map[schema.GroupKind]string) error {
+func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructured.Unstructured,
+	resources map[schema.GroupKind]string) error {
 	if err := define(ctx, u); err != nil {
 		return err
 	}
 	namespaces := u.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
-	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": full}}}
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": full}}}
 	if _, err := namespaces.Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -142,7 +147,8 @@ func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured
 	if err != nil || !has {
 		return err
 	}
-	body, err := (&unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(), "kind": o.GetKind(), "status": status}}).MarshalJSON()
+	body, err := (&unstructured.Unstructured{Object: map[string]any{"apiVersion": o.GetAPIVersion(),
+		"kind": o.GetKind(), "status": status}}).MarshalJSON()
 	if err != nil {
 		return err
 	}
@@ -153,12 +159,14 @@ func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured
 // define creates the custom resource definition and waits until the resource is served.
 func define(ctx context.Context, u *perturb.Users) error {
 	crd := &unstructured.Unstructured{}
-	if err := crd.UnmarshalJSON([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
+	if err := crd.UnmarshalJSON(
+		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},
 		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v1","served":true,"storage":true,
 		"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`)); err != nil {
 		return err
 	}
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 	if _, err := u.Dynamic.Resource(crds).Create(ctx, crd, metav1.CreateOptions{}); err != nil {
 		return err
 	}

@@ -69,7 +69,8 @@ type Faults struct {
 
 // NewFaults returns the faults of a seed. Seed 0 has no faults.
 func NewFaults(c clock.Clock, seed uint64) *Faults {
-	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{}, cuts: map[string]int{}, began: c.Now()}
+	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{},
+		cuts: map[string]int{}, began: c.Now()}
 	if seed == 0 {
 		close(f.over)
 	}

@@ -36,7 +36,8 @@ func sizes(o *unstructured.Unstructured) {
 // podRanges removes which pod range a node has and keeps only that it has one. rangesDiffer checks
 // that no two nodes have the same range.
 func podRanges(o *unstructured.Unstructured) {
-	if cidrs, found, err := unstructured.NestedStringSlice(o.Object, "spec", "podCIDRs"); err != nil || !found || len(cidrs) != 1 {
+	if cidrs, found, err := unstructured.NestedStringSlice(o.Object, "spec", "podCIDRs"); err != nil ||
+		!found || len(cidrs) != 1 {
 		return
 	}
 	unstructured.RemoveNestedField(o.Object, "spec", "podCIDR")

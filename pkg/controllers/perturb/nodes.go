@@ -82,9 +82,11 @@ func (n *nodes) handle(ctx context.Context, pod *v1.Pod) time.Duration {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		zero := int64(0)
-		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+		_ = pods.Delete(ctx, pod.Name,
+			metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	case pod.Spec.NodeName == "":
-		binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: v1.ObjectReference{Kind: "Node", Name: nodeFor(pod)}}
+		binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID},
+			Target: v1.ObjectReference{Kind: "Node", Name: nodeFor(pod)}}
 		_ = pods.Bind(ctx, binding, metav1.CreateOptions{})
 	case pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed:
 		before := pod.DeepCopy()
@@ -102,7 +104,8 @@ const DefaultNode = "node-0"
 
 // nodeFor returns the node that a daemon pod requests by name, or DefaultNode.
 func nodeFor(pod *v1.Pod) string {
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil &&
+		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
 			for _, f := range term.MatchFields {
 				if f.Key == metav1.ObjectNameField && len(f.Values) == 1 {
@@ -127,7 +130,8 @@ func Running(pod *v1.Pod, _ time.Duration) time.Duration {
 
 // Ready makes a pod ready.
 func Ready(pod *v1.Pod) {
-	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: pod.CreationTimestamp}}
+	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue,
+		LastTransitionTime: pod.CreationTimestamp}}
 }
 
 // Ending returns a Kubelet that makes every pod succeed at an age.
@@ -153,7 +157,9 @@ func End(pod *v1.Pod, phase v1.PodPhase) {
 	pod.Status.ContainerStatuses = nil
 	for _, c := range pod.Spec.Containers {
 		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, v1.ContainerStatus{
-			Name: c.Name, Image: c.Image, State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code, FinishedAt: pod.CreationTimestamp}},
+			Name: c.Name, Image: c.Image,
+			State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code,
+				FinishedAt: pod.CreationTimestamp}},
 		})
 	}
 }

@@ -86,7 +86,8 @@ func (p *process) run(ctx context.Context) error {
 	return nil
 }
 
-func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *transport) (controller.Controller, error) {
+func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *transport) (controller.Controller,
+	error) {
 	own := p.cell.config(rt, m.Account)
 	client, err := kubernetes.NewForConfig(own)
 	if err != nil {

@@ -100,7 +100,8 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 		failure = c.runProcesses(ctx, func() *process {
 			p := &process{cell: c, faults: faults, members: s.Members, options: s.Options, log: log, trace: trace}
 			p.options.Workers = max(p.options.Workers, 2)
-			p.options.Autoscaling, p.options.Periods, p.options.Slices = controller.DefaultAutoscaling(), controller.DefaultPeriods(), controller.DefaultSlices()
+			p.options.Autoscaling, p.options.Periods, p.options.Slices = controller.DefaultAutoscaling(),
+				controller.DefaultPeriods(), controller.DefaultSlices()
 			mu.Lock()
 			last = p
 			mu.Unlock()

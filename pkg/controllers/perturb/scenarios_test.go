@@ -89,24 +89,34 @@ func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{
 		{members: of(serviceaccount.Name), kinds: "v1/serviceaccounts"},
-		{members: of(rootca.Name), kinds: "v1/configmaps", options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}, found: []uint64{486, 575, 624, 861}},
-		{members: of(tokensecret.Name), kinds: "v1/secrets v1/serviceaccounts", options: controller.Options{TokenKey: key}, ignore: without("data", "token")},
+		{members: of(rootca.Name), kinds: "v1/configmaps",
+			options: controller.Options{RootCA: []byte("-----BEGIN CERTIFICATE-----\n")}, found: []uint64{486, 575, 624, 861}},
+		{members: of(tokensecret.Name), kinds: "v1/secrets v1/serviceaccounts",
+			options: controller.Options{TokenKey: key}, ignore: without("data", "token")},
 		{members: of(nodeipam.Name), kinds: "v1/nodes", options: controller.Options{
 			AllocateNodeCIDRs: true, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/22")}, NodeMasks: []int{24},
 		}, ignore: podRanges, check: rangesDiffer},
-		{members: of(nodelifecycle.Name), kinds: "v1/nodes " + podKinds, kubelet: perturb.Running, options: controller.Options{
-			NodeGrace: 40 * time.Second, NodeStartupGrace: time.Minute, Evictions: controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55},
-		}, also: every(10*time.Second, renew), ignore: unordered},
+		{members: of(nodelifecycle.Name), kinds: "v1/nodes " + podKinds, kubelet: perturb.Running,
+			options: controller.Options{
+				NodeGrace: 40 * time.Second, NodeStartupGrace: time.Minute,
+				Evictions: controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55},
+			}, also: every(10*time.Second, renew), ignore: unordered},
 		{members: of(tainteviction.Name), kinds: podKinds, kubelet: perturb.Running},
-		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " + podKinds, kubelet: perturb.Running, ignore: sizes},
+		{members: of(deployment.Name, replicaset.Name), kinds: "apps/v1/deployments apps/v1/replicasets " +
+			podKinds, kubelet: perturb.Running, ignore: sizes},
 		{members: of(replicaset.Name), kinds: "apps/v1/replicasets " + podKinds, kubelet: perturb.Running},
 		{members: of(replicationcontroller.Name), kinds: "v1/replicationcontrollers " + podKinds, kubelet: perturb.Running},
-		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds, kubelet: perturb.Running},
-		{members: of(statefulset.Name), kinds: "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds, kubelet: perturb.Running},
+		{members: of(daemonset.Name), kinds: "apps/v1/daemonsets apps/v1/controllerrevisions " + podKinds,
+			kubelet: perturb.Running},
+		{members: of(statefulset.Name),
+			kinds:   "apps/v1/statefulsets apps/v1/controllerrevisions v1/persistentvolumeclaims " + podKinds,
+			kubelet: perturb.Running},
 		{members: of(job.Name), kinds: "batch/v1/jobs " + podKinds, kubelet: someFail, ignore: unseen},
-		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs", kubelet: perturb.Ending(5 * time.Second), ignore: minutes, found: []uint64{4}},
+		{members: of(cronjob.Name, job.Name), kinds: "batch/v1/cronjobs batch/v1/jobs",
+			kubelet: perturb.Ending(5 * time.Second), ignore: minutes, found: []uint64{4}},
 		{members: of(ttlafterfinished.Name, job.Name), kinds: "batch/v1/jobs", kubelet: perturb.Ending(2 * time.Second)},
-		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running, ignore: changeTime},
+		{members: of(endpointslice.Name), kinds: "discovery.k8s.io/v1/endpointslices", kubelet: perturb.Running,
+			ignore: changeTime},
 		{members: of(namespace.Name), kinds: "v1/namespaces v1/configmaps " + podKinds, kubelet: perturb.Running},
 		{members: of(garbagecollector.Name), kinds: "v1/configmaps v1/secrets"},
 		{members: of(podgc.Name), kinds: podKinds, options: controller.Options{EndedPods: 2}, settle: 10 * time.Minute},
@@ -116,7 +126,8 @@ func rows(t *testing.T) []row {
 		{members: of(pvcprotection.Name), kinds: "v1/persistentvolumeclaims", kubelet: perturb.Running},
 		{members: of(pvprotection.Name), kinds: "v1/persistentvolumes"},
 		{members: of(resourceclaim.Name), kinds: "resource.k8s.io/v1/resourceclaims " + podKinds, ignore: claimNames},
-		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running, ignore: claimNames},
+		{members: of(devicetainteviction.Name, resourceclaim.Name), kinds: podKinds, kubelet: perturb.Running,
+			ignore: claimNames},
 		{members: of(resourcequota.Name), kinds: "v1/resourcequotas"},
 		{members: of(endpoints.Name), kinds: "v1/endpoints", kubelet: perturb.Running, ignore: changeTime},
 		{members: of(endpointslicemirroring.Name), kinds: "discovery.k8s.io/v1/endpointslices", ignore: recycled},
@@ -124,11 +135,16 @@ func rows(t *testing.T) []row {
 		{members: of(vacprotection.Name), kinds: "storage.k8s.io/v1/volumeattributesclasses"},
 		{members: of(servicecidr.Name), kinds: "networking.k8s.io/v1/servicecidrs"},
 		{members: of(volumebinder.Name), kinds: "v1/persistentvolumes v1/persistentvolumeclaims"},
-		{members: of(attachdetach.Name, volumebinder.Name), kinds: "v1/nodes storage.k8s.io/v1/volumeattachments", kubelet: perturb.Running, also: every(5*time.Second, attach), check: neverTwice},
+		{members: of(attachdetach.Name, volumebinder.Name),
+			kinds: "v1/nodes storage.k8s.io/v1/volumeattachments", kubelet: perturb.Running,
+			also: every(5*time.Second, attach), check: neverTwice},
 		{members: of(ephemeralvolume.Name), kinds: "v1/persistentvolumeclaims"},
 		{members: of(ttl.Name), kinds: "v1/nodes"},
-		{members: of(storageversiongc.Name), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions", serve: "internal.apiserver.k8s.io/v1alpha1"},
-		{members: of(storageversionmigrator.Name), kinds: "storagemigration.k8s.io/v1beta1/storageversionmigrations apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
+		{members: of(storageversiongc.Name), kinds: "internal.apiserver.k8s.io/v1alpha1/storageversions",
+			serve: "internal.apiserver.k8s.io/v1alpha1"},
+		{members: of(storageversionmigrator.Name),
+			kinds: "storagemigration.k8s.io/v1beta1/storageversionmigrations " +
+				"apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
 			serve: "storagemigration.k8s.io/v1beta1", check: storedAnew, found: []uint64{169, 175}},
 		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
 	}
@@ -145,7 +161,8 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	out := map[string]perturb.Scenario{}
 	for _, r := range rows(t) {
 		s := perturb.Scenario{
-			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]), Also: r.also, Settle: r.settle, Check: r.check, Found: r.found,
+			Kubelet: r.kubelet, Ignore: r.ignore, Options: r.options, Script: script(r.members[0]),
+			Also: r.also, Settle: r.settle, Check: r.check, Found: r.found,
 		}
 		if r.serve != "" {
 			s.Serve = map[string]bool{r.serve: true}
@@ -226,7 +243,8 @@ func renew(ctx context.Context, u *perturb.Users) error {
 // report simulates a kubelet that corrects the status of its node and pods after they were marked
 // as unknown or not ready.
 func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
-	pods, err := u.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
+	pods, err := u.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
 	if err != nil {
 		return err
 	}
@@ -239,13 +257,15 @@ func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 			return err
 		}
 	}
-	if !slices.ContainsFunc(n.Status.Conditions, func(c v1.NodeCondition) bool { return c.Status == v1.ConditionUnknown }) {
+	if !slices.ContainsFunc(n.Status.Conditions,
+		func(c v1.NodeCondition) bool { return c.Status == v1.ConditionUnknown }) {
 		return nil
 	}
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady"}}
 	if n.Labels["sick"] == "yes" {
 		n.Status.Conditions = []v1.NodeCondition{
-			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady"}, {Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue},
+			{Type: v1.NodeReady, Status: v1.ConditionFalse, Reason: "KubeletNotReady"},
+			{Type: v1.NodeMemoryPressure, Status: v1.ConditionTrue},
 		}
 	}
 	_, err = u.Client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})

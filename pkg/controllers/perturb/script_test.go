@@ -55,7 +55,8 @@ func script(name string) func(context.Context, *perturb.Users) error {
 		}
 		if !strings.HasPrefix(string(text), "# no account") {
 			account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-			if _, err := u.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account, metav1.CreateOptions{}); err != nil {
+			if _, err := u.Client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Create(ctx, account,
+				metav1.CreateOptions{}); err != nil {
 				return err
 			}
 		}

@@ -23,7 +23,8 @@ var (
 )
 
 // state returns the objects of some kinds, one per line, sorted by content.
-func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource, ignore func(*unstructured.Unstructured)) ([]string, error) {
+func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource,
+	ignore func(*unstructured.Unstructured)) ([]string, error) {
 	var lines []string
 	var made []string // pairs of a name with a random part and its replacement
 	for _, kind := range kinds {
@@ -63,7 +64,8 @@ func plain(o *unstructured.Unstructured, ignore func(*unstructured.Unstructured)
 			return "", fmt.Errorf("observed generation: %w", err)
 		}
 	}
-	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"} {
+	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields",
+		"selfLink"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
 	}
 	if ignore != nil {

@@ -65,7 +65,8 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 	}
 	if (r.Method == http.MethodPut || r.Method == http.MethodPatch) && t.faults.hit(conflict, what) {
 		drain(r)
-		return status(r, http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified; please apply your changes to the latest version and try again"), nil
+		return status(r, http.StatusConflict, metav1.StatusReasonConflict,
+			"the object has been modified; please apply your changes to the latest version and try again"), nil
 	}
 	resp, err := t.base.RoundTrip(r)
 	if err != nil {
@@ -83,7 +84,8 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 		if x%2 == 0 {
 			return nil, errCut
 		}
-		return status(r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "request did not complete within the allotted timeout"), nil
+		return status(r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			"request did not complete within the allotted timeout"), nil
 	}
 	return resp, nil
 }
@@ -100,13 +102,16 @@ func (t *transport) refuse(r *http.Request, what string) (*http.Response, error,
 	case 0:
 		return nil, errCut, true
 	case 1:
-		resp := status(r, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many requests, please try again later")
+		resp := status(r, http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
+			"too many requests, please try again later")
 		resp.Header.Set("Retry-After", "1")
 		return resp, nil, true
 	case 2:
-		return status(r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "request did not complete within the allotted timeout"), nil, true
+		return status(r, http.StatusGatewayTimeout, metav1.StatusReasonTimeout,
+			"request did not complete within the allotted timeout"), nil, true
 	default:
-		return status(r, http.StatusInternalServerError, metav1.StatusReasonInternalError, "an error on the server"), nil, true
+		return status(r, http.StatusInternalServerError, metav1.StatusReasonInternalError,
+			"an error on the server"), nil, true
 	}
 }
 
@@ -115,7 +120,8 @@ func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, er
 	what := r.URL.Path
 	if query.Get("sendInitialEvents") == "true" && t.faults.hit(old, what) {
 		// The client then lists instead, and may get an old list.
-		return status(r, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "sendInitialEvents is forbidden for watch"), nil
+		return status(r, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
+			"sendInitialEvents is forbidden for watch"), nil
 	}
 	if query.Get("resourceVersion") != "" && query.Get("sendInitialEvents") == "" && t.faults.hit(gone, what) {
 		return status(r, http.StatusGone, metav1.StatusReasonExpired, "too old resource version"), nil
@@ -148,6 +154,7 @@ func status(r *http.Request, code int, reason metav1.StatusReason, message strin
 	}
 	return &http.Response{
 		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)), ContentLength: int64(len(body)),
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(body)),
+		ContentLength: int64(len(body)),
 	}
 }

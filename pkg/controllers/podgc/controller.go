@@ -44,7 +44,8 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	return &Controller{Deps: d, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(), missing: map[string]time.Time{}}, nil
+	return &Controller{Deps: d, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
+		missing: map[string]time.Time{}}, nil
 }
 
 // Run implements controller.Controller.
@@ -109,7 +110,8 @@ func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 		return 1
 	}
 	slices.SortFunc(ended, func(a, b *v1.Pod) int {
-		return cmp.Or(cmp.Compare(evicted(a), evicted(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(evicted(a), evicted(b)),
+			a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return ended[:len(ended)-keep]
 }
@@ -118,10 +120,12 @@ func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 // and has the out-of-service taint.
 func (c *Controller) outOfService(name string) bool {
 	node, err := c.nodes.Get(name)
-	if err != nil || !slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService }) {
+	if err != nil || !slices.ContainsFunc(node.Spec.Taints,
+		func(t v1.Taint) bool { return t.Key == v1.TaintNodeOutOfService }) {
 		return false
 	}
-	return !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
+	return !slices.ContainsFunc(node.Status.Conditions,
+		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
 // nodeMissing reports whether a node has been missing for the quarantine and the API server
@@ -174,7 +178,8 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
 	}
-	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = c.Client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status of %s/%s: %w", pod.Namespace, pod.Name, err)
 	}

@@ -23,8 +23,9 @@ func TestSurplus(t *testing.T) {
 	day := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	pod := func(name string, hour int, reason string) *v1.Pod {
 		return &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(day.Add(time.Duration(hour) * time.Hour))},
-			Status:     v1.PodStatus{Phase: v1.PodFailed, Reason: reason},
+			ObjectMeta: metav1.ObjectMeta{Name: name,
+				CreationTimestamp: metav1.NewTime(day.Add(time.Duration(hour) * time.Hour))},
+			Status: v1.PodStatus{Phase: v1.PodFailed, Reason: reason},
 		}
 	}
 	ended := func() []*v1.Pod {
@@ -34,7 +35,8 @@ func TestSurplus(t *testing.T) {
 		keep int
 		want []string
 	}{
-		{0, nil}, {-1, nil}, {5, nil}, {4, []string{"evicted"}}, {3, []string{"evicted", "old"}}, {1, []string{"evicted", "old", "a", "b"}},
+		{0, nil}, {-1, nil}, {5, nil}, {4, []string{"evicted"}}, {3, []string{"evicted", "old"}},
+		{1, []string{"evicted", "old", "a", "b"}},
 	} {
 		var got []string
 		for _, p := range surplus(ended(), tc.keep) {
@@ -53,10 +55,12 @@ func TestSweep(t *testing.T) {
 	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, account, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	makeNode(t, s.Client, "down", v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: v1.TaintEffectNoExecute})
+	makeNode(t, s.Client, "down", v1.Taint{Key: v1.TaintNodeOutOfService, Value: "nodeshutdown",
+		Effect: v1.TaintEffectNoExecute})
 	makeNode(t, s.Client, "silent")
 	makeNode(t, s.Client, "up")
-	for name, node := range map[string]string{"unplaced": "", "fenced": "down", "waiting": "silent", "ended": "up", "running": "up"} {
+	for name, node := range map[string]string{"unplaced": "", "fenced": "down", "waiting": "silent",
+		"ended": "up", "running": "up"} {
 		makePod(t, s.Client, name, node)
 	}
 	setPhase(t, s.Client, "ended", v1.PodSucceeded)

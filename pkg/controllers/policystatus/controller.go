@@ -69,9 +69,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	for _, w := range warnings {
 		checked.WithExpressionWarnings(applyadmissionregistrationv1.ExpressionWarning().WithFieldRef(w.FieldRef).WithWarning(w.Warning))
 	}
-	status := applyadmissionregistrationv1.ValidatingAdmissionPolicyStatus().WithObservedGeneration(policy.Generation).WithTypeChecking(checked)
+	status := applyadmissionregistrationv1.ValidatingAdmissionPolicyStatus().WithObservedGeneration(
+		policy.Generation).WithTypeChecking(checked)
 	_, err = c.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().ApplyStatus(ctx,
-		applyadmissionregistrationv1.ValidatingAdmissionPolicy(name).WithStatus(status), metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+		applyadmissionregistrationv1.ValidatingAdmissionPolicy(name).WithStatus(status),
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("status: %w", err)
 	}

@@ -30,12 +30,14 @@ func TestServer(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: name},
 				Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 					Validations: []admissionregistrationv1.Validation{{Expression: tc.expression}},
-					MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-						RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-							Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
-							Rule:       admissionregistrationv1.Rule{APIGroups: []string{"apps"}, APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
-						},
-					}}},
+					MatchConstraints: &admissionregistrationv1.MatchResources{
+						ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+							RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+								Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+								Rule: admissionregistrationv1.Rule{APIGroups: []string{"apps"},
+									APIVersions: []string{"v1"}, Resources: []string{"deployments"}},
+							},
+						}}},
 				},
 			}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
@@ -49,7 +51,8 @@ func TestServer(t *testing.T) {
 				if tc.warning == "" {
 					return p, len(w) == 0
 				}
-				return p, len(w) == 1 && w[0].FieldRef == "spec.validations[0].expression" && strings.Contains(w[0].Warning, tc.warning)
+				return p, len(w) == 1 && w[0].FieldRef == "spec.validations[0].expression" &&
+					strings.Contains(w[0].Warning, tc.warning)
 			})
 		})
 	}

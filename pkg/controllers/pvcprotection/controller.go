@@ -85,7 +85,8 @@ func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 		case v.PersistentVolumeClaim != nil:
 			return v.PersistentVolumeClaim.ClaimName == claim.Name
 		case v.Ephemeral != nil:
-			return !shutDown(pod) && ephemeral.VolumeClaimName(pod, &v) == claim.Name && ephemeral.VolumeIsForPod(pod, claim) == nil
+			return !shutDown(pod) && ephemeral.VolumeClaimName(pod, &v) == claim.Name &&
+				ephemeral.VolumeIsForPod(pod, claim) == nil
 		}
 		return false
 	})

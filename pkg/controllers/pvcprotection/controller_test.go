@@ -56,11 +56,13 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 	}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/keep"}},
-		Spec:       v1.PodSpec{NodeName: c.node, Containers: []v1.Container{{Name: "c", Image: "i"}}, Volumes: []v1.Volume{{Name: "v"}}},
+		Spec: v1.PodSpec{NodeName: c.node, Containers: []v1.Container{{Name: "c", Image: "i"}},
+			Volumes: []v1.Volume{{Name: "v"}}},
 	}
 	if c.ephemeral {
 		claim = name + "-v"
-		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: spec}}
+		pod.Spec.Volumes[0].Ephemeral = &v1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: spec}}
 	} else {
 		claim = name
 		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
@@ -81,7 +83,8 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 		t.Fatal(err)
 	}
 	if c.shutDown {
-		if err := core.Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
+		if err := core.Pods("default").Delete(t.Context(), name,
+			metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -104,7 +107,8 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	unused := &podCase{}
 	claims["last"] = unused.start(t, s, "last")
 	for name := range podCases {
-		if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims[name], metav1.DeleteOptions{}); err != nil {
+		if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims[name],
+			metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +123,8 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 			controllertest.Eventually(t, "the claim of pod "+name+" is gone", gone(name))
 		}
 	}
-	if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims["last"], metav1.DeleteOptions{}); err != nil {
+	if err := core.PersistentVolumeClaims("default").Delete(t.Context(), claims["last"],
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "the last claim is gone", gone("last"))
@@ -130,7 +135,8 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	}
 	unpin := []byte(`{"metadata":{"finalizers":null}}`)
 	for name := range podCases {
-		if _, err := core.Pods("default").Patch(t.Context(), name, types.MergePatchType, unpin, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := core.Pods("default").Patch(t.Context(), name, types.MergePatchType, unpin,
+			metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
 		err := core.Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})

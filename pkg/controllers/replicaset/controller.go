@@ -94,7 +94,8 @@ func (c *Controller[T]) setChanged(old, obj *T) {
 func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	var keys []string
 	for _, set := range c.sets(pod.Namespace) {
-		if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil && !selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
+		if selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err == nil &&
+			!selector.Empty() && selector.Matches(labels.Set(pod.Labels)) {
 			keys = append(keys, controller.Key(set))
 		}
 	}
@@ -156,7 +157,8 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 		Object: set, Kind: c.kind.Kind, Selector: selector,
 		GetLive: func() (metav1.Object, error) { return c.kind.Fresh(ctx, namespace, name) },
 		Patch: func(pod metav1.Object, patch []byte) error {
-			_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+			_, err := c.Client.CoreV1().Pods(namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType,
+				patch, metav1.PatchOptions{})
 			return err
 		},
 	}, candidates)
@@ -234,7 +236,8 @@ func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	return counts
 }
 
-func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error) error {
+func (c *Controller[T]) writeStatus(ctx context.Context, set *appsv1.ReplicaSet, mine, active []*v1.Pod,
+	failure error) error {
 	want, again := status(set, mine, active, failure, c.Clock.Now())
 	if again > 0 {
 		c.queue.AddAfter(controller.Key(set), again)

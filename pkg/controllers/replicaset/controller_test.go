@@ -32,7 +32,8 @@ func example(replicas int32) *appsv1.ReplicaSet {
 		ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: namespace, UID: "set"},
 		Spec: appsv1.ReplicaSetSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: app},
-			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: app},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}},
 		},
 	}
 }
@@ -43,9 +44,10 @@ func TestExpectations(t *testing.T) {
 	const key = namespace + "/rs"
 	pod := func(uid string, gone bool) *v1.Pod {
 		set := example(1)
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, UID: types.UID(uid), OwnerReferences: []metav1.OwnerReference{
-			*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")),
-		}}}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: namespace, UID: types.UID(uid),
+			OwnerReferences: []metav1.OwnerReference{
+				*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")),
+			}}}
 		if gone {
 			p.DeletionTimestamp = &metav1.Time{}
 		}
@@ -72,7 +74,8 @@ func TestExpectations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			d := controller.Deps{Client: client, Informers: informers.NewSharedInformerFactory(client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real()}
+			d := controller.Deps{Client: client, Informers: informers.NewSharedInformerFactory(client, 0),
+				Events: &record.FakeRecorder{}, Clock: clock.Real()}
 			made, err := New(d)
 			if err != nil {
 				t.Fatal(err)
@@ -81,7 +84,8 @@ func TestExpectations(t *testing.T) {
 			if err := c.kind.Informer.GetIndexer().Add(example(1)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.expected.Create(key, len(tc.creates), func(i int) (types.UID, error) { return tc.creates[i], nil }); err != nil {
+			if _, err := c.expected.Create(key, len(tc.creates),
+				func(i int) (types.UID, error) { return tc.creates[i], nil }); err != nil {
 				t.Fatal(err)
 			}
 			if tc.deletes != "" {
@@ -112,7 +116,8 @@ func TestServer(t *testing.T) {
 				return err, false
 			}
 			st := set.Status
-			return st, st.Replicas == n && st.ReadyReplicas == n && st.AvailableReplicas == n && st.ObservedGeneration == set.Generation
+			return st, st.Replicas == n && st.ReadyReplicas == n && st.AvailableReplicas == n &&
+				st.ObservedGeneration == set.Generation
 		})
 	}
 	ready(3)
@@ -122,7 +127,8 @@ func TestServer(t *testing.T) {
 	}
 	dear := pods.Items[1].Name
 	patch := []byte(`{"metadata":{"annotations":{"controller.kubernetes.io/pod-deletion-cost":"5"}}}`)
-	if _, err := s.Client.CoreV1().Pods(namespace).Patch(ctx, dear, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().Pods(namespace).Patch(ctx, dear, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	gone := pods.Items[0].Name
@@ -135,10 +141,12 @@ func TestServer(t *testing.T) {
 		if err != nil {
 			return err, false
 		}
-		return now.Items, len(now.Items) == 3 && !slices.ContainsFunc(now.Items, func(p v1.Pod) bool { return p.Name == gone })
+		return now.Items, len(now.Items) == 3 &&
+			!slices.ContainsFunc(now.Items, func(p v1.Pod) bool { return p.Name == gone })
 	})
 	ready(3)
-	if _, err := sets.Patch(ctx, "rs", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`), metav1.PatchOptions{}, "scale"); err != nil {
+	if _, err := sets.Patch(ctx, "rs", types.MergePatchType, []byte(`{"spec":{"replicas":1}}`),
+		metav1.PatchOptions{}, "scale"); err != nil {
 		t.Fatal(err)
 	}
 	ready(1)

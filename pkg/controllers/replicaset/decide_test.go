@@ -17,7 +17,8 @@ import (
 
 func TestRank(t *testing.T) {
 	pod := func(uid, node, cost string) *v1.Pod {
-		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), Annotations: map[string]string{v1.PodDeletionCost: cost}}}
+		p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid),
+			Annotations: map[string]string{v1.PodDeletionCost: cost}}}
 		p.Spec.NodeName = node
 		return p
 	}
@@ -25,9 +26,11 @@ func TestRank(t *testing.T) {
 		pods []*v1.Pod
 		want []types.UID
 	}{
-		"by cost":       {[]*v1.Pod{pod("a", "n", "3"), pod("b", "n", "-10"), pod("c", "n", "")}, []types.UID{"b", "c", "a"}},
-		"no plain cost": {[]*v1.Pod{pod("a", "n", "1"), pod("b", "n", "+5"), pod("c", "n", "05")}, []types.UID{"b", "c", "a"}},
-		"by neighbours": {[]*v1.Pod{pod("a", "few", ""), pod("b", "many", ""), pod("c", "", "9")}, []types.UID{"c", "b", "a"}},
+		"by cost": {[]*v1.Pod{pod("a", "n", "3"), pod("b", "n", "-10"), pod("c", "n", "")}, []types.UID{"b", "c", "a"}},
+		"no plain cost": {[]*v1.Pod{pod("a", "n", "1"), pod("b", "n", "+5"), pod("c", "n", "05")},
+			[]types.UID{"b", "c", "a"}},
+		"by neighbours": {[]*v1.Pod{pod("a", "few", ""), pod("b", "many", ""), pod("c", "", "9")},
+			[]types.UID{"c", "b", "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []types.UID
@@ -53,7 +56,8 @@ func TestStatus(t *testing.T) {
 	}
 	ready := func(ago time.Duration) func(*v1.Pod) {
 		return func(p *v1.Pod) {
-			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-ago))}}
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-ago))}}
 		}
 	}
 	goes := func(p *v1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: now} }
@@ -67,7 +71,8 @@ func TestStatus(t *testing.T) {
 	}
 	mine := append(slices.Clone(active), pod(goes), pod(goes, func(p *v1.Pod) { p.Status.Phase = v1.PodFailed }))
 	s, again := status(set, mine, active, nil, now)
-	if s.Replicas != 4 || s.FullyLabeledReplicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 1 || *s.TerminatingReplicas != 1 ||
+	if s.Replicas != 4 || s.FullyLabeledReplicas != 3 || s.ReadyReplicas != 3 || s.AvailableReplicas != 1 ||
+		*s.TerminatingReplicas != 1 ||
 		s.ObservedGeneration != 7 || len(s.Conditions) != 0 || again != 3*time.Second {
 		t.Errorf("status %+v, again in %v", s, again)
 	}
@@ -75,7 +80,8 @@ func TestStatus(t *testing.T) {
 	if c := set.Status.Conditions; len(c) != 1 || c[0].Reason != "FailedDelete" || c[0].Message != "no" {
 		t.Errorf("conditions with too many pods: %+v", c)
 	}
-	if s, _ := status(set, nil, nil, errors.New("again"), now.Add(time.Hour)); len(s.Conditions) != 1 || s.Conditions[0].Message != "no" {
+	if s, _ := status(set, nil, nil, errors.New("again"), now.Add(time.Hour)); len(s.Conditions) != 1 ||
+		s.Conditions[0].Message != "no" {
 		t.Errorf("a failure that lasts: %+v", s.Conditions)
 	}
 	if s, _ := status(set, nil, nil, nil, now); len(s.Conditions) != 0 {

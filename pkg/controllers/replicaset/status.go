@@ -17,7 +17,8 @@ import (
 )
 
 // status returns the set's status, and when it will change without an event.
-func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error, now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
+func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error,
+	now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
 	s := *set.Status.DeepCopy()
 	s.ObservedGeneration = set.Generation
 	s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas = int32(len(active)), 0, 0, 0
@@ -46,13 +47,17 @@ func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error, now t
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c appsv1.ReplicaSetCondition) bool {
 		return failure == nil && c.Type == appsv1.ReplicaSetReplicaFailure
 	})
-	if failure != nil && !slices.ContainsFunc(s.Conditions, func(c appsv1.ReplicaSetCondition) bool { return c.Type == appsv1.ReplicaSetReplicaFailure }) {
+	if failure != nil &&
+		!slices.ContainsFunc(s.Conditions, func(c appsv1.ReplicaSetCondition) bool {
+			return c.Type == appsv1.ReplicaSetReplicaFailure
+		}) {
 		reason := "FailedCreate"
 		if len(active) > int(*set.Spec.Replicas) {
 			reason = "FailedDelete"
 		}
 		s.Conditions = append(s.Conditions, appsv1.ReplicaSetCondition{
-			Type: appsv1.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: reason, Message: cause(failure), LastTransitionTime: metav1.NewTime(now),
+			Type: appsv1.ReplicaSetReplicaFailure, Status: v1.ConditionTrue, Reason: reason,
+			Message: cause(failure), LastTransitionTime: metav1.NewTime(now),
 		})
 	}
 	return s, again

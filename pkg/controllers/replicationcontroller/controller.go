@@ -30,7 +30,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 			return d.Client.CoreV1().ReplicationControllers(namespace).Get(ctx, name, metav1.GetOptions{})
 		},
 		WriteStatus: func(ctx context.Context, set *appsv1.ReplicaSet) error {
-			_, err := d.Client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, write(set), metav1.UpdateOptions{})
+			_, err := d.Client.CoreV1().ReplicationControllers(set.Namespace).UpdateStatus(ctx, write(set),
+				metav1.UpdateOptions{})
 			return err
 		},
 	})

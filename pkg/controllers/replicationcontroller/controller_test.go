@@ -42,7 +42,8 @@ func TestReadWrite(t *testing.T) {
 	rc.UID, rc.Generation, rc.ResourceVersion = "u", 4, "7"
 	rc.Status = v1.ReplicationControllerStatus{
 		Replicas: 1, FullyLabeledReplicas: 2, ReadyReplicas: 3, AvailableReplicas: 4, ObservedGeneration: 5,
-		Conditions: []v1.ReplicationControllerCondition{{Type: "T", Status: "True", Reason: "R", Message: "M", LastTransitionTime: metav1.Unix(1, 0)}},
+		Conditions: []v1.ReplicationControllerCondition{{Type: "T", Status: "True", Reason: "R", Message: "M",
+			LastTransitionTime: metav1.Unix(1, 0)}},
 	}
 	if got := write(read(rc)); !equality.Semantic.DeepEqual(got, rc) {
 		t.Errorf("there and back: %+v, want %+v", got, rc)
@@ -71,13 +72,15 @@ func TestServer(t *testing.T) {
 			st.Conditions[0].Reason == "FailedCreate" && st.ObservedGeneration == 1
 	})
 
-	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}}, Spec: example().Spec.Template.Spec}
+	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}},
+		Spec: example().Spec.Template.Spec}
 	loose.Spec.ServiceAccountName = "" // otherwise admission waits for the service account
 	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
 		_, err := core.Pods(namespace).Create(ctx, loose, create)
 		return err, err == nil
 	})
-	if _, err := core.ServiceAccounts(namespace).Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, create); err != nil {
+	if _, err := core.ServiceAccounts(namespace).Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, create); err != nil {
 		t.Fatal(err)
 	}
 	pods := func(ctx context.Context) []v1.Pod {
@@ -91,7 +94,8 @@ func TestServer(t *testing.T) {
 		return func(ctx context.Context) (any, bool) {
 			n := 0
 			for _, p := range pods(ctx) {
-				if ref := metav1.GetControllerOf(&p); ref != nil && ref.Kind == "ReplicationController" && ref.APIVersion == "v1" && ref.UID == rcs().UID {
+				if ref := metav1.GetControllerOf(&p); ref != nil && ref.Kind == "ReplicationController" &&
+					ref.APIVersion == "v1" && ref.UID == rcs().UID {
 					n++
 				}
 			}
@@ -102,7 +106,8 @@ func TestServer(t *testing.T) {
 	controllertest.Eventually(t, "the loose pod is adopted, one is made", owned(2))
 
 	patch := []byte(`{"metadata":{"labels":{"app":"y"}}}`)
-	if _, err := core.Pods(namespace).Patch(ctx, "loose", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := core.Pods(namespace).Patch(ctx, "loose", types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "a pod of other labels is released", func(ctx context.Context) (any, bool) {
@@ -112,7 +117,8 @@ func TestServer(t *testing.T) {
 	controllertest.Eventually(t, "another is made instead", owned(2))
 
 	patch = []byte(`{"spec":{"replicas":0}}`)
-	if _, err := core.ReplicationControllers(namespace).Patch(ctx, "rc", types.MergePatchType, patch, metav1.PatchOptions{}, "scale"); err != nil {
+	if _, err := core.ReplicationControllers(namespace).Patch(ctx, "rc", types.MergePatchType, patch,
+		metav1.PatchOptions{}, "scale"); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "scaled to none", owned(0))

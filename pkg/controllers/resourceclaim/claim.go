@@ -40,7 +40,8 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 
 // consumers returns the consumers of a claim that may still use it. Consumers other than pods are
 // always kept.
-func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceClaim) ([]resourcev1.ResourceClaimConsumerReference, error) {
+func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceClaim) (
+	[]resourcev1.ResourceClaimConsumerReference, error) {
 	left := make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))
 	for _, r := range claim.Status.ReservedFor {
 		ended := false
@@ -59,7 +60,8 @@ func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceCl
 
 // ended reports whether a pod no longer uses its claims. It asks the API server for a pod that the
 // cache does not have, because the pod may be too new.
-func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (bool, error) {
+func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (
+	bool, error) {
 	if _, gone := c.deletedPods.Get(r.UID); gone {
 		return true, nil
 	}
@@ -82,7 +84,8 @@ func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.R
 
 // release removes reservations from a claim. With the last one it also removes the allocation and
 // the finalizer that protects an allocated claim.
-func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClaim, left []resourcev1.ResourceClaimConsumerReference) error {
+func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClaim,
+	left []resourcev1.ResourceClaimConsumerReference) error {
 	held := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
 	fewer := len(left) < len(claim.Status.ReservedFor)
 	unused := len(left) == 0 && held && (fewer || claim.DeletionTimestamp != nil)
@@ -94,7 +97,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 			next.Status.Allocation = nil
 		}
 		var err error
-		if next, err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		if next, err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).UpdateStatus(ctx, next,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("release: %w", err)
 		}
 	}
@@ -102,7 +106,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 	// harmless: the next allocation needs it anyway.
 	if unused && next.Status.Allocation == nil {
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
-		if _, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, next,
+			metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("finalizer: %w", err)
 		}
 	}
@@ -131,7 +136,8 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 			return nil // the cache may lag behind; the garbage collector asks the API server
 		}
 	}
-	err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Delete(ctx, claim.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(claim.UID))})
+	err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Delete(ctx, claim.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(claim.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete unused claim: %w", err)
 	}

@@ -129,7 +129,8 @@ func (c *Controller) queuePods(index, key string) {
 
 // done reports whether a pod no longer needs its claims.
 func done(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed || pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed ||
+		pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
 // claimsOf returns the names of the existing claims that a pod uses.

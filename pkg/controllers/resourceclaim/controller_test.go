@@ -43,7 +43,8 @@ func TestServer(t *testing.T) {
 	template := "t"
 	pods := s.Client.CoreV1().Pods("default")
 	pod, err := pods.Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{
-		Containers: []v1.Container{{Name: "c", Image: "i"}}, ResourceClaims: []v1.PodResourceClaim{{Name: "dev", ResourceClaimTemplateName: &template}},
+		Containers:     []v1.Container{{Name: "c", Image: "i"}},
+		ResourceClaims: []v1.PodResourceClaim{{Name: "dev", ResourceClaimTemplateName: &template}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +52,8 @@ func TestServer(t *testing.T) {
 	name := ""
 	told := func(ctx context.Context) (any, bool) {
 		p, err := pods.Get(ctx, "p", metav1.GetOptions{})
-		if err != nil || len(p.Status.ResourceClaimStatuses) != 1 || *p.Status.ResourceClaimStatuses[0].ResourceClaimName == name {
+		if err != nil || len(p.Status.ResourceClaimStatuses) != 1 ||
+			*p.Status.ResourceClaimStatuses[0].ResourceClaimName == name {
 			return p, false
 		}
 		name = *p.Status.ResourceClaimStatuses[0].ResourceClaimName
@@ -66,7 +68,8 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it names another one when that is lost", told)
-	if _, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := pods.Patch(t.Context(), "p", types.MergePatchType, []byte(`{"status":{"phase":"Succeeded"}}`),
+		metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "the claim goes with the pod's end", func(ctx context.Context) (any, bool) {

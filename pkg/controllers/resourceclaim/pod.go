@@ -74,7 +74,8 @@ func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 		status.WithResourceClaimStatuses(corev1.PodResourceClaimStatus().WithName(r).WithResourceClaimName(names[r]))
 	}
 	apply := corev1.Pod(pod.Name, pod.Namespace).WithUID(pod.UID).WithStatus(status)
-	_, err := c.Client.CoreV1().Pods(pod.Namespace).ApplyStatus(ctx, apply, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	_, err := c.Client.CoreV1().Pods(pod.Namespace).ApplyStatus(ctx, apply,
+		metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("names of claims: %w", err)
 	}
@@ -83,7 +84,8 @@ func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 
 // claimFor returns the name of a pod's claim for a template, or "" if it needs none. news reports
 // whether the pod's status does not have the name yet.
-func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool, err error) {
+func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool,
+	err error) {
 	told, _, err := resourceclaim.Name(pod, r)
 	switch {
 	case errors.Is(err, resourceclaim.ErrClaimNotFound):
@@ -141,7 +143,8 @@ func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResour
 
 // isFor reports whether a claim was created from one of a pod's templates.
 func isFor(claim *resourcev1.ResourceClaim, pod *v1.Pod, r *v1.PodResourceClaim) bool {
-	return metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil && claim.Annotations[resourcev1.PodResourceClaimAnnotation] == r.Name
+	return metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil &&
+		claim.Annotations[resourcev1.PodResourceClaimAnnotation] == r.Name
 }
 
 // make creates a claim from its template.
@@ -164,7 +167,8 @@ func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceCla
 // maxPrefix leaves room for a hyphen and five letters in a name of 63 characters.
 const maxPrefix = 57
 
-func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
+func claimOf(pod *v1.Pod, r *v1.PodResourceClaim,
+	template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
 	prefix := pod.Name + "-" + r.Name + "-"
 	if n := len(prefix); n > maxPrefix {
 		// Truncate both names in proportion to their lengths.
@@ -179,7 +183,8 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim, template *resourcev1.ResourceC
 	return &resourcev1.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: pod.Namespace, GenerateName: prefix, Labels: maps.Clone(template.Spec.Labels), Annotations: annotations,
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID, Controller: &yes}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: pod.Name,
+				UID: pod.UID, Controller: &yes}},
 		},
 		Spec: *template.Spec.Spec.DeepCopy(),
 	}
@@ -207,12 +212,15 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 				return err
 			}
 		}
-		if claim.Status.Allocation == nil || resourceclaim.IsReservedForPod(pod, claim, false) || !resourceclaim.CanBeReserved(claim) {
+		if claim.Status.Allocation == nil || resourceclaim.IsReservedForPod(pod, claim, false) ||
+			!resourceclaim.CanBeReserved(claim) {
 			continue
 		}
 		next := claim.DeepCopy()
-		next.Status.ReservedFor = append(next.Status.ReservedFor, resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
-		if _, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+		next.Status.ReservedFor = append(next.Status.ReservedFor,
+			resourcev1.ResourceClaimConsumerReference{Resource: "pods", Name: pod.Name, UID: pod.UID})
+		if _, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).UpdateStatus(ctx, next,
+			metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("reserve claim %s: %w", claim.Name, err)
 		}
 	}

@@ -72,7 +72,8 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(), watched: map[schema.GroupResource]cache.InformerSynced{}, view: newView()}
+	c := &Controller{Deps: d, quotas: core.ResourceQuotas().Lister(),
+		watched: map[schema.GroupResource]cache.InformerSynced{}, view: newView()}
 	c.monitors = newMonitors(d.Metadata, c.changed, c.view.clear)
 	resources := d.Informers.Resource().V1()
 	c.builtin = quota.Configuration(d.Clock, quota.DeviceSources{
@@ -107,7 +108,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // sameLimits reports whether two quotas have the same limits and scopes.
 func sameLimits(a, b *v1.ResourceQuotaSpec) bool {
-	return quotav1.Equals(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Scopes, b.Scopes) && equality.Semantic.DeepEqual(a.ScopeSelector, b.ScopeSelector)
+	return quotav1.Equals(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Scopes, b.Scopes) &&
+		equality.Semantic.DeepEqual(a.ScopeSelector, b.ScopeSelector)
 }
 
 // changed handles an event for an object that quotas may count.
@@ -327,7 +329,8 @@ func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersion
 
 // watch watches all resources that the evaluators count. It returns the evaluators whose resources
 // are listed.
-func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) (listed []quotav1.Evaluator, err error) {
+func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) (listed []quotav1.Evaluator,
+	err error) {
 	var errs []error
 	for _, e := range evaluators {
 		resource := e.GroupResource()

@@ -36,8 +36,9 @@ func TestStatus(t *testing.T) {
 	}{
 		"new":                  {list("pods", "5"), nil, list("pods", "2"), list("pods", "2")},
 		"not limited any more": {list("pods", "5"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3")},
-		"could not be counted": {list("pods", "5", "secrets", "4"), list("pods", "2", "secrets", "1"), list("pods", "3"), list("pods", "3", "secrets", "1")},
-		"unknown resource":     {list("hats", "5"), nil, nil, list()},
+		"could not be counted": {list("pods", "5", "secrets", "4"), list("pods", "2", "secrets", "1"),
+			list("pods", "3"), list("pods", "3", "secrets", "1")},
+		"unknown resource": {list("hats", "5"), nil, nil, list()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := &v1.ResourceQuota{Spec: v1.ResourceQuotaSpec{Hard: tc.hard}, Status: v1.ResourceQuotaStatus{Used: tc.was}}
@@ -84,7 +85,9 @@ func (c cluster) used(name string, want v1.ResourceList) {
 func (c cluster) pod(name string, change func(*v1.Pod)) {
 	c.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Containers: []v1.Container{{
-		Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "1Mi"), Limits: list("cpu", "1", "memory", "1Mi")},
+		Name: "c", Image: "i",
+		Resources: v1.ResourceRequirements{Requests: list("cpu", "100m", "memory", "1Mi"),
+			Limits: list("cpu", "1", "memory", "1Mi")},
 	}}}}
 	change(pod)
 	if _, err := c.client.CoreV1().Pods("default").Create(c.Context(), pod, metav1.CreateOptions{}); err != nil {
@@ -96,8 +99,10 @@ func TestPods(t *testing.T) {
 	c := start(t)
 	core := c.client.CoreV1()
 	c.pod("before", func(*v1.Pod) {})
-	c.quota("compute", v1.ResourceQuotaSpec{Hard: list("pods", "2", "requests.cpu", "1", "limits.memory", "10Mi", "count/pods", "5")})
-	c.quota("bounded", v1.ResourceQuotaSpec{Hard: list("pods", "1"), Scopes: []v1.ResourceQuotaScope{v1.ResourceQuotaScopeTerminating}})
+	c.quota("compute", v1.ResourceQuotaSpec{Hard: list("pods", "2", "requests.cpu", "1", "limits.memory",
+		"10Mi", "count/pods", "5")})
+	c.quota("bounded", v1.ResourceQuotaSpec{Hard: list("pods", "1"),
+		Scopes: []v1.ResourceQuotaScope{v1.ResourceQuotaScopeTerminating}})
 	c.used("compute", list("pods", "1", "requests.cpu", "100m", "limits.memory", "1Mi", "count/pods", "1"))
 	c.used("bounded", list("pods", "0"))
 	deadline := int64(100)
@@ -123,7 +128,8 @@ func TestPods(t *testing.T) {
 	c.used("compute", list("pods", "1", "requests.cpu", "100m", "limits.memory", "1Mi", "count/pods", "2"))
 	zero := int64(0)
 	for _, name := range []string{"before", "bounded"} {
-		if err := core.Pods("default").Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+		if err := core.Pods("default").Delete(t.Context(), name,
+			metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -151,19 +157,25 @@ func TestObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	create(core.ConfigMaps("default").Create(t.Context(), &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))
-	create(core.Services("default").Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1.ServiceSpec{
-		Type: v1.ServiceTypeNodePort, Ports: []v1.ServicePort{{Port: 1}},
-	}}, metav1.CreateOptions{}))
-	create(core.PersistentVolumeClaims("default").Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1.PersistentVolumeClaimSpec{
-		StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-		Resources: v1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
-	}}, metav1.CreateOptions{}))
-	create(c.client.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: appsv1.DeploymentSpec{
-		Selector: &metav1.LabelSelector{MatchLabels: labels},
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}},
-	}}, metav1.CreateOptions{}))
-	c.used("objects", quotav1.Add(base, list("configmaps", "1", "count/deployments.apps", "1", "services", "1", "services.nodeports", "1",
+	create(core.ConfigMaps("default").Create(t.Context(),
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{}))
+	create(core.Services("default").Create(t.Context(), &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		Spec: v1.ServiceSpec{
+			Type: v1.ServiceTypeNodePort, Ports: []v1.ServicePort{{Port: 1}},
+		}}, metav1.CreateOptions{}))
+	create(core.PersistentVolumeClaims("default").Create(t.Context(),
+		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: v1.PersistentVolumeClaimSpec{
+			StorageClassName: &class, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources: v1.VolumeResourceRequirements{Requests: list("storage", "1Gi")},
+		}}, metav1.CreateOptions{}))
+	create(c.client.AppsV1().Deployments("default").Create(t.Context(),
+		&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "i"}}}},
+		}}, metav1.CreateOptions{}))
+	c.used("objects", quotav1.Add(base, list("configmaps", "1", "count/deployments.apps", "1", "services", "1",
+		"services.nodeports", "1",
 		"persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
 	for _, err := range []error{
 		core.ConfigMaps("default").Delete(t.Context(), "x", metav1.DeleteOptions{}),
@@ -175,7 +187,8 @@ func TestObjects(t *testing.T) {
 		}
 	}
 	// The claim keeps its finalizer, because the controller that removes it does not run here.
-	c.used("objects", quotav1.Add(base, list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
+	c.used("objects", quotav1.Add(base,
+		list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
 }
 
 // TestDevices checks that claims of devices are counted by class, rejected above the quota's limit,
@@ -187,11 +200,13 @@ func TestDevices(t *testing.T) {
 	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 	claims := c.client.ResourceV1().ResourceClaims("default")
 	create := func(name string) error {
-		_, err := claims.Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
-			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
-				DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2,
-			}}}},
-		}}, metav1.CreateOptions{})
+		_, err := claims.Create(t.Context(),
+			&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
+				Devices: resourcev1.DeviceClaim{
+					Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+						DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 2,
+					}}}},
+			}}, metav1.CreateOptions{})
 		return err
 	}
 	if err := create("a"); err != nil {
@@ -212,7 +227,8 @@ func TestDevices(t *testing.T) {
 func TestExtendedResources(t *testing.T) {
 	c := start(t)
 	name, resources := "example.com/gold", c.client.ResourceV1()
-	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"}, Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}}
+	class := &resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: "gold"},
+		Spec: resourcev1.DeviceClassSpec{ExtendedResourceName: &name}}
 	if _, err := resources.DeviceClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -220,28 +236,32 @@ func TestExtendedResources(t *testing.T) {
 	c.quota("gold", v1.ResourceQuotaSpec{Hard: list(explicit, "3", implicit, "3")})
 	c.used("gold", list(explicit, "0", implicit, "0"))
 	create := func(name string, n int64) error {
-		_, err := resources.ResourceClaims("default").Create(t.Context(), &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
-			Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
-				DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n,
-			}}}},
-		}}, metav1.CreateOptions{})
+		_, err := resources.ResourceClaims("default").Create(t.Context(),
+			&resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: resourcev1.ResourceClaimSpec{
+				Devices: resourcev1.DeviceClaim{
+					Requests: []resourcev1.DeviceRequest{{Name: "r", Exactly: &resourcev1.ExactDeviceRequest{
+						DeviceClassName: "gold", AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: n,
+					}}}},
+			}}, metav1.CreateOptions{})
 		return err
 	}
-	controllertest.Eventually(t, "a claim beyond the quota is refused, once the class is known", func(ctx context.Context) (any, bool) {
-		err := create("beyond", 4)
-		if err == nil {
-			err = resources.ResourceClaims("default").Delete(ctx, "beyond", metav1.DeleteOptions{})
-		}
-		return err, apierrors.IsForbidden(err)
-	})
+	controllertest.Eventually(t, "a claim beyond the quota is refused, once the class is known",
+		func(ctx context.Context) (any, bool) {
+			err := create("beyond", 4)
+			if err == nil {
+				err = resources.ResourceClaims("default").Delete(ctx, "beyond", metav1.DeleteOptions{})
+			}
+			return err, apierrors.IsForbidden(err)
+		})
 	if err := create("a", 1); err != nil {
 		t.Fatal(err)
 	}
 	c.used("gold", list(explicit, "1", implicit, "1"))
 	both := list(name, "1", "deviceclass.resource.kubernetes.io/gold", "2")
-	if _, err := c.client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{
-		{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: both, Limits: both}},
-	}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.client.CoreV1().Pods("default").Create(t.Context(),
+		&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{Containers: []v1.Container{
+			{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: both, Limits: both}},
+		}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.used("gold", list(explicit, "2", implicit, "3"))

@@ -45,7 +45,8 @@ type monitor struct {
 	waited <-chan struct{}
 }
 
-func newMonitors(client metadata.Interface, changed func(resource schema.GroupResource, old, obj apiObject), ended func(schema.GroupResource)) *monitors {
+func newMonitors(client metadata.Interface, changed func(resource schema.GroupResource, old, obj apiObject),
+	ended func(schema.GroupResource)) *monitors {
 	return &monitors{client: client, changed: changed, ended: ended, byName: map[schema.GroupResource]*monitor{}}
 }
 
@@ -79,7 +80,8 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 	generic := metadatainformer.NewFilteredMetadataInformer(m.client, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, controller.Present)
 	informer := generic.Informer()
-	registration, err := informer.AddEventHandler(handler(func(old, obj apiObject) { m.changed(gvr.GroupResource(), old, obj) }))
+	registration, err := informer.AddEventHandler(
+		handler(func(old, obj apiObject) { m.changed(gvr.GroupResource(), old, obj) }))
 	if err == nil {
 		err = informer.SetTransform(onlyName)
 	}

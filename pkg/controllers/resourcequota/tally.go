@@ -57,7 +57,8 @@ type audit struct {
 }
 
 func newTally(q *v1.ResourceQuota) *tally {
-	t := &tally{uid: q.UID, floor: revisionOf(q), counted: map[types.UID]v1.ResourceList{}, sum: v1.ResourceList{}, released: v1.ResourceList{}}
+	t := &tally{uid: q.UID, floor: revisionOf(q), counted: map[types.UID]v1.ResourceList{},
+		sum: v1.ResourceList{}, released: v1.ResourceList{}}
 	t.used, t.revision = q.Status.Used, t.floor
 	return t
 }

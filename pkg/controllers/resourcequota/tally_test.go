@@ -151,7 +151,8 @@ func (w *world) deliver() {
 	}
 	e := w.events[w.seen]
 	w.seen++
-	w.tally.set(&metav1.ObjectMeta{UID: e.uid, CreationTimestamp: metav1.Time{Time: e.object.created}}, e.revision, amount(e.object.usage))
+	w.tally.set(&metav1.ObjectMeta{UID: e.uid, CreationTimestamp: metav1.Time{Time: e.object.created}},
+		e.revision, amount(e.object.usage))
 }
 
 func (w *world) deliverQuota() {
@@ -173,7 +174,8 @@ func (w *world) restart() {
 	w.tally = newTally(w.quota)
 	w.tally.limit([]v1.ResourceName{"pods"})
 	for uid, o := range listed {
-		w.tally.set(&metav1.ObjectMeta{UID: uid, CreationTimestamp: metav1.Time{Time: o.created}}, math.MaxInt64, amount(o.usage))
+		w.tally.set(&metav1.ObjectMeta{UID: uid, CreationTimestamp: metav1.Time{Time: o.created}},
+			math.MaxInt64, amount(o.usage))
 	}
 }
 

@@ -22,16 +22,19 @@ func TestUnlisted(t *testing.T) {
 	post := func(path, body string) {
 		t.Helper()
 		controllertest.Eventually(t, "answer of "+path, func(ctx context.Context) (any, bool) {
-			err := s.Client.CoreV1().RESTClient().Post().AbsPath(path).Body([]byte(body)).SetHeader("Content-Type", "application/json").Do(ctx).Error()
+			err := s.Client.CoreV1().RESTClient().Post().AbsPath(path).Body([]byte(body)).SetHeader(
+				"Content-Type", "application/json").Do(ctx).Error()
 			return err, err == nil
 		})
 	}
-	post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+	post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"hats.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"hats","kind":"Hat"},
 		"conversion":{"strategy":"Webhook","webhook":{"conversionReviewVersions":["v1"],"clientConfig":{"url":"https://127.0.0.1:1/"}}},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object"}}},
 		{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)
-	post("/apis/example.com/v1/namespaces/default/hats", `{"apiVersion":"example.com/v1","kind":"Hat","metadata":{"name":"h"}}`)
+	post("/apis/example.com/v1/namespaces/default/hats",
+		`{"apiVersion":"example.com/v1","kind":"Hat","metadata":{"name":"h"}}`)
 
 	controllertest.Account(t, s)
 	controllertest.RunAs(t, s, "resourcequota-controller", controller.Options{}, New)

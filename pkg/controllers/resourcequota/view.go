@@ -47,7 +47,8 @@ type follower struct {
 }
 
 func newView() *view {
-	return &view{objects: map[schema.GroupResource]map[string]map[types.UID]apiObject{}, quotas: map[string]map[string]*follower{}}
+	return &view{objects: map[schema.GroupResource]map[string]map[types.UID]apiObject{},
+		quotas: map[string]map[string]*follower{}}
 }
 
 // changed records an event and returns the names of the quotas whose status may need a write.

@@ -26,7 +26,8 @@ const Name = "root-ca-certificate-publisher-controller"
 const (
 	configMap             = "kube-root-ca.crt"
 	descriptionAnnotation = "kubernetes.io/description"
-	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints such as the internal service IP or kubernetes.default.svc. " +
+	description           = "Contains a CA bundle that can be used to verify the kube-apiserver when using " +
+		"internal endpoints such as the internal service IP or kubernetes.default.svc. " +
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
@@ -76,8 +77,9 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		_, err = c.Client.CoreV1().ConfigMaps(namespace).Create(ctx, &v1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap, Annotations: map[string]string{descriptionAnnotation: description}},
-			Data:       data,
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: configMap,
+				Annotations: map[string]string{descriptionAnnotation: description}},
+			Data: data,
 		}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 			// If it is deleted before the cache has shown it, no event follows. So check again
@@ -85,7 +87,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			c.queue.AddAfter(namespace, recheck)
 			return nil
 		}
-	case err == nil && !(maps.Equal(cm.Data, data) && len(cm.BinaryData) == 0 && cm.Annotations[descriptionAnnotation] != ""):
+	case err == nil && !(maps.Equal(cm.Data, data) && len(cm.BinaryData) == 0 &&
+		cm.Annotations[descriptionAnnotation] != ""):
 		next := cm.DeepCopy()
 		next.Data, next.BinaryData = data, nil
 		metav1.SetMetaDataAnnotation(&next.ObjectMeta, descriptionAnnotation, description)

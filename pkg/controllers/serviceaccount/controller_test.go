@@ -72,7 +72,8 @@ func TestServer(t *testing.T) {
 		t.Errorf("a terminating namespace has %v, %v", list, err)
 	}
 	// The controller ignores accounts with other names.
-	if _, err := s.Client.CoreV1().ServiceAccounts("later").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts("later").Create(t.Context(),
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	remove("later", "other")

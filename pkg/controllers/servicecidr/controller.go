@@ -52,7 +52,8 @@ func New(d controller.Deps) (controller.Controller, error) { return newControlle
 
 func newController(d controller.Deps, grace time.Duration) (controller.Controller, error) {
 	networking := d.Informers.Networking().V1()
-	c := &Controller{Deps: d, ranges: networking.ServiceCIDRs().Lister(), addresses: networking.IPAddresses().Lister(), grace: grace}
+	c := &Controller{Deps: d, ranges: networking.ServiceCIDRs().Lister(),
+		addresses: networking.IPAddresses().Lister(), grace: grace}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(networking.ServiceCIDRs().Informer(), func(old, r *networkingv1.ServiceCIDR) {
@@ -127,34 +128,40 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 }
 
 func (c *Controller) patch(ctx context.Context, name, patch string) error {
-	_, err := c.Client.NetworkingV1().ServiceCIDRs().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := c.Client.NetworkingV1().ServiceCIDRs().Patch(ctx, name, types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("finalizer: %w", err)
 	}
 	return nil
 }
 
-func (c *Controller) setReady(ctx context.Context, r *networkingv1.ServiceCIDR, status metav1.ConditionStatus, reason, message string) error {
+func (c *Controller) setReady(ctx context.Context, r *networkingv1.ServiceCIDR, status metav1.ConditionStatus,
+	reason, message string) error {
 	is := meta.FindStatusCondition(r.Status.Conditions, networkingv1.ServiceCIDRConditionReady)
 	if is != nil && is.Status == status && is.Reason == reason && is.Message == message {
 		return nil
 	}
 	condition := applymetav1.Condition().WithType(networkingv1.ServiceCIDRConditionReady).WithStatus(status).
 		WithReason(reason).WithMessage(message).WithLastTransitionTime(metav1.NewTime(c.Clock.Now()))
-	want := applynetworkingv1.ServiceCIDR(r.Name).WithStatus(applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
-	_, err := c.Client.NetworkingV1().ServiceCIDRs().ApplyStatus(ctx, want, metav1.ApplyOptions{FieldManager: Name, Force: true})
+	want := applynetworkingv1.ServiceCIDR(r.Name).WithStatus(
+		applynetworkingv1.ServiceCIDRStatus().WithConditions(condition))
+	_, err := c.Client.NetworkingV1().ServiceCIDRs().ApplyStatus(ctx, want,
+		metav1.ApplyOptions{FieldManager: Name, Force: true})
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
 	if status == metav1.ConditionTrue {
-		c.Events.Event(r, v1.EventTypeWarning, "KubernetesServiceCIDRError", "The ServiceCIDR Status can not be set to Ready=True")
+		c.Events.Event(r, v1.EventTypeWarning, "KubernetesServiceCIDRError",
+			"The ServiceCIDR Status can not be set to Ready=True")
 	}
 	return fmt.Errorf("status: %w", err)
 }
 
 // removable reports whether all addresses of a range are also in another range that is not being
 // deleted.
-func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR, addresses []*networkingv1.IPAddress) bool {
+func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR,
+	addresses []*networkingv1.IPAddress) bool {
 	var others []netip.Prefix
 	for _, o := range ranges {
 		if o.Name != r.Name && o.DeletionTimestamp == nil {

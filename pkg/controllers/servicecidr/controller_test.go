@@ -23,7 +23,8 @@ import (
 func TestRemovable(t *testing.T) {
 	going := metav1.NewTime(time.Unix(1, 0))
 	cidr := func(name string, cidrs ...string) *networkingv1.ServiceCIDR {
-		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
+		return &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: cidrs}}
 	}
 	deleted := func(r *networkingv1.ServiceCIDR) *networkingv1.ServiceCIDR {
 		r.DeletionTimestamp = &going
@@ -35,24 +36,32 @@ func TestRemovable(t *testing.T) {
 		addresses []string
 		want      bool
 	}{
-		"no addresses":           {[]string{"10.0.0.0/24"}, nil, nil, true},
-		"an address":             {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.5"}, false},
-		"an address of another":  {[]string{"10.0.0.0/24"}, nil, []string{"10.0.1.5"}, true},
-		"network address":        {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.0"}, true},
-		"broadcast address":      {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.255"}, true},
-		"the last one of IPv6":   {[]string{"fd00::/120"}, nil, []string{"fd00::ff"}, false},
-		"in a larger range":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5"}, true},
-		"in an equal range":      {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/24")}, []string{"10.0.0.5"}, true},
-		"in a terminating range": {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{deleted(cidr("o", "10.0.0.0/24"))}, []string{"10.0.0.5"}, false},
-		"in a smaller range":     {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.5"}, true},
-		"not in a smaller range": {[]string{"10.0.0.0/24"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.55"}, false},
-		"the other family":       {[]string{"10.0.0.0/24", "fd00::/64"}, []*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5", "fd00::5"}, false},
+		"no addresses":          {[]string{"10.0.0.0/24"}, nil, nil, true},
+		"an address":            {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.5"}, false},
+		"an address of another": {[]string{"10.0.0.0/24"}, nil, []string{"10.0.1.5"}, true},
+		"network address":       {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.0"}, true},
+		"broadcast address":     {[]string{"10.0.0.0/24"}, nil, []string{"10.0.0.255"}, true},
+		"the last one of IPv6":  {[]string{"fd00::/120"}, nil, []string{"fd00::ff"}, false},
+		"in a larger range": {[]string{"10.0.0.0/24"},
+			[]*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5"}, true},
+		"in an equal range": {[]string{"10.0.0.0/24"},
+			[]*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/24")}, []string{"10.0.0.5"}, true},
+		"in a terminating range": {[]string{"10.0.0.0/24"},
+			[]*networkingv1.ServiceCIDR{deleted(cidr("o", "10.0.0.0/24"))}, []string{"10.0.0.5"}, false},
+		"in a smaller range": {[]string{"10.0.0.0/24"},
+			[]*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.5"}, true},
+		"not in a smaller range": {[]string{"10.0.0.0/24"},
+			[]*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/28")}, []string{"10.0.0.55"}, false},
+		"the other family": {[]string{"10.0.0.0/24", "fd00::/64"},
+			[]*networkingv1.ServiceCIDR{cidr("o", "10.0.0.0/16")}, []string{"10.0.0.5", "fd00::5"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := deleted(cidr("r", tc.cidrs...))
 			var addresses []*networkingv1.IPAddress
 			for _, a := range tc.addresses {
-				addresses = append(addresses, &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: a, Labels: map[string]string{networkingv1.LabelManagedBy: allocator}}})
+				addresses = append(addresses,
+					&networkingv1.IPAddress{
+						ObjectMeta: metav1.ObjectMeta{Name: a, Labels: map[string]string{networkingv1.LabelManagedBy: allocator}}})
 			}
 			if got := removable(r, append(tc.others, r), addresses); got != tc.want {
 				t.Errorf("got %v", got)
@@ -63,7 +72,8 @@ func TestRemovable(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.RunAs(t, s, "service-cidrs-controller", controller.Options{}, func(d controller.Deps) (controller.Controller, error) { return newController(d, time.Second) })
+	controllertest.RunAs(t, s, "service-cidrs-controller", controller.Options{},
+		func(d controller.Deps) (controller.Controller, error) { return newController(d, time.Second) })
 	ranges := s.Client.NetworkingV1().ServiceCIDRs()
 	if _, err := ranges.Create(t.Context(), &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.250.0.0/24"}},

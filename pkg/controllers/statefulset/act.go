@@ -145,7 +145,8 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 // delete deletes the pod that was decided on, and no later one of its name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	a.expected.ExpectDeletion(controller.Key(a.set), pod.UID)
-	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
+	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 	if err != nil {
 		a.expected.Deleted(controller.Key(a.set), pod.UID)
 	}
@@ -175,10 +176,12 @@ func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 		switch {
 		case err == nil:
 			a.written.record(controller.Key(a.set), a.claimCache, got.ResourceVersion)
-			a.Events.Eventf(a.set, v1.EventTypeNormal, "SuccessfulCreate", "Create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod.Name, a.set.Name)
+			a.Events.Eventf(a.set, v1.EventTypeNormal, "SuccessfulCreate",
+				"Create Claim %s Pod %s in StatefulSet %s success", claim.Name, pod.Name, a.set.Name)
 			continue
 		case !apierrors.IsAlreadyExists(err) && ctx.Err() == nil:
-			a.Events.Eventf(a.set, v1.EventTypeWarning, "FailedCreate", "Create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, pod.Name, a.set.Name, err)
+			a.Events.Eventf(a.set, v1.EventTypeWarning, "FailedCreate",
+				"Create Claim %s for Pod %s in StatefulSet %s failed error: %s", claim.Name, pod.Name, a.set.Name, err)
 		}
 		errs = append(errs, fmt.Errorf("failed to create PVC %s: %w", claim.Name, err))
 	}
@@ -203,7 +206,8 @@ func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 		refs, change, contested := claimOwners(claim, a.set, pod)
 		if contested {
 			a.Events.Eventf(a.set, v1.EventTypeWarning, "ConflictingController",
-				"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging controller, the retention policy is ignored for this claim", claim.Name)
+				"PersistentVolumeClaim %s has a conflicting OwnerReference that acts as a manging "+
+					"controller, the retention policy is ignored for this claim", claim.Name)
 		}
 		if !change {
 			continue
@@ -222,8 +226,10 @@ func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 // recordEvent records an event about a change of a pod.
 func (a *actor) recordEvent(did string, pod *v1.Pod, err error) {
 	if err != nil {
-		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did, "%s Pod %s in StatefulSet %s failed error: %s", did, pod.Name, a.set.Name, err)
+		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did,
+			"%s Pod %s in StatefulSet %s failed error: %s", did, pod.Name, a.set.Name, err)
 		return
 	}
-	a.Events.Eventf(a.set, v1.EventTypeNormal, "Successful"+did, "%s Pod %s in StatefulSet %s successful", did, pod.Name, a.set.Name)
+	a.Events.Eventf(a.set, v1.EventTypeNormal, "Successful"+did, "%s Pod %s in StatefulSet %s successful", did,
+		pod.Name, a.set.Name)
 }

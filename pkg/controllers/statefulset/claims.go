@@ -57,7 +57,8 @@ func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVe
 // out the set's retention policy: none if the claim is kept, the set if it is deleted with the set,
 // and the pod if the set was scaled down below it. If another object controls the claim, nothing
 // changes and contested is true.
-func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
+func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
+	pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
 		return nil, false, hasOtherController(claim, set, pod)
 	}

@@ -80,7 +80,8 @@ func TestOwners(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for replicas, want := range []string{tc.gone, tc.kept} {
 				set := setOf(int32(replicas))
-				set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: tc.whenDeleted, WhenScaled: tc.whenScaled}
+				set.Spec.PersistentVolumeClaimRetentionPolicy =
+					&appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: tc.whenDeleted, WhenScaled: tc.whenScaled}
 				pod := podsOf(set, "0:ready:new")[0]
 				claim := &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{OwnerReferences: refsOf(set, pod, tc.has)}}
 				refs, change, contested := claimOwners(claim, set, pod)
@@ -97,13 +98,15 @@ func TestOwners(t *testing.T) {
 }
 
 func withClaim(s *appsv1.StatefulSet) {
-	s.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"own": "x"}}}}
+	s.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{
+		{ObjectMeta: metav1.ObjectMeta{Name: "data", Labels: map[string]string{"own": "x"}}}}
 }
 
 func TestDecideClaims(t *testing.T) {
 	scaled := func(s *appsv1.StatefulSet) {
 		withClaim(s)
-		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: remove}
+		s.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+			WhenDeleted: retain, WhenScaled: remove}
 	}
 	for name, tc := range map[string]struct {
 		set  *appsv1.StatefulSet
@@ -147,17 +150,20 @@ func TestNewPod(t *testing.T) {
 	set := setOf(1, withClaim)
 	set.Spec.Template.Spec.Volumes = []v1.Volume{{Name: "data"}, {Name: "other"}}
 	pod := newPod(set, revision{"rev", &set.Spec.Template}, 4)
-	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" || pod.Spec.Subdomain != "svc" || !hasIdentity(pod) || !hasVolumes(set, pod) {
+	if pod.Name != "web-4" || pod.GenerateName != "" || pod.Spec.Hostname != "web-4" ||
+		pod.Spec.Subdomain != "svc" || !hasIdentity(pod) || !hasVolumes(set, pod) {
 		t.Errorf("pod: %+v", pod)
 	}
 	if l := pod.Labels; l["app"] != "web" || l[appsv1.PodIndexLabel] != "4" || revisionOf(pod) != "rev" {
 		t.Errorf("labels: %v", l)
 	}
-	if v := pod.Spec.Volumes; len(v) != 2 || v[0].Name != "data" || v[0].PersistentVolumeClaim.ClaimName != "data-web-4" || v[1].Name != "other" {
+	if v := pod.Spec.Volumes; len(v) != 2 || v[0].Name != "data" ||
+		v[0].PersistentVolumeClaim.ClaimName != "data-web-4" || v[1].Name != "other" {
 		t.Errorf("volumes: %v", v)
 	}
 	claim := newClaims(set, 4)[0]
-	if claim.Name != "data-web-4" || claim.Namespace != "default" || claim.Labels["app"] != "web" || claim.Labels["own"] != "x" {
+	if claim.Name != "data-web-4" || claim.Namespace != "default" || claim.Labels["app"] != "web" ||
+		claim.Labels["own"] != "x" {
 		t.Errorf("claim: %+v", claim.ObjectMeta)
 	}
 }

@@ -64,20 +64,25 @@ type Controller struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	sets, pods, pvcs := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(), d.Informers.Core().V1().PersistentVolumeClaims()
+	sets, pods, pvcs := d.Informers.Apps().V1().StatefulSets(), d.Informers.Core().V1().Pods().Informer(),
+		d.Informers.Core().V1().PersistentVolumeClaims()
 	store, err := history.NewStore(d.Client, d.Informers.Apps().V1().ControllerRevisions().Informer())
 	if err != nil {
 		return nil, err
 	}
 	c := &Controller{
-		Deps: d, sets: sets.Lister(), claimsOf: pvcs.Lister(), history: store, written: newWritten(), expected: controller.NewExpectations(d.Clock),
+		Deps: d, sets: sets.Lister(), claimsOf: pvcs.Lister(), history: store, written: newWritten(),
+		expected: controller.NewExpectations(d.Clock),
 		setCache: sets.Informer(), podCache: pods, claimCache: pvcs.Informer(), metrics: newMetrics(d.Metrics),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByController(pods),
-		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) { c.queue.AddObject(controller.Latest(old, set)) }),
-		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.queue.Add}.PodChanged),
+		controller.OnChange(c.setCache, func(old, set *appsv1.StatefulSet) {
+			c.queue.AddObject(controller.Latest(old, set))
+		}),
+		controller.OnChange(pods, controller.Follower{Owner: ownerOf, Selecting: c.selecting,
+			Expected: c.expected, Add: c.queue.Add}.PodChanged),
 		controller.OnChange(c.claimCache, c.claimChanged),
 	)
 }
@@ -173,19 +178,23 @@ func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner)
 		return nil, err
 	}
 	// A revision that no longer matches the selector is not released, but it is ignored.
-	candidates = slices.DeleteFunc(candidates, func(r *appsv1.ControllerRevision) bool { return !owner.Selector.Matches(labels.Set(r.Labels)) })
+	candidates = slices.DeleteFunc(candidates, func(r *appsv1.ControllerRevision) bool {
+		return !owner.Selector.Matches(labels.Set(r.Labels))
+	})
 	return c.history.Claim(ctx, owner, candidates)
 }
 
 // claimPods returns the set's pods: those that match the selector and have a name of the set's
 // form.
-func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod, error) {
+func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod,
+	error) {
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
 	if err != nil {
 		return nil, err
 	}
 	owner.Patch = func(pod metav1.Object, patch []byte) error {
-		got, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(), types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		got, err := c.Client.CoreV1().Pods(set.Namespace).Patch(ctx, pod.GetName(),
+			types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		if err == nil {
 			c.written.record(controller.Key(set), c.podCache, got.ResourceVersion)
 		}
@@ -207,7 +216,9 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 
 // syncSet carries out the next steps for a set and writes its status.
 func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
-	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim { return c.lookUp(set.Namespace, name) }}
+	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim {
+		return c.lookUp(set.Namespace, name)
+	}}
 	var err error
 	if s.current, err = template(r.current); err != nil {
 		return err

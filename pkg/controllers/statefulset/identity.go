@@ -70,7 +70,8 @@ func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 // placeholder returns an object that stands for a missing pod of an ordinal at a revision.
 func placeholder(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: set.Namespace, Name: podName(set, ordinal), Labels: map[string]string{appsv1.StatefulSetRevisionLabel: r.name},
+		Namespace: set.Namespace, Name: podName(set, ordinal),
+		Labels: map[string]string{appsv1.StatefulSetRevisionLabel: r.name},
 	}}
 }
 
@@ -106,7 +107,8 @@ func hasVolumes(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 		found := false
 		for _, v := range pod.Spec.Volumes {
 			if v.Name == template { // of two volumes with the same name the last one counts
-				found = v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
+				found = v.PersistentVolumeClaim != nil &&
+					v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
 			}
 		}
 		if !found {

@@ -24,7 +24,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			[]string{"statefulset_namespace", "statefulset_name", "pod_management_policy"})
 	}
 	return &metrics{
-		most:        gauge("statefulset_max_unavailable", "[ALPHA] Maximum number of unavailable pods allowed during StatefulSet rolling updates"),
+		most: gauge("statefulset_max_unavailable",
+			"[ALPHA] Maximum number of unavailable pods allowed during StatefulSet rolling updates"),
 		unavailable: gauge("statefulset_unavailable_replicas", "[ALPHA] Current number of unavailable pods in StatefulSet"),
 		skip:        controller.NewStaleSkips(r, "statefulset_controller", "StatefulSet"),
 	}

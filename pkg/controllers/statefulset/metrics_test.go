@@ -38,11 +38,15 @@ func TestMetrics(t *testing.T) {
 		pods    string
 		want    []string
 	}{
-		"in an update": {[]change{parallel, maxUnavailable("50%")}, "0:ready:old 1:ready:old 2:going:old 3:pending:new", []string{
-			"statefulset_controller_statefulset_max_unavailable[Parallel sts sets] 2", "statefulset_controller_statefulset_unavailable_replicas[Parallel sts sets] 2",
-		}},
-		"before it comes to that": {nil, "0:pending:new", []string{"statefulset_controller_statefulset_max_unavailable[OrderedReady sts sets] 1"}},
-		"on delete":               {[]change{onDelete}, "0:ready:old 1:ready:old 2:ready:old 3:ready:old", []string{"statefulset_controller_statefulset_max_unavailable[OrderedReady sts sets] 1"}},
+		"in an update": {[]change{parallel, maxUnavailable("50%")},
+			"0:ready:old 1:ready:old 2:going:old 3:pending:new", []string{
+				"statefulset_controller_statefulset_max_unavailable[Parallel sts sets] 2",
+				"statefulset_controller_statefulset_unavailable_replicas[Parallel sts sets] 2",
+			}},
+		"before it comes to that": {nil, "0:pending:new",
+			[]string{"statefulset_controller_statefulset_max_unavailable[OrderedReady sts sets] 1"}},
+		"on delete": {[]change{onDelete}, "0:ready:old 1:ready:old 2:ready:old 3:ready:old",
+			[]string{"statefulset_controller_statefulset_max_unavailable[OrderedReady sts sets] 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			set := setOf(4, tc.changes...)

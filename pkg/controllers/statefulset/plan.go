@@ -74,13 +74,15 @@ func decide(s state) (plan, error) {
 	if s.set.DeletionTimestamp != nil {
 		return plan{}, nil
 	}
-	d := &decision{state: s, ordered: s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, deleting: map[*v1.Pod]bool{}}
+	d := &decision{state: s, ordered: s.set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement,
+		deleting: map[*v1.Pod]bool{}}
 	d.sort()
 	most, err := mostUnavailable(s.set)
 	if err != nil {
 		return plan{}, err
 	}
-	if !d.keepReplicas() || !d.settleCondemned() || !d.shrink() || s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
+	if !d.keepReplicas() || !d.settleCondemned() || !d.shrink() ||
+		s.set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType {
 		return plan{phases: d.phases, most: most}, nil
 	}
 	unavailable := 0
@@ -236,12 +238,16 @@ func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 // blocked reports whether a pod must wait for the deletion of claims of an earlier pod with its
 // name.
 func (d *decision) blocked(pod *v1.Pod) bool {
-	return retentionPolicy(d.set).WhenScaled != retain && d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
+	return retentionPolicy(d.set).WhenScaled != retain &&
+		d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
 }
 
 // wantsClaims reports whether a claim of the pod is missing, is being deleted, or has wrong owners.
 func (d *decision) wantsClaims(pod *v1.Pod) bool {
-	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c == nil || c.DeletionTimestamp != nil }) || d.unsettled(pod)
+	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool {
+		return c == nil ||
+			c.DeletionTimestamp != nil
+	}) || d.unsettled(pod)
 }
 
 // unsettled reports whether a claim of the pod has wrong owners.

@@ -27,9 +27,10 @@ func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 		part := strings.Split(word, ":")
 		name := set.Name + "-" + part[0]
 		pod := &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: set.Namespace, UID: types.UID("uid-" + name), Labels: map[string]string{
-				appsv1.StatefulSetPodNameLabel: name, appsv1.StatefulSetRevisionLabel: part[2],
-			}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: set.Namespace, UID: types.UID("uid-" + name),
+				Labels: map[string]string{
+					appsv1.StatefulSetPodNameLabel: name, appsv1.StatefulSetRevisionLabel: part[2],
+				}},
 			Status: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{{
 				Type: v1.PodReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(noon.Add(-time.Minute)),
 			}}},
@@ -110,7 +111,8 @@ func setOf(n int32, changes ...change) *appsv1.StatefulSet {
 	set := sample(n)
 	set.Namespace, set.UID = "default", "uid-set"
 	set.Spec.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{
-		Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)},
+		Type:          appsv1.RollingUpdateStatefulSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: new(int32)},
 	}
 	for _, c := range changes {
 		c(set)
@@ -145,37 +147,48 @@ func TestDecide(t *testing.T) {
 		"other start ordinal":                       {setOf(2, from(3)), "3:ready:new", "create 4:new"},
 		"pods below the start are deleted last":     {setOf(1, from(3)), "0:ready:new 3:ready:new 4:ready:new", "destroy 4"},
 
-		"parallel creation":               {setOf(3, parallel), "1:pending:new", "create 0:new, create 2:new"},
-		"parallel deletion":               {setOf(0, parallel), "0:pending:new 1:going:new 2:ready:new", "destroy 2, destroy 0"},
-		"failed pod blocks no other":      {setOf(3, parallel), "0:failed:new 1:ready:new", "destroy 0, create 2:new"},
-		"scale and update together":       {setOf(2, parallel), "0:ready:old 1:ready:old 2:ready:old", "destroy 2 | replace 1"},
+		"parallel creation": {setOf(3, parallel), "1:pending:new", "create 0:new, create 2:new"},
+		"parallel deletion": {setOf(0, parallel), "0:pending:new 1:going:new 2:ready:new",
+			"destroy 2, destroy 0"},
+		"failed pod blocks no other": {setOf(3, parallel), "0:failed:new 1:ready:new", "destroy 0, create 2:new"},
+		"scale and update together": {setOf(2, parallel), "0:ready:old 1:ready:old 2:ready:old",
+			"destroy 2 | replace 1"},
 		"update waits for created pods":   {setOf(3, parallel), "0:ready:old 1:ready:old", "create 2:new"},
 		"failed pod is not deleted twice": {setOf(2, parallel), "0:ready:old 1:failed:old", "destroy 1"},
 		"created pod is not deleted":      {setOf(2, parallel, bare), "1:ready:new", "create 0:old"},
 		"old pod that is unavailable":     {setOf(3, parallel), "0:pending:old 1:ready:old 2:ready:new", "replace 1"},
 
-		"highest pod is updated first":             {setOf(3), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
-		"waits for the updated pod":                {setOf(3), "0:ready:old 1:ready:old 2:pending:new", ""},
-		"recreated at the new revision":            {setOf(3), "0:ready:old 1:ready:old", "create 2:new"},
-		"next lower pod":                           {setOf(3), "0:ready:old 1:ready:old 2:ready:new", "replace 1"},
-		"unhealthy old pod blocks":                 {setOf(3), "0:ready:old 1:running:old 2:ready:old", ""},
-		"no update below the partition":            {setOf(3, partitioned(2)), "0:ready:old 1:ready:old 2:ready:new", ""},
-		"recreated as before below the partition":  {setOf(3, partitioned(2)), "0:ready:old 2:ready:new", "create 1:old"},
-		"partition counts from the start ordinal":  {setOf(3, partitioned(2), from(5)), "5:ready:old 7:ready:new", "create 6:old"},
+		"highest pod is updated first":            {setOf(3), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"waits for the updated pod":               {setOf(3), "0:ready:old 1:ready:old 2:pending:new", ""},
+		"recreated at the new revision":           {setOf(3), "0:ready:old 1:ready:old", "create 2:new"},
+		"next lower pod":                          {setOf(3), "0:ready:old 1:ready:old 2:ready:new", "replace 1"},
+		"unhealthy old pod blocks":                {setOf(3), "0:ready:old 1:running:old 2:ready:old", ""},
+		"no update below the partition":           {setOf(3, partitioned(2)), "0:ready:old 1:ready:old 2:ready:new", ""},
+		"recreated as before below the partition": {setOf(3, partitioned(2)), "0:ready:old 2:ready:new", "create 1:old"},
+		"partition counts from the start ordinal": {setOf(3, partitioned(2), from(5)),
+			"5:ready:old 7:ready:new", "create 6:old"},
 		"partition above all pods":                 {setOf(2, partitioned(9)), "0:ready:old 1:ready:old", ""},
 		"without settings, current revision":       {setOf(2, bare), "", "create 0:old"},
 		"without settings, others are new":         {setOf(2, bare), "0:ready:old", "create 1:new"},
 		"on delete, no pod is replaced":            {setOf(2, onDelete), "0:ready:old 1:ready:old", ""},
 		"on delete, recreated at the new revision": {setOf(2, onDelete), "0:ready:old", "create 1:new"},
 
-		"several may be unavailable":              {setOf(4, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:ready:old", "replace 3, replace 2"},
-		"one is unavailable already":              {setOf(4, parallel, maxUnavailable("2")), "0:ready:old 1:ready:old 2:ready:old 3:pending:new", "replace 2"},
-		"maximum is unavailable already":          {setOf(4, parallel, maxUnavailable("50%")), "0:ready:old 1:ready:old 2:going:old 3:pending:new", ""},
-		"first revision fails":                    {setOf(3, parallel, maxUnavailable("1")), "0:pending:old 1:pending:old 2:pending:old", "replace 2"},
-		"failed pods before good ones":            {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:ready:old 2:ready:old 3:ready:old", "replace 0, replace 3"},
-		"failed pods use all of maxUnavailable":   {setOf(4, parallel, maxUnavailable("2")), "0:pending:old 1:pending:old 2:ready:old 3:pending:new", "replace 1, replace 0"},
-		"percentage rounds down, to at least one": {setOf(3, parallel, maxUnavailable("10%")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
-		"not below the partition":                 {setOf(3, partitioned(2), maxUnavailable("3")), "0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"several may be unavailable": {setOf(4, maxUnavailable("2")),
+			"0:ready:old 1:ready:old 2:ready:old 3:ready:old", "replace 3, replace 2"},
+		"one is unavailable already": {setOf(4, parallel, maxUnavailable("2")),
+			"0:ready:old 1:ready:old 2:ready:old 3:pending:new", "replace 2"},
+		"maximum is unavailable already": {setOf(4, parallel, maxUnavailable("50%")),
+			"0:ready:old 1:ready:old 2:going:old 3:pending:new", ""},
+		"first revision fails": {setOf(3, parallel, maxUnavailable("1")),
+			"0:pending:old 1:pending:old 2:pending:old", "replace 2"},
+		"failed pods before good ones": {setOf(4, parallel, maxUnavailable("2")),
+			"0:pending:old 1:ready:old 2:ready:old 3:ready:old", "replace 0, replace 3"},
+		"failed pods use all of maxUnavailable": {setOf(4, parallel, maxUnavailable("2")),
+			"0:pending:old 1:pending:old 2:ready:old 3:pending:new", "replace 1, replace 0"},
+		"percentage rounds down, to at least one": {setOf(3, parallel, maxUnavailable("10%")),
+			"0:ready:old 1:ready:old 2:ready:old", "replace 2"},
+		"not below the partition": {setOf(3, partitioned(2), maxUnavailable("3")),
+			"0:ready:old 1:ready:old 2:ready:old", "replace 2"},
 
 		"pod without its identity is repaired": {setOf(1), "0:adopted:new", "repair 0"},
 		"deleted set does nothing":             {setOf(3, deleted), "0:failed:new", ""},
@@ -202,7 +215,8 @@ func TestOrder(t *testing.T) {
 		for i := range 6 {
 			how[i] = rapid.SampledFrom([]string{"", "pending", "running", "ready", "going", "failed"}).Draw(t, "how")
 			if how[i] != "" {
-				words = append(words, fmt.Sprintf("%d:%s:%s", i, how[i], rapid.SampledFrom([]string{"old", "new"}).Draw(t, "revision")))
+				words = append(words,
+					fmt.Sprintf("%d:%s:%s", i, how[i], rapid.SampledFrom([]string{"old", "new"}).Draw(t, "revision")))
 			}
 		}
 		p, err := decide(stateOf(set, strings.Join(words, " ")))
@@ -283,7 +297,8 @@ func TestConverges(t *testing.T) {
 				}
 			}
 		}
-		if st, _ := status(s, 0, 0); int(st.Replicas) != n || int(st.ReadyReplicas) != n || int(st.UpdatedReplicas) != n || st.CurrentRevision != "new" {
+		if st, _ := status(s, 0, 0); int(st.Replicas) != n || int(st.ReadyReplicas) != n ||
+			int(st.UpdatedReplicas) != n || st.CurrentRevision != "new" {
 			t.Fatalf("it ends with %+v", st)
 		}
 	})
@@ -311,7 +326,8 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, again := status(stateOf(tc.set, tc.pods), 0, tc.replaced)
-			got := fmt.Sprintf("%d/%d/%d old:%d new:%d at %s", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, s.UpdatedReplicas, s.CurrentRevision)
+			got := fmt.Sprintf("%d/%d/%d old:%d new:%d at %s", s.Replicas, s.ReadyReplicas, s.AvailableReplicas,
+				s.CurrentReplicas, s.UpdatedReplicas, s.CurrentRevision)
 			if again > 0 {
 				got += "; again in " + again.String()
 			}

@@ -32,7 +32,8 @@ type revisions struct {
 
 // syncRevisions returns the set's revisions. It creates the revision of the present template, or renumbers
 // it if it exists.
-func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet, sorted []*appsv1.ControllerRevision) (revisions, error) {
+func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
+	sorted []*appsv1.ControllerRevision) (revisions, error) {
 	var out revisions
 	if n := set.Status.CollisionCount; n != nil {
 		out.collisions = *n
@@ -54,7 +55,9 @@ func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 		return out, err
 	}
 	out.current = out.update
-	if i := slices.IndexFunc(sorted, func(r *appsv1.ControllerRevision) bool { return r.Name == set.Status.CurrentRevision }); i >= 0 {
+	if i := slices.IndexFunc(sorted, func(r *appsv1.ControllerRevision) bool {
+		return r.Name == set.Status.CurrentRevision
+	}); i >= 0 {
 		out.current = sorted[i]
 	}
 	return out, nil
@@ -80,7 +83,8 @@ func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevi
 }
 
 // createRevision creates a revision. It uses another name while the name is taken.
-func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision, collisions int32) (*appsv1.ControllerRevision, int32, error) {
+func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision,
+	collisions int32) (*appsv1.ControllerRevision, int32, error) {
 	for {
 		got, collided, err := c.history.Create(ctx, r)
 		if err != nil || !collided {
@@ -92,7 +96,8 @@ func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet
 }
 
 // truncateHistory deletes unused revisions that exceed the history limit.
-func (c *Controller) truncateHistory(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, sorted []*appsv1.ControllerRevision, r revisions) error {
+func (c *Controller) truncateHistory(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod,
+	sorted []*appsv1.ControllerRevision, r revisions) error {
 	used := map[string]bool{r.current.Name: true, r.update.Name: true}
 	for _, pod := range pods {
 		used[revisionOf(pod)] = true

@@ -61,7 +61,8 @@ func TestRevisionsConverge(t *testing.T) {
 				}
 			}
 			for _, pod := range s.pods {
-				if round < 40 && rapid.IntRange(0, 9).Draw(t, "deleted by hand") == 0 || byHand && all && round == 40 && revisionOf(pod) == "old" {
+				if round < 40 && rapid.IntRange(0, 9).Draw(t, "deleted by hand") == 0 || byHand && all &&
+					round == 40 && revisionOf(pod) == "old" {
 					pod.DeletionTimestamp = &metav1.Time{Time: noon}
 				}
 			}
@@ -82,14 +83,17 @@ func TestRevisionsConverge(t *testing.T) {
 			}
 		}
 		want := appsv1.StatefulSetStatus{
-			Replicas: int32(n), ReadyReplicas: int32(n), CurrentReplicas: int32(old), UpdatedReplicas: int32(n - old), CurrentRevision: "old",
+			Replicas: int32(n), ReadyReplicas: int32(n), CurrentReplicas: int32(old),
+			UpdatedReplicas: int32(n - old), CurrentRevision: "old",
 		}
 		if old == 0 {
 			want.CurrentReplicas, want.CurrentRevision = int32(n), "new"
 		}
 		got, _ := status(s, 0, 0)
-		if got.Replicas != want.Replicas || got.ReadyReplicas != want.ReadyReplicas || got.CurrentReplicas != want.CurrentReplicas ||
-			got.UpdatedReplicas != want.UpdatedReplicas || got.CurrentRevision != want.CurrentRevision || got.UpdateRevision != "new" {
+		if got.Replicas != want.Replicas || got.ReadyReplicas != want.ReadyReplicas ||
+			got.CurrentReplicas != want.CurrentReplicas ||
+			got.UpdatedReplicas != want.UpdatedReplicas || got.CurrentRevision != want.CurrentRevision ||
+			got.UpdateRevision != "new" {
 			t.Fatalf("it ends with %+v, want %+v", got, want)
 		}
 	})
@@ -107,7 +111,8 @@ func TestUpdateByHand(t *testing.T) {
 	b.patch("web", image("two"))
 	for i, name := range []string{"web-1", "web-0"} {
 		b.status("web", "waiting for hands", func(s *appsv1.StatefulSet) bool {
-			return s.Status.CurrentRevision == before.Status.CurrentRevision && s.Status.UpdateRevision != before.Status.UpdateRevision &&
+			return s.Status.CurrentRevision == before.Status.CurrentRevision &&
+				s.Status.UpdateRevision != before.Status.UpdateRevision &&
 				int(s.Status.UpdatedReplicas) == i && int(s.Status.CurrentReplicas) == 2-i && s.Status.ReadyReplicas == 2
 		})
 		if err := b.Client.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
@@ -116,13 +121,15 @@ func TestUpdateByHand(t *testing.T) {
 		b.want("-"+name, "+"+name)
 	}
 	b.status("web", "update complete", func(s *appsv1.StatefulSet) bool {
-		return s.Status.CurrentRevision == s.Status.UpdateRevision && s.Status.CurrentRevision != before.Status.CurrentRevision &&
+		return s.Status.CurrentRevision == s.Status.UpdateRevision &&
+			s.Status.CurrentRevision != before.Status.CurrentRevision &&
 			s.Status.CurrentReplicas == 2 && s.Status.UpdatedReplicas == 2
 	})
 	b.patch("web", `{"spec":{"replicas":0}}`)
 	b.want("-web-1", "-web-0")
 	b.patch("web", image("three"))
 	b.status("web", "an update of no pods", func(s *appsv1.StatefulSet) bool {
-		return s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == 0 && s.Status.CurrentRevision == s.Status.UpdateRevision
+		return s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == 0 &&
+			s.Status.CurrentRevision == s.Status.UpdateRevision
 	})
 }

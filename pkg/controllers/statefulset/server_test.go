@@ -111,7 +111,8 @@ func (b *bench) status(name, what string, ok func(*appsv1.StatefulSet) bool) *ap
 
 func (b *bench) patch(name, patch string) {
 	b.Helper()
-	if _, err := b.Client.AppsV1().StatefulSets("default").Patch(b.Context(), name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+	if _, err := b.Client.AppsV1().StatefulSets("default").Patch(b.Context(), name,
+		types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -127,7 +128,8 @@ func sample(n int32) *appsv1.StatefulSet {
 	labels := map[string]string{"app": "web"}
 	return &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: appsv1.StatefulSetSpec{
 		Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: "svc",
-		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
+		Template: v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "one"}}}},
 	}}
 }
 
@@ -153,12 +155,16 @@ func TestOrdered(t *testing.T) {
 	b.sick["web-1"] = true
 	b.create(sample(3))
 	b.want("+web-0", "+web-1")
-	b.status("web", "one ready, two there", func(s *appsv1.StatefulSet) bool { return s.Status.Replicas == 2 && s.Status.ReadyReplicas == 1 })
+	b.status("web", "one ready, two there", func(s *appsv1.StatefulSet) bool {
+		return s.Status.Replicas == 2 &&
+			s.Status.ReadyReplicas == 1
+	})
 	pod, err := b.Client.CoreV1().Pods("default").Get(t.Context(), "web-1", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod.Spec.Hostname != "web-1" || pod.Spec.Subdomain != "svc" || pod.Labels[appsv1.StatefulSetPodNameLabel] != "web-1" || pod.Labels[appsv1.PodIndexLabel] != "1" {
+	if pod.Spec.Hostname != "web-1" || pod.Spec.Subdomain != "svc" ||
+		pod.Labels[appsv1.StatefulSetPodNameLabel] != "web-1" || pod.Labels[appsv1.PodIndexLabel] != "1" {
 		t.Errorf("identity: %v %v %v", pod.Spec.Hostname, pod.Spec.Subdomain, pod.Labels)
 	}
 	controllertest.Ready(pod)
@@ -167,7 +173,8 @@ func TestOrdered(t *testing.T) {
 	}
 	b.want("+web-2")
 	b.status("web", "three ready", func(s *appsv1.StatefulSet) bool {
-		return s.Status.AvailableReplicas == 3 && s.Status.CurrentReplicas == 3 && s.Status.CurrentRevision == s.Status.UpdateRevision
+		return s.Status.AvailableReplicas == 3 && s.Status.CurrentReplicas == 3 &&
+			s.Status.CurrentRevision == s.Status.UpdateRevision
 	})
 	b.patch("web", `{"spec":{"replicas":1}}`)
 	b.want("-web-2", "-web-1")
@@ -196,7 +203,8 @@ func TestRollingUpdate(t *testing.T) {
 	during := b.status("web", "the one above the partition updated", func(s *appsv1.StatefulSet) bool {
 		return s.Status.UpdatedReplicas == 1 && s.Status.ReadyReplicas == 3 && s.Status.CurrentReplicas == 2
 	})
-	if during.Status.CurrentRevision != before.Status.CurrentRevision || during.Status.UpdateRevision == before.Status.UpdateRevision {
+	if during.Status.CurrentRevision != before.Status.CurrentRevision ||
+		during.Status.UpdateRevision == before.Status.UpdateRevision {
 		t.Errorf("revisions: %+v", during.Status)
 	}
 	if got := b.images(); got != "one one two" {
@@ -217,7 +225,8 @@ func TestRollingUpdate(t *testing.T) {
 
 	b.patch("web", image("one"))
 	b.want("-web-2", "+web-2", "-web-1", "+web-1", "-web-0", "+web-0")
-	b.status("web", "rolled back to the same revision", func(s *appsv1.StatefulSet) bool { return s.Status.CurrentRevision == before.Status.CurrentRevision })
+	b.status("web", "rolled back to the same revision",
+		func(s *appsv1.StatefulSet) bool { return s.Status.CurrentRevision == before.Status.CurrentRevision })
 	list, err := b.Client.AppsV1().ControllerRevisions("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -235,11 +244,13 @@ func TestClaims(t *testing.T) {
 	b := newBench(t)
 	set := sample(2)
 	set.Spec.PodManagementPolicy = appsv1.ParallelPodManagement
-	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
-		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
-	}}}
-	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: remove, WhenDeleted: remove}
+	set.Spec.VolumeClaimTemplates = []v1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+			Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}}
+	set.Spec.PersistentVolumeClaimRetentionPolicy = &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{
+		WhenScaled: remove, WhenDeleted: remove}
 	b.create(set)
 	b.seen(2)
 	b.claims("both claims are the set's", "data-web-0:StatefulSet data-web-1:StatefulSet")
@@ -247,7 +258,8 @@ func TestClaims(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v := pod.Spec.Volumes[0]; v.Name != "data" || v.PersistentVolumeClaim == nil || v.PersistentVolumeClaim.ClaimName != "data-web-1" {
+	if v := pod.Spec.Volumes[0]; v.Name != "data" || v.PersistentVolumeClaim == nil ||
+		v.PersistentVolumeClaim.ClaimName != "data-web-1" {
 		t.Errorf("volume: %+v", v)
 	}
 	b.patch("web", `{"spec":{"replicas":1}}`)
@@ -276,7 +288,8 @@ func (b *bench) claims(what, want string) {
 			}
 			if c.DeletionTimestamp != nil && len(c.Finalizers) == 1 {
 				// No controller removes the protection finalizer in this test.
-				_, err := b.Client.CoreV1().PersistentVolumeClaims("default").Patch(ctx, c.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				_, err := b.Client.CoreV1().PersistentVolumeClaims("default").Patch(ctx, c.Name,
+					types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 				return err, false
 			}
 			out = append(out, c.Name+":"+owner)
@@ -294,7 +307,8 @@ func TestAdoption(t *testing.T) {
 	b.want("+web-0", "+web-1")
 	b.status("web", "all ready", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 })
 	orphan := metav1.DeletePropagationOrphan
-	if err := b.Client.AppsV1().StatefulSets("default").Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
+	if err := b.Client.AppsV1().StatefulSets("default").Delete(t.Context(), "web",
+		metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "the set is gone", func(ctx context.Context) (any, bool) {
@@ -302,7 +316,8 @@ func TestAdoption(t *testing.T) {
 		return err, apierrors.IsNotFound(err)
 	})
 	b.create(sample(2))
-	set := b.status("web", "the pods are its own", func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 && s.Status.CurrentReplicas == 2 })
+	set := b.status("web", "the pods are its own",
+		func(s *appsv1.StatefulSet) bool { return s.Status.ReadyReplicas == 2 && s.Status.CurrentReplicas == 2 })
 	controllertest.Eventually(t, "the revision is its own", func(ctx context.Context) (any, bool) {
 		revisions, err := b.Client.AppsV1().ControllerRevisions("default").List(ctx, metav1.ListOptions{})
 		if err != nil || len(revisions.Items) != 1 {
@@ -315,7 +330,8 @@ func TestAdoption(t *testing.T) {
 		t.Errorf("pods came or went: %v", got)
 	}
 	pods := b.Client.CoreV1().Pods("default")
-	if _, err := pods.Patch(t.Context(), "web-1", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"other"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := pods.Patch(t.Context(), "web-1", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"app":"other"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "the pod is nobody's", func(ctx context.Context) (any, bool) {

@@ -60,7 +60,9 @@ func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 // outOfDate reports whether a status must be written. It ignores conditions, which other clients
 // may set.
 func outOfDate(old, s *appsv1.StatefulSetStatus) bool {
-	return s.ObservedGeneration > old.ObservedGeneration || s.Replicas != old.Replicas || s.CurrentReplicas != old.CurrentReplicas ||
-		s.ReadyReplicas != old.ReadyReplicas || s.UpdatedReplicas != old.UpdatedReplicas || s.AvailableReplicas != old.AvailableReplicas ||
+	return s.ObservedGeneration > old.ObservedGeneration || s.Replicas != old.Replicas ||
+		s.CurrentReplicas != old.CurrentReplicas ||
+		s.ReadyReplicas != old.ReadyReplicas || s.UpdatedReplicas != old.UpdatedReplicas ||
+		s.AvailableReplicas != old.AvailableReplicas ||
 		s.CurrentRevision != old.CurrentRevision || s.UpdateRevision != old.UpdateRevision
 }

@@ -104,13 +104,15 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return err
 	}
 	next := v.DeepCopy()
-	next.Status.StorageVersions = slices.DeleteFunc(next.Status.StorageVersions, func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
-		return slices.Contains(gone, s.APIServerID)
-	})
+	next.Status.StorageVersions = slices.DeleteFunc(next.Status.StorageVersions,
+		func(s apiserverinternalv1alpha1.ServerStorageVersion) bool {
+			return slices.Contains(gone, s.APIServerID)
+		})
 	api := c.Client.InternalV1alpha1().StorageVersions()
 	if len(next.Status.StorageVersions) == 0 {
 		// The precondition fails if a server has added an entry meanwhile.
-		err = api.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
+		err = api.Delete(ctx, name,
+			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 	} else {
 		apiserverinternal.Agree(next, c.Clock.Now())
 		_, err = api.UpdateStatus(ctx, next, metav1.UpdateOptions{})

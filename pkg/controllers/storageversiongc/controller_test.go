@@ -29,7 +29,8 @@ func TestServersThatGo(t *testing.T) {
 		c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
 		c.Features.Turned = features.Turned{features.StorageVersionAPI: true}
 	}})
-	ctx, versions, leases := t.Context(), s.Client.InternalV1alpha1().StorageVersions(), s.Client.CoordinationV1().Leases(metav1.NamespaceSystem)
+	ctx, versions, leases := t.Context(), s.Client.InternalV1alpha1().StorageVersions(),
+		s.Client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease := func(name, identity string) {
 		t.Helper()
 		if _, err := leases.Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
@@ -40,7 +41,8 @@ func TestServersThatGo(t *testing.T) {
 	}
 	tell := func(name string, servers ...string) {
 		t.Helper()
-		v, err := versions.Create(ctx, &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		v, err := versions.Create(ctx,
+			&apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,7 +88,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 
 // start marks a migration as running.
 func (c *Controller) start(ctx context.Context, m *migration) error {
-	err := c.mark(ctx, m, mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
+	err := c.mark(ctx, m,
+		mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
 	if err != nil {
 		return err
 	}
@@ -107,18 +108,21 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 	done := m.DeepCopy()
 	condition := conditionOf(done, storagemigrationv1beta1.MigrationRunning)
 	condition.Status, condition.LastTransitionTime = metav1.ConditionFalse, metav1.NewTime(c.Clock.Now())
-	condition.Reason, condition.Message, condition.ObservedGeneration = reasonCompleted, "Migration completed", m.Generation
+	condition.Reason, condition.Message, condition.ObservedGeneration = reasonCompleted, "Migration completed",
+		m.Generation
 	return c.update(ctx, done)
 }
 
 // addCondition adds a true condition to a migration.
-func (c *Controller) addCondition(ctx context.Context, m *migration, what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
+func (c *Controller) addCondition(ctx context.Context, m *migration,
+	what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
 	if conditionOf(told, what) != nil {
 		return nil
 	}
 	told.Status.Conditions = append(told.Status.Conditions, metav1.Condition{
-		Type: string(what), Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Clock.Now()), Reason: reason, Message: message,
+		Type: string(what), Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Clock.Now()),
+		Reason: reason, Message: message,
 	})
 	return c.update(ctx, told)
 }
@@ -154,7 +158,8 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	case what == nil:
 		return c.fail(ctx, m, "resource does not exist in discovery")
 	case !what.migratable:
-		return c.fail(ctx, m, fmt.Sprintf("resource %q does not support discovery operations: %v", what.gvr.String(), needed()))
+		return c.fail(ctx, m, fmt.Sprintf("resource %q does not support discovery operations: %v",
+			what.gvr.String(), needed()))
 	case m.Status.ResourceVersion == "":
 		return c.recordStart(ctx, m, what)
 	}

@@ -39,12 +39,14 @@ func start(t *testing.T) *testserver.Server {
 }
 
 // ended creates a migration and returns it when it has ended.
-func ended(t *testing.T, s *testserver.Server, group, resource string) *storagemigrationv1beta1.StorageVersionMigration {
+func ended(t *testing.T, s *testserver.Server, group,
+	resource string) *storagemigrationv1beta1.StorageVersionMigration {
 	t.Helper()
 	api := s.Client.StoragemigrationV1beta1().StorageVersionMigrations()
 	m, err := api.Create(t.Context(), &storagemigrationv1beta1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "m-"},
-		Spec:       storagemigrationv1beta1.StorageVersionMigrationSpec{Resource: metav1.GroupResource{Group: group, Resource: resource}},
+		Spec: storagemigrationv1beta1.StorageVersionMigrationSpec{
+			Resource: metav1.GroupResource{Group: group, Resource: resource}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +61,8 @@ func ended(t *testing.T, s *testserver.Server, group, resource string) *storagem
 }
 
 func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
-	return meta.IsStatusConditionTrue(m.Status.Conditions, string(storagemigrationv1beta1.MigrationSucceeded)) && m.Status.ResourceVersion != ""
+	return meta.IsStatusConditionTrue(m.Status.Conditions,
+		string(storagemigrationv1beta1.MigrationSucceeded)) && m.Status.ResourceVersion != ""
 }
 
 const versions = `[{"name":"v1","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
@@ -80,7 +83,8 @@ func TestCustomResources(t *testing.T) {
 		t.Fatal(err)
 	}
 	crd := &unstructured.Unstructured{}
-	if err := crd.UnmarshalJSON([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},
+	if err := crd.UnmarshalJSON(
+		[]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"things.example.com"},
 		"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"things","kind":"Thing"},"versions":` + fmt.Sprintf(versions, true, false) + "}}")); err != nil {
 		t.Fatal(err)
 	}
@@ -92,21 +96,25 @@ func TestCustomResources(t *testing.T) {
 	for i := range n {
 		controllertest.Eventually(t, "an object", func(ctx context.Context) (any, bool) {
 			_, err := dyn.Resource(things).Namespace("default").Create(ctx, &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": fmt.Sprint("t-", i)}, "spec": map[string]any{"a": "b"},
+				"apiVersion": "example.com/v1", "kind": "Thing",
+				"metadata": map[string]any{"name": fmt.Sprint("t-", i)}, "spec": map[string]any{"a": "b"},
 			}}, metav1.CreateOptions{})
 			return err, err == nil
 		})
 	}
 	body := `{"spec":{"versions":` + fmt.Sprintf(versions, false, true) + "}}"
-	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(body), metav1.PatchOptions{}); err != nil {
+	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(body),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	// The server knows the new definition when it stores objects in the new version.
 	controllertest.Eventually(t, "the new version", func(ctx context.Context) (any, bool) {
-		_, err := dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType, []byte(`{"spec":{"a":"c"}}`), metav1.PatchOptions{})
+		_, err := dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType,
+			[]byte(`{"spec":{"a":"c"}}`), metav1.PatchOptions{})
 		old, all := stored(t, s)
 		if err == nil && old == n {
-			_, err = dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType, []byte(`{"spec":{"a":"b"}}`), metav1.PatchOptions{})
+			_, err = dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType,
+				[]byte(`{"spec":{"a":"b"}}`), metav1.PatchOptions{})
 		}
 		return fmt.Sprint(old, all, err), err == nil && old == n-1
 	})
@@ -117,18 +125,22 @@ func TestCustomResources(t *testing.T) {
 	if old, all := stored(t, s); old != 0 || all != n {
 		t.Errorf("%d of %d objects are stored in the old version", old, all)
 	}
-	after, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, "things.example.com", metav1.GetOptions{})
+	after, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, "things.example.com",
+		metav1.GetOptions{})
 	if err != nil || len(after.Status.StoredVersions) != 1 || after.Status.StoredVersions[0] != "v2" {
 		t.Errorf("stored versions: %v, %v", after.Status.StoredVersions, err)
 	}
 	for _, c := range after.Status.Conditions {
-		if c.Type == apiextensionsv1.StorageMigrating && (c.Status != apiextensionsv1.ConditionFalse || c.Reason != "MigrationSucceeded") {
+		if c.Type == apiextensionsv1.StorageMigrating &&
+			(c.Status != apiextensionsv1.ConditionFalse || c.Reason != "MigrationSucceeded") {
 			t.Errorf("condition %+v", c)
 		}
 	}
 	// The old version can be removed now.
-	only := `{"spec":{"versions":[{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
-	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(only), metav1.PatchOptions{}); err != nil {
+	only := `{"spec":{"versions":[{"name":"v2","served":true,"storage":true,` +
+		`"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
+	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(only),
+		metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -157,7 +169,8 @@ func stored(t *testing.T, s *testserver.Server) (old, all int) {
 func TestNothingChanges(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()
-	was, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
+	was, err := s.Client.CoreV1().ConfigMaps("default").Create(ctx,
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

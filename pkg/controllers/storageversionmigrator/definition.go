@@ -69,7 +69,8 @@ func (c *Controller) definition(ctx context.Context, name string) (*apiextension
 
 // marked returns a definition's status with a mark, and whether that changes it. Old stored
 // versions are removed only if the definition has not changed since the migration began.
-func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark, now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {
+func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
+	now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {
 	status := crd.Status.DeepCopy()
 	at := slices.IndexFunc(status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
 		return c.Type == apiextensionsv1.StorageMigrating
@@ -106,6 +107,8 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark, now metav1.
 
 // storage returns the storage version of a definition.
 func storage(crd *apiextensionsv1.CustomResourceDefinition) string {
-	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Storage
+	})
 	return crd.Spec.Versions[at].Name // every definition has a storage version
 }

@@ -35,7 +35,8 @@ func TestKeys(t *testing.T) {
 	store := memory.New(clock.Real())
 	serve := func(keys ...string) *testserver.Server {
 		t.Helper()
-		text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n"
+		text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
+			"resources: [secrets]\n  providers:\n"
 		for _, k := range keys {
 			text += "  - " + k + "\n"
 		}

@@ -56,7 +56,8 @@ func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	for _, r := range list.APIResources {
 		if r.Name == gvr.Resource {
 			lacks := func(verb string) bool { return !slices.Contains(r.Verbs, verb) }
-			return &target{gvr: gvr, gvk: gvr.GroupVersion().WithKind(r.Kind), migratable: !slices.ContainsFunc(needed(), lacks)}, nil
+			return &target{gvr: gvr, gvk: gvr.GroupVersion().WithKind(r.Kind),
+				migratable: !slices.ContainsFunc(needed(), lacks)}, nil
 		}
 	}
 	return nil, nil
@@ -113,7 +114,8 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	if err != nil {
 		return err
 	}
-	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: Name})
+	_, err = c.Metadata.Resource(what.gvr).Namespace(o.Namespace).Patch(ctx, o.Name, types.ApplyPatchType, body,
+		metav1.PatchOptions{FieldManager: Name})
 	switch {
 	case err == nil, apierrors.IsNotFound(err), apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return nil

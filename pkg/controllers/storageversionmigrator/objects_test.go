@@ -23,9 +23,11 @@ func TestConflict(t *testing.T) {
 	if err := metav1.AddMetaToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	what := &target{gvr: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}, gvk: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}}
+	what := &target{gvr: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"},
+		gvk: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}}
 	client := fake.NewSimpleMetadataClient(scheme, &metav1.PartialObjectMetadata{
-		TypeMeta: metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"}, ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "default", ResourceVersion: "7"},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Thing"},
+		ObjectMeta: metav1.ObjectMeta{Name: "one", Namespace: "default", ResourceVersion: "7"},
 	})
 	writes := 0
 	client.PrependReactor("patch", "things", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -27,24 +27,28 @@ func TestNext(t *testing.T) {
 		return m
 	}
 	ran := of("a", 1, succeeded)
-	ran.Status.Conditions = append(ran.Status.Conditions, metav1.Condition{Type: string(running), Status: metav1.ConditionFalse})
+	ran.Status.Conditions = append(ran.Status.Conditions,
+		metav1.Condition{Type: string(running), Status: metav1.ConditionFalse})
 	for name, tc := range map[string]struct {
 		all        []*migration
 		finish     []string
 		start, run string
 	}{
-		"none":                      {},
-		"a new one":                 {all: []*migration{of("a", 1)}, start: "a"},
-		"the oldest first":          {all: []*migration{of("a", 2), of("b", 1)}, start: "b"},
-		"by name if at once":        {all: []*migration{of("b", 1), of("a", 1)}, start: "a"},
-		"one at a time":             {all: []*migration{of("a", 1), of("b", 2, running)}, run: "b"},
-		"one that has ended":        {all: []*migration{of("a", 1, running, failed), of("b", 2)}, finish: []string{"a"}, start: "b"},
-		"completed one":             {all: []*migration{ran, of("b", 2)}, start: "b"},
-		"all are complete":          {all: []*migration{ran}},
-		"two are running":           {all: []*migration{of("b", 2, running), of("a", 1, running)}, run: "a"},
-		"failed before it ran":      {all: []*migration{of("a", 1, failed)}},
-		"two that have ended":       {all: []*migration{of("b", 2, running, failed), of("a", 1, running, succeeded)}, finish: []string{"a", "b"}},
-		"ended, and another's turn": {all: []*migration{of("a", 1, running, succeeded), of("b", 2, running), of("c", 3)}, finish: []string{"a"}, run: "b"},
+		"none":               {},
+		"a new one":          {all: []*migration{of("a", 1)}, start: "a"},
+		"the oldest first":   {all: []*migration{of("a", 2), of("b", 1)}, start: "b"},
+		"by name if at once": {all: []*migration{of("b", 1), of("a", 1)}, start: "a"},
+		"one at a time":      {all: []*migration{of("a", 1), of("b", 2, running)}, run: "b"},
+		"one that has ended": {all: []*migration{of("a", 1, running, failed), of("b", 2)},
+			finish: []string{"a"}, start: "b"},
+		"completed one":        {all: []*migration{ran, of("b", 2)}, start: "b"},
+		"all are complete":     {all: []*migration{ran}},
+		"two are running":      {all: []*migration{of("b", 2, running), of("a", 1, running)}, run: "a"},
+		"failed before it ran": {all: []*migration{of("a", 1, failed)}},
+		"two that have ended": {all: []*migration{of("b", 2, running, failed),
+			of("a", 1, running, succeeded)}, finish: []string{"a", "b"}},
+		"ended, and another's turn": {all: []*migration{of("a", 1, running, succeeded), of("b", 2, running),
+			of("c", 3)}, finish: []string{"a"}, run: "b"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := next(tc.all)
@@ -53,7 +57,8 @@ func TestNext(t *testing.T) {
 				finish = append(finish, m.Name)
 			}
 			if !slices.Equal(finish, tc.finish) || nameOf(got.start) != tc.start || nameOf(got.run) != tc.run {
-				t.Errorf("finish %v, start %q, run %q; want %v, %q, %q", finish, nameOf(got.start), nameOf(got.run), tc.finish, tc.start, tc.run)
+				t.Errorf("finish %v, start %q, run %q; want %v, %q, %q", finish, nameOf(got.start),
+					nameOf(got.run), tc.finish, tc.start, tc.run)
 			}
 		})
 	}
@@ -83,11 +88,13 @@ func TestMarked(t *testing.T) {
 		steps []change
 		want  []string
 	}{
-		"migrated":                          {[]change{{starts, true, 1}, {ends, true, 1}}, []string{"v2"}},
-		"told twice":                        {[]change{{starts, true, 1}, {starts, false, 1}, {ends, true, 1}, {ends, false, 1}}, []string{"v2"}},
-		"failed":                            {[]change{{starts, true, 1}, {fails, true, 1}}, []string{"v1", "v2"}},
-		"changed meanwhile":                 {[]change{{starts, true, 2}, {ends, true, 2}}, []string{"v1", "v2"}},
-		"changed meanwhile, told twice":     {[]change{{starts, true, 2}, {ends, true, 2}, {ends, false, 2}}, []string{"v1", "v2"}},
+		"migrated": {[]change{{starts, true, 1}, {ends, true, 1}}, []string{"v2"}},
+		"told twice": {[]change{{starts, true, 1}, {starts, false, 1}, {ends, true, 1},
+			{ends, false, 1}}, []string{"v2"}},
+		"failed":            {[]change{{starts, true, 1}, {fails, true, 1}}, []string{"v1", "v2"}},
+		"changed meanwhile": {[]change{{starts, true, 2}, {ends, true, 2}}, []string{"v1", "v2"}},
+		"changed meanwhile, told twice": {[]change{{starts, true, 2}, {ends, true, 2}, {ends, false, 2}},
+			[]string{"v1", "v2"}},
 		"defined after the migration began": {[]change{{ends, false, 1}}, []string{"v1", "v2"}},
 	} {
 		t.Run(name, func(t *testing.T) {

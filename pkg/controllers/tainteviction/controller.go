@@ -44,7 +44,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 		controller.IndexByNode(c.pods),
 		controller.OnChange(core.Nodes().Informer(), c.nodeChanged),
 		controller.OnChange(c.pods, func(old, pod *v1.Pod) {
-			if pod != nil && pod.Spec.NodeName != "" && (old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
+			if pod != nil && pod.Spec.NodeName != "" &&
+				(old == nil || old.Spec.NodeName == "" || old.Generation != pod.Generation) {
 				c.queue.AddObject(pod)
 			}
 		}),
@@ -60,7 +61,8 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 		return
 	}
 	c.seen.record(n, c.Clock.Now())
-	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
+	if old == nil || !slices.EqualFunc(old.Spec.Taints, n.Spec.Taints,
+		func(a, b v1.Taint) bool { return a.MatchTaint(&b) }) {
 		for _, pod := range controller.PodsOnNode(c.pods, n.Name) {
 			c.queue.AddObject(pod)
 		}
@@ -96,6 +98,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {
-	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s", pod.Namespace, pod.Name)
-	return controller.Evict(ctx, c.Client, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint", c.Clock.Now())
+	c.Events.Eventf(pod, v1.EventTypeNormal, "TaintManagerEviction", "Marking for deletion Pod %s/%s",
+		pod.Namespace, pod.Name)
+	return controller.Evict(ctx, c.Client, pod, "DeletionByTaintManager",
+		"Taint manager: deleting due to NoExecute taint", c.Clock.Now())
 }

@@ -39,7 +39,8 @@ func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (a
 
 // placedAt returns when a pod was bound to its node.
 func placedAt(pod *v1.Pod) time.Time {
-	if c := controller.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue && !c.LastTransitionTime.IsZero() {
+	if c := controller.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue &&
+		!c.LastTransitionTime.IsZero() {
 		return c.LastTransitionTime.Time
 	}
 	return pod.CreationTimestamp.Time

@@ -40,13 +40,20 @@ func TestEvictAt(t *testing.T) {
 		{name: "no taint", want: -1},
 		{name: "another effect", taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}, want: -1},
 		{name: "not tolerated", taints: []v1.Taint{execute("a")}},
-		{name: "tolerated for ever", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", -1)}, want: -1},
-		{name: "tolerated for a while", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", 60)}, want: time.Minute},
-		{name: "the shortest counts", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", -1), tolerate("a", 60), tolerate("", 30)}, want: 30 * time.Second},
-		{name: "the least patience counts", taints: []v1.Taint{execute("a"), execute("b")}, tolerations: []v1.Toleration{tolerate("a", 60), tolerate("b", 10)}, want: 10 * time.Second},
-		{name: "one is not tolerated", taints: []v1.Taint{execute("a"), execute("b")}, tolerations: []v1.Toleration{tolerate("a", 60)}},
-		{name: "negative is none", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](-5)}}},
-		{name: "came later", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", 60)}, placed: time.Hour, want: time.Hour + time.Minute},
+		{name: "tolerated for ever", taints: []v1.Taint{execute("a")},
+			tolerations: []v1.Toleration{tolerate("a", -1)}, want: -1},
+		{name: "tolerated for a while", taints: []v1.Taint{execute("a")},
+			tolerations: []v1.Toleration{tolerate("a", 60)}, want: time.Minute},
+		{name: "the shortest counts", taints: []v1.Taint{execute("a")},
+			tolerations: []v1.Toleration{tolerate("a", -1), tolerate("a", 60), tolerate("", 30)}, want: 30 * time.Second},
+		{name: "the least patience counts", taints: []v1.Taint{execute("a"), execute("b")},
+			tolerations: []v1.Toleration{tolerate("a", 60), tolerate("b", 10)}, want: 10 * time.Second},
+		{name: "one is not tolerated", taints: []v1.Taint{execute("a"), execute("b")},
+			tolerations: []v1.Toleration{tolerate("a", 60)}},
+		{name: "negative is none", taints: []v1.Taint{execute("a")},
+			tolerations: []v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists, TolerationSeconds: ptr.To[int64](-5)}}},
+		{name: "came later", taints: []v1.Taint{execute("a")}, tolerations: []v1.Toleration{tolerate("a", 60)},
+			placed: time.Hour, want: time.Hour + time.Minute},
 	} {
 		pod := &v1.Pod{Spec: v1.PodSpec{Tolerations: tc.tolerations}, Status: v1.PodStatus{Conditions: []v1.PodCondition{
 			{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(begin.Add(tc.placed))},
@@ -60,7 +67,8 @@ func TestEvictAt(t *testing.T) {
 
 func TestSightings(t *testing.T) {
 	s := newSightings()
-	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
 	taint := &n.Spec.Taints[0]
 	s.record(n, begin)
 	s.record(n, begin.Add(time.Minute))
@@ -83,14 +91,17 @@ func TestSightings(t *testing.T) {
 func TestPatienceEnds(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()
-	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"},
+		Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoExecute}}}}
 	if _, err := s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for name, tolerations := range map[string][]v1.Toleration{"none": nil, "some": {tolerate("a", 1)}, "endless": {tolerate("a", -1)}} {
+	for name, tolerations := range map[string][]v1.Toleration{"none": nil, "some": {tolerate("a", 1)},
+		"endless": {tolerate("a", -1)}} {
 		pod := &v1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       v1.PodSpec{NodeName: "n", Tolerations: tolerations, Containers: []v1.Container{{Name: "c", Image: "c"}}},
@@ -104,13 +115,15 @@ func TestPatienceEnds(t *testing.T) {
 		ended := 0
 		for _, name := range []string{"none", "some"} {
 			pod, err := s.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil && controller.Condition(pod, v1.DisruptionTarget) != nil {
+			if apierrors.IsNotFound(err) || err == nil && pod.DeletionTimestamp != nil &&
+				controller.Condition(pod, v1.DisruptionTarget) != nil {
 				ended++
 			}
 		}
 		return ended, ended == 2
 	})
-	if pod, err := s.Client.CoreV1().Pods("default").Get(ctx, "endless", metav1.GetOptions{}); err != nil || pod.DeletionTimestamp != nil {
+	if pod, err := s.Client.CoreV1().Pods("default").Get(ctx, "endless", metav1.GetOptions{}); err != nil ||
+		pod.DeletionTimestamp != nil {
 		t.Errorf("endless: %v, %v", pod, err)
 	}
 }

@@ -112,7 +112,8 @@ func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAcco
 }
 
 func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
-	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
+	err := c.Client.CoreV1().Secrets(s.Namespace).Delete(ctx, s.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(s.UID))})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("remove token: %w", err)
 	}
@@ -145,7 +146,8 @@ func (c *Controller) fill(ctx context.Context, s *v1.Secret, sa *v1.ServiceAccou
 	}
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1.ServiceAccountNameKey, sa.Name)
 	metav1.SetMetaDataAnnotation(&next.ObjectMeta, v1.ServiceAccountUIDKey, string(sa.UID))
-	if _, err := c.Client.CoreV1().Secrets(s.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.CoreV1().Secrets(s.Namespace).Update(ctx, next, metav1.UpdateOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		return fmt.Errorf("fill token: %w", err)
 	}
 	return nil

@@ -40,14 +40,16 @@ func start(t *testing.T, s *testserver.Server, o controller.Options) world {
 
 func (w world) account(name string) *v1.ServiceAccount {
 	w.Helper()
-	sa, err := w.Client.CoreV1().ServiceAccounts("default").Create(w.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	sa, err := w.Client.CoreV1().ServiceAccounts("default").Create(w.Context(),
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
 	return sa
 }
 
-func (w world) create(name string, kind v1.SecretType, annotations map[string]string, data map[string][]byte) *v1.Secret {
+func (w world) create(name string, kind v1.SecretType, annotations map[string]string,
+	data map[string][]byte) *v1.Secret {
 	w.Helper()
 	s, err := w.Client.CoreV1().Secrets("default").Create(w.Context(), &v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Type: kind, Data: data,
@@ -64,7 +66,8 @@ func (w world) filled(name string) *v1.Secret {
 	controllertest.Eventually(w.T, name+" is filled", func(ctx context.Context) (any, bool) {
 		var err error
 		got, err = w.Client.CoreV1().Secrets("default").Get(ctx, name, metav1.GetOptions{})
-		return got, err == nil && len(got.Data[v1.ServiceAccountTokenKey]) > 0 && string(got.Data[v1.ServiceAccountRootCAKey]) == "authority"
+		return got, err == nil && len(got.Data[v1.ServiceAccountTokenKey]) > 0 &&
+			string(got.Data[v1.ServiceAccountRootCAKey]) == "authority"
 	})
 	return got
 }
@@ -91,19 +94,23 @@ func TestServer(t *testing.T) {
 	w.create("kept", v1.SecretTypeServiceAccountToken, of(other), nil)
 
 	s := w.filled("asks")
-	if s.Annotations[v1.ServiceAccountUIDKey] != string(robot.UID) || string(s.Data[v1.ServiceAccountNamespaceKey]) != "default" {
+	if s.Annotations[v1.ServiceAccountUIDKey] != string(robot.UID) ||
+		string(s.Data[v1.ServiceAccountNamespaceKey]) != "default" {
 		t.Errorf("annotations %v, data of %d entries", s.Annotations, len(s.Data))
 	}
 	review, err := w.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
 		Spec: authenticationv1.TokenReviewSpec{Token: string(s.Data[v1.ServiceAccountTokenKey])},
 	}, metav1.CreateOptions{})
-	if err != nil || !review.Status.Authenticated || review.Status.User.Username != "system:serviceaccount:default:robot" || review.Status.User.UID != string(robot.UID) {
+	if err != nil || !review.Status.Authenticated ||
+		review.Status.User.Username != "system:serviceaccount:default:robot" || review.Status.User.UID != string(robot.UID) {
 		t.Errorf("the token is %+v, %v", review, err)
 	}
 	// Removed data is restored, and an existing token stays the same.
 	token := string(s.Data[v1.ServiceAccountTokenKey])
-	patch := []byte(`{"data":{"` + v1.ServiceAccountRootCAKey + `":null}}`) // with a merge patch, because the API server records the token's use at the same time
-	if _, err := w.Client.CoreV1().Secrets("default").Patch(t.Context(), "asks", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	// with a merge patch, because the API server records the token's use at the same time
+	patch := []byte(`{"data":{"` + v1.ServiceAccountRootCAKey + `":null}}`)
+	if _, err := w.Client.CoreV1().Secrets("default").Patch(t.Context(), "asks", types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(w.filled("asks").Data[v1.ServiceAccountTokenKey]); got != token {
@@ -130,7 +137,8 @@ func TestServer(t *testing.T) {
 
 // TestKey checks that an unusable key is an error at the start, not for each Secret.
 func TestKey(t *testing.T) {
-	for name, key := range map[string]string{"none": "", "no key": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
+	for name, key := range map[string]string{"none": "",
+		"no key": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
 		if _, err := tokensecret.New(controller.Deps{Options: controller.Options{TokenKey: []byte(key)}}); err == nil {
 			t.Errorf("%s: no error", name)
 		}

@@ -31,7 +31,8 @@ func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "ttl-controller", controller.Options{}, New)
 	nodes := s.Client.CoreV1().Nodes()
-	if _, err := nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := nodes.Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "annotation", func(ctx context.Context) (any, bool) {

@@ -70,7 +70,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		if err == nil && c.expired(job) {
 			foreground := metav1.DeletePropagationForeground
 			err = c.Client.BatchV1().Jobs(namespace).Delete(ctx, name, metav1.DeleteOptions{
-				PropagationPolicy: &foreground, Preconditions: &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
+				PropagationPolicy: &foreground,
+				Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 			})
 		}
 	}

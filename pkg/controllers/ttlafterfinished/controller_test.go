@@ -22,7 +22,8 @@ import (
 func ended(ttl *int32, conditions ...batchv1.JobConditionType) *batchv1.Job {
 	job := &batchv1.Job{Spec: batchv1.JobSpec{TTLSecondsAfterFinished: ttl}}
 	for _, c := range conditions {
-		job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{Type: c, Status: v1.ConditionTrue, LastTransitionTime: metav1.Unix(100, 0)})
+		job.Status.Conditions = append(job.Status.Conditions,
+			batchv1.JobCondition{Type: c, Status: v1.ConditionTrue, LastTransitionTime: metav1.Unix(100, 0)})
 	}
 	return job
 }
@@ -56,7 +57,8 @@ func TestServer(t *testing.T) {
 	for name, ttl := range map[string]int32{"now": 0, "soon": 1, "late": 3600} {
 		job := ended(&ttl)
 		job.Name = name
-		job.Spec.Template.Spec = v1.PodSpec{RestartPolicy: v1.RestartPolicyNever, Containers: []v1.Container{{Name: "c", Image: "i"}}}
+		job.Spec.Template.Spec = v1.PodSpec{RestartPolicy: v1.RestartPolicyNever,
+			Containers: []v1.Container{{Name: "c", Image: "i"}}}
 		job, err := jobs.Create(t.Context(), job, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -170,5 +170,7 @@ func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
 	if err != nil {
 		return true, fmt.Errorf("claims: %w", err)
 	}
-	return slices.ContainsFunc(claims.Items, func(p v1.PersistentVolumeClaim) bool { return slices.Contains(ofClaim(&p), name) }), nil
+	return slices.ContainsFunc(claims.Items, func(p v1.PersistentVolumeClaim) bool {
+		return slices.Contains(ofClaim(&p), name)
+	}), nil
 }

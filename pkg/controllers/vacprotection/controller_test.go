@@ -24,7 +24,8 @@ func TestOfClaim(t *testing.T) {
 	claim := &v1.PersistentVolumeClaim{
 		Spec: v1.PersistentVolumeClaimSpec{VolumeAttributesClassName: &asked},
 		Status: v1.PersistentVolumeClaimStatus{
-			CurrentVolumeAttributesClassName: &has, ModifyVolumeStatus: &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "given"},
+			CurrentVolumeAttributesClassName: &has,
+			ModifyVolumeStatus:               &v1.ModifyVolumeStatus{TargetVolumeAttributesClassName: "given"},
 		},
 	}
 	if got := ofClaim(claim); !slices.Equal(got, []string{"asked", "has", "given"}) {
@@ -40,7 +41,8 @@ func TestServer(t *testing.T) {
 	controllertest.RunAs(t, s, "volumeattributesclass-protection-controller", controller.Options{}, New)
 	classes := s.Client.StorageV1().VolumeAttributesClasses()
 	for _, name := range []string{"used", "free"} {
-		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "d", Parameters: map[string]string{"a": "b"}}
+		class := &storagev1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: name}, DriverName: "d",
+			Parameters: map[string]string{"a": "b"}}
 		if _, err := classes.Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +72,8 @@ func TestServer(t *testing.T) {
 		t.Fatalf("the class that a claim names was deleted: %v", got)
 	}
 	// The controller that protects claims in use does not run here.
-	if _, err := claims.Patch(t.Context(), "c", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := claims.Patch(t.Context(), "c", "application/merge-patch+json",
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := claims.Delete(t.Context(), "c", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

@@ -87,7 +87,8 @@ func (c *Controller) assignProvisioner(ctx context.Context, claim *v1.Persistent
 	return err
 }
 
-func (c *Controller) updateClaim(ctx context.Context, claim *v1.PersistentVolumeClaim) (*v1.PersistentVolumeClaim, error) {
+func (c *Controller) updateClaim(ctx context.Context, claim *v1.PersistentVolumeClaim) (
+	*v1.PersistentVolumeClaim, error) {
 	got, err := c.Client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
@@ -95,7 +96,8 @@ func (c *Controller) updateClaim(ctx context.Context, claim *v1.PersistentVolume
 	return got, nil
 }
 
-func (c *Controller) setPhase(ctx context.Context, v *v1.PersistentVolume, phase v1.PersistentVolumePhase, message string) (*v1.PersistentVolume, error) {
+func (c *Controller) setPhase(ctx context.Context, v *v1.PersistentVolume, phase v1.PersistentVolumePhase,
+	message string) (*v1.PersistentVolume, error) {
 	if v.Status.Phase == phase {
 		return v, nil
 	}
@@ -108,7 +110,8 @@ func (c *Controller) setPhase(ctx context.Context, v *v1.PersistentVolume, phase
 	return got, nil
 }
 
-func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
+func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVolumeClaim,
+	phase v1.PersistentVolumeClaimPhase, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
 	want := claimStatus(claim, phase, v)
 	if equality.Semantic.DeepEqual(claim.Status, want) {
 		return claim, nil
@@ -124,7 +127,8 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 
 // claimStatus returns the status of a claim in a phase, with or without a volume. It sets the size
 // and the attributes class when the claim is bound. Later the resizer and the modifier set them.
-func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase, v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
+func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase,
+	v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	out := *claim.Status.DeepCopy()
 	out.Phase = phase
 	if v == nil {
@@ -144,7 +148,8 @@ func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaim
 			out.Capacity = v1.ResourceList{}
 		}
 		out.Capacity[v1.ResourceStorage] = size
-	} else if has, ok := claim.Status.Capacity[v1.ResourceStorage]; !ok || has.Cmp(v.Spec.Capacity[v1.ResourceStorage]) != 0 {
+	} else if has, ok := claim.Status.Capacity[v1.ResourceStorage]; !ok ||
+		has.Cmp(v.Spec.Capacity[v1.ResourceStorage]) != 0 {
 		out.Capacity = v.Spec.Capacity.DeepCopy()
 	}
 	if claim.Status.Phase == v1.ClaimPending {

@@ -56,9 +56,11 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core, classes := d.Informers.Core().V1(), d.Informers.Storage().V1().StorageClasses()
-	claims, volumes, pods := core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(), core.Pods().Informer()
+	claims, volumes, pods := core.PersistentVolumeClaims().Informer(), core.PersistentVolumes().Informer(),
+		core.Pods().Informer()
 	c := &Controller{
-		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(), volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
+		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(),
+		volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
 	}
 	c.claims = controller.NewQueue(Name+"/claims", d.Clock, d.Log, d.Options.Workers, ignoreNotFound(c.syncClaim))

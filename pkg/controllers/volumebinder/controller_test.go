@@ -44,7 +44,8 @@ func (c cluster) claim(name, size string, change func(*v1.PersistentVolumeClaim)
 	c.Helper()
 	p := claim(change)
 	p.Name, p.Namespace, p.UID, p.Spec.Resources.Requests = name, "default", "", storage(size)
-	if _, err := c.client.CoreV1().PersistentVolumeClaims("default").Create(c.Context(), p, metav1.CreateOptions{}); err != nil {
+	if _, err := c.client.CoreV1().PersistentVolumeClaims("default").Create(c.Context(), p,
+		metav1.CreateOptions{}); err != nil {
 		c.Fatal(err)
 	}
 }
@@ -75,7 +76,8 @@ func (c cluster) phase(volume string, phase v1.PersistentVolumePhase) {
 func (c cluster) remove(claim string) {
 	c.Helper()
 	claims := c.client.CoreV1().PersistentVolumeClaims("default")
-	if _, err := claims.Patch(c.Context(), claim, "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := claims.Patch(c.Context(), claim, "application/merge-patch+json",
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		c.Fatal(err)
 	}
 	if err := claims.Delete(c.Context(), claim, metav1.DeleteOptions{}); err != nil {
@@ -98,7 +100,8 @@ func TestStatic(t *testing.T) {
 	c.claim("second", "1Gi", nil)
 	c.sees("second", to("large"))
 	c.sees("second", func(p *v1.PersistentVolumeClaim) bool {
-		return p.Status.Capacity.Storage().String() == "9Gi" && p.Annotations[volume.AnnBoundByController] == "yes" && p.Annotations[volume.AnnBindCompleted] == "yes"
+		return p.Status.Capacity.Storage().String() == "9Gi" &&
+			p.Annotations[volume.AnnBoundByController] == "yes" && p.Annotations[volume.AnnBindCompleted] == "yes"
 	})
 	c.claim("third", "1Gi", nil)
 	c.sees("third", func(p *v1.PersistentVolumeClaim) bool { return p.Status.Phase == v1.ClaimPending })
@@ -113,7 +116,8 @@ func TestStatic(t *testing.T) {
 	if err := c.client.CoreV1().PersistentVolumes().Delete(t.Context(), "small", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.client.CoreV1().PersistentVolumes().Patch(t.Context(), "small", "application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := c.client.CoreV1().PersistentVolumes().Patch(t.Context(), "small",
+		"application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Logf("it is gone already: %v", err)
 	}
 	c.sees("first", func(p *v1.PersistentVolumeClaim) bool { return p.Status.Phase == v1.ClaimLost })
@@ -147,7 +151,8 @@ func TestClasses(t *testing.T) {
 	later := storagev1.VolumeBindingWaitForFirstConsumer
 	class := func(name string, mode *storagev1.VolumeBindingMode, annotations map[string]string) {
 		t.Helper()
-		s := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}, Provisioner: "example.com/p", VolumeBindingMode: mode}
+		s := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Provisioner: "example.com/p", VolumeBindingMode: mode}
 		if _, err := c.client.StorageV1().StorageClasses().Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -167,7 +172,8 @@ func TestClasses(t *testing.T) {
 	c.sees("without", func(p *v1.PersistentVolumeClaim) bool {
 		return p.Spec.StorageClassName != nil && *p.Spec.StorageClassName == "standard" && handed(p)
 	})
-	if _, err := c.client.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), "delayed", "application/merge-patch+json",
+	if _, err := c.client.CoreV1().PersistentVolumeClaims("default").Patch(t.Context(), "delayed",
+		"application/merge-patch+json",
 		[]byte(`{"metadata":{"annotations":{"`+volume.AnnSelectedNode+`":"n"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +185,8 @@ func TestClasses(t *testing.T) {
 	}
 	c.volume("made", "1Gi", func(v *v1.PersistentVolume) {
 		v.Spec.StorageClassName, v.Spec.PersistentVolumeReclaimPolicy = "later", v1.PersistentVolumeReclaimDelete
-		v.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: "default", Name: "delayed", UID: p.UID}
+		v.Spec.ClaimRef = &v1.ObjectReference{Kind: "PersistentVolumeClaim", APIVersion: "v1",
+			Namespace: "default", Name: "delayed", UID: p.UID}
 		metav1.SetMetaDataAnnotation(&v.ObjectMeta, volume.AnnDynamicallyProvisioned, "example.com/p")
 	})
 	c.sees("delayed", to("made"))

@@ -30,7 +30,8 @@ func best(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delay
 		return reserved, wrapMatch(err)
 	}
 	for len(fit) > 0 {
-		modes := accessModes(slices.MinFunc(fit, func(a, b *v1.PersistentVolume) int { return cmp.Compare(accessModes(a), accessModes(b)) }))
+		modes := accessModes(
+			slices.MinFunc(fit, func(a, b *v1.PersistentVolume) int { return cmp.Compare(accessModes(a), accessModes(b)) }))
 		var group, rest []*v1.PersistentVolume
 		for _, v := range fit {
 			if accessModes(v) == modes {

@@ -37,7 +37,8 @@ func reserved(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 
 // free reports whether a volume is available and has the class and mode that the claim requests.
 func free(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
-	if v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable || v.Spec.StorageClassName != *claim.Spec.StorageClassName {
+	if v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable ||
+		v.Spec.StorageClassName != *claim.Spec.StorageClassName {
 		return false
 	}
 	return claim.Spec.Selector == nil || v.Labels["kind"] == claim.Spec.Selector.MatchLabels["kind"]
@@ -49,17 +50,23 @@ func drawModes(t *rapid.T) []v1.PersistentVolumeAccessMode {
 }
 
 func gib(t *rapid.T) v1.ResourceList {
-	return v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(rapid.Int64Range(1, 5).Draw(t, "size")<<30, resource.BinarySI)}
+	return v1.ResourceList{v1.ResourceStorage: *resource.NewQuantity(rapid.Int64Range(1, 5).Draw(t, "size")<<30,
+		resource.BinarySI)}
 }
 
 func drawVolume(t *rapid.T, name string) *v1.PersistentVolume {
-	mode := rapid.SampledFrom([]v1.PersistentVolumeMode{v1.PersistentVolumeFilesystem, v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock}).Draw(t, "mode")
+	mode := rapid.SampledFrom([]v1.PersistentVolumeMode{v1.PersistentVolumeFilesystem,
+		v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock}).Draw(t, "mode")
 	v := &v1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kind": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "label")}},
+		ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{"kind": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "label")}},
 		Spec: v1.PersistentVolumeSpec{
-			AccessModes: drawModes(t), Capacity: gib(t), VolumeMode: &mode, StorageClassName: rapid.SampledFrom([]string{"", "fast"}).Draw(t, "class"),
+			AccessModes: drawModes(t), Capacity: gib(t), VolumeMode: &mode,
+			StorageClassName: rapid.SampledFrom([]string{"", "fast"}).Draw(t, "class"),
 		},
-		Status: v1.PersistentVolumeStatus{Phase: rapid.SampledFrom([]v1.PersistentVolumePhase{v1.VolumeAvailable, v1.VolumeAvailable, v1.VolumePending}).Draw(t, "phase")},
+		Status: v1.PersistentVolumeStatus{
+			Phase: rapid.SampledFrom([]v1.PersistentVolumePhase{v1.VolumeAvailable, v1.VolumeAvailable,
+				v1.VolumePending}).Draw(t, "phase")},
 	}
 	if rapid.IntRange(0, 9).Draw(t, "going") == 0 {
 		v.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
@@ -81,7 +88,8 @@ func TestBestAgainstNaive(t *testing.T) {
 		claim := &v1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "mine", UID: "u"},
 			Spec: v1.PersistentVolumeClaimSpec{
-				AccessModes: drawModes(t), StorageClassName: &class, VolumeMode: &mode, Resources: v1.VolumeResourceRequirements{Requests: gib(t)},
+				AccessModes: drawModes(t), StorageClassName: &class, VolumeMode: &mode,
+				Resources: v1.VolumeResourceRequirements{Requests: gib(t)},
 			},
 		}
 		if rapid.Bool().Draw(t, "selects") {

@@ -71,7 +71,8 @@ func planClaim(claim *v1.PersistentVolumeClaim, f claimFacts) claimPlan {
 	case volume.GetPersistentVolumeClaimClass(claim) != "":
 		return planProvisioning(claim, f.class)
 	}
-	return claimPlan{phase: v1.ClaimPending, event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")}
+	return claimPlan{phase: v1.ClaimPending,
+		event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")}
 }
 
 // planBound checks a claim that was bound to a volume.
@@ -114,15 +115,17 @@ func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) clai
 // planProvisioning assigns a claim to the provisioner of its class.
 func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) claimPlan {
 	if class == nil {
-		return claimPlan{event: warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found", volume.GetPersistentVolumeClaimClass(claim))}
+		return claimPlan{event: warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found",
+			volume.GetPersistentVolumeClaimClass(claim))}
 	}
 	name, ours := provisionerOf(class.Provisioner)
 	if ours {
 		return claimPlan{event: warning("ProvisioningFailed", "no volume plugin matched name: %s", class.Provisioner)}
 	}
-	return claimPlan{provisioner: name, event: normal("ExternalProvisioning", "Waiting for a volume to be created either by the external provisioner '%s' "+
-		"or manually by the system administrator. If volume creation is delayed, please verify that "+
-		"the provisioner is running and correctly registered.", name)}
+	return claimPlan{provisioner: name,
+		event: normal("ExternalProvisioning", "Waiting for a volume to be created either by the external provisioner '%s' "+
+			"or manually by the system administrator. If volume creation is delayed, please verify that "+
+			"the provisioner is running and correctly registered.", name)}
 }
 
 // provisionerOf returns the driver that provisions for a class. Names of in-tree provisioners are
@@ -168,14 +171,17 @@ func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumeP
 		return reclaim(v)
 	case claim.Spec.VolumeName == "" && volume.CheckVolumeModeMismatches(&claim.Spec, &v.Spec):
 		return volumePlan{
-			event:      warning("VolumeMismatch", "Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", claim.Name),
-			claimEvent: warning("VolumeMismatch", "Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
+			event: warning("VolumeMismatch",
+				"Cannot bind PersistentVolume to requested PersistentVolumeClaim %q due to incompatible volumeMode.", claim.Name),
+			claimEvent: warning("VolumeMismatch",
+				"Cannot bind PersistentVolume %q to requested PersistentVolumeClaim due to incompatible volumeMode.", v.Name),
 		}
 	case claim.Spec.VolumeName == "":
 		return volumePlan{wake: true}
 	case claim.Spec.VolumeName == v.Name:
 		return volumePlan{phase: v1.VolumeBound}
-	case metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) && v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
+	case metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) &&
+		v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
 		return reclaim(v) // the claim is bound to another volume
 	}
 	return volumePlan{unbind: true}
@@ -207,7 +213,8 @@ func reclaim(v *v1.PersistentVolume) volumePlan {
 		case by == "" && v.Spec.CSI != nil:
 			return released
 		case by == "":
-			return failed("VolumeFailedDelete", fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
+			return failed("VolumeFailedDelete",
+				fmt.Sprintf("error getting deleter volume plugin for volume %q: no deletable volume plugin matched", v.Name))
 		case strings.HasPrefix(by, "kubernetes.io/"):
 			return failed("VolumeFailedDelete", "no volume plugin matched name: "+by)
 		}

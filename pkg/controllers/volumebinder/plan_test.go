@@ -37,7 +37,8 @@ func vol(change func(*v1.PersistentVolume)) *v1.PersistentVolume {
 	v := &v1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "v"},
 		Spec: v1.PersistentVolumeSpec{
-			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, Capacity: storage("1Gi"), PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
+			AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, Capacity: storage("1Gi"),
+			PersistentVolumeReclaimPolicy: v1.PersistentVolumeReclaimRetain,
 		},
 		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable},
 	}
@@ -71,38 +72,53 @@ func TestPlanClaim(t *testing.T) {
 		want   claimPlan
 		reason string
 	}{
-		"a match":                  {claim(nil), claimFacts{found: vol(nil)}, claimPlan{bind: vol(nil)}, ""},
-		"none, no class":           {claim(nil), claimFacts{}, claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
-		"none, and wants no class": {claim(nil), claimFacts{standard: class("p")}, claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
+		"a match":        {claim(nil), claimFacts{found: vol(nil)}, claimPlan{bind: vol(nil)}, ""},
+		"none, no class": {claim(nil), claimFacts{}, claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
+		"none, and wants no class": {claim(nil), claimFacts{standard: class("p")},
+			claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
 		"the standard class": {
-			claim(func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }), claimFacts{standard: class("p")}, claimPlan{class: "fast"}, "",
+			claim(func(c *v1.PersistentVolumeClaim) { c.Spec.StorageClassName = nil }),
+			claimFacts{standard: class("p")}, claimPlan{class: "fast"}, "",
 		},
-		"provisioned":           {claim(classed), claimFacts{class: class("example.com/p")}, claimPlan{provisioner: "example.com/p"}, "ExternalProvisioning"},
-		"provisioned by heirs":  {claim(classed), claimFacts{class: class("kubernetes.io/aws-ebs")}, claimPlan{provisioner: "ebs.csi.aws.com"}, "ExternalProvisioning"},
-		"provisioned by nobody": {claim(classed), claimFacts{class: class(volume.NotSupportedProvisioner)}, claimPlan{}, "ProvisioningFailed"},
-		"not provisioned":       {claim(classed), claimFacts{class: class("example.com/p"), fixed: true}, claimPlan{phase: v1.ClaimPending}, ""},
-		"no such class":         {claim(classed), claimFacts{}, claimPlan{}, "ProvisioningFailed"},
-		"delayed":               {claim(classed), claimFacts{class: class("p"), delayed: true}, claimPlan{phase: v1.ClaimPending}, "WaitForFirstConsumer"},
-		"delayed, with a pod":   {claim(classed), claimFacts{class: class("p"), delayed: true, pods: []string{"a"}}, claimPlan{phase: v1.ClaimPending}, "WaitForPodScheduled"},
+		"provisioned": {claim(classed), claimFacts{class: class("example.com/p")},
+			claimPlan{provisioner: "example.com/p"}, "ExternalProvisioning"},
+		"provisioned by heirs": {claim(classed), claimFacts{class: class("kubernetes.io/aws-ebs")},
+			claimPlan{provisioner: "ebs.csi.aws.com"}, "ExternalProvisioning"},
+		"provisioned by nobody": {claim(classed), claimFacts{class: class(volume.NotSupportedProvisioner)},
+			claimPlan{}, "ProvisioningFailed"},
+		"not provisioned": {claim(classed), claimFacts{class: class("example.com/p"), fixed: true},
+			claimPlan{phase: v1.ClaimPending}, ""},
+		"no such class": {claim(classed), claimFacts{}, claimPlan{}, "ProvisioningFailed"},
+		"delayed": {claim(classed), claimFacts{class: class("p"), delayed: true},
+			claimPlan{phase: v1.ClaimPending}, "WaitForFirstConsumer"},
+		"delayed, with a pod": {claim(classed),
+			claimFacts{class: class("p"), delayed: true, pods: []string{"a"}},
+			claimPlan{phase: v1.ClaimPending}, "WaitForPodScheduled"},
 		"delayed until now": {claim(func(c *v1.PersistentVolumeClaim) {
 			classed(c)
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, volume.AnnSelectedNode, "n")
 		}), claimFacts{class: class("p"), delayed: true}, claimPlan{provisioner: "p"}, "ExternalProvisioning"},
 		"asks for one":           {claim(named), claimFacts{found: vol(nil)}, claimPlan{bind: vol(nil)}, ""},
 		"asks for none there is": {claim(named), claimFacts{}, claimPlan{phase: v1.ClaimPending}, ""},
-		"asks for too small one": {claim(named), claimFacts{found: small}, claimPlan{phase: v1.ClaimPending}, "VolumeMismatch"},
-		"asks for a huge one":    {claim(named), claimFacts{found: huge}, claimPlan{bind: huge}, ""},
-		"asks for its own":       {claim(named), claimFacts{found: vol(of(""))}, claimPlan{bind: vol(nil)}, ""},
-		"asks for another's":     {claim(named), claimFacts{found: vol(of("other"))}, claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
+		"asks for too small one": {claim(named), claimFacts{found: small}, claimPlan{phase: v1.ClaimPending},
+			"VolumeMismatch"},
+		"asks for a huge one": {claim(named), claimFacts{found: huge}, claimPlan{bind: huge}, ""},
+		"asks for its own":    {claim(named), claimFacts{found: vol(of(""))}, claimPlan{bind: vol(nil)}, ""},
+		"asks for another's": {claim(named), claimFacts{found: vol(of("other"))},
+			claimPlan{phase: v1.ClaimPending}, "FailedBinding"},
 		"bound":                  {claim(bound), claimFacts{found: vol(of("u"))}, claimPlan{bind: vol(nil)}, ""},
 		"bound, volume does not": {claim(bound), claimFacts{found: vol(nil)}, claimPlan{bind: vol(nil)}, ""},
 		"bound to nothing":       {claim(bound), claimFacts{}, claimPlan{phase: v1.ClaimLost}, "ClaimLost"},
-		"bound to another's":     {claim(bound), claimFacts{found: vol(of("other"))}, claimPlan{phase: v1.ClaimLost}, "ClaimMisbound"},
-		"bound without a name":   {claim(func(c *v1.PersistentVolumeClaim) { bound(c); c.Spec.VolumeName = "" }), claimFacts{}, claimPlan{phase: v1.ClaimLost}, "ClaimLost"},
+		"bound to another's": {claim(bound), claimFacts{found: vol(of("other"))},
+			claimPlan{phase: v1.ClaimLost}, "ClaimMisbound"},
+		"bound without a name": {
+			claim(func(c *v1.PersistentVolumeClaim) { bound(c); c.Spec.VolumeName = "" }), claimFacts{},
+			claimPlan{phase: v1.ClaimLost}, "ClaimLost"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planClaim(tc.claim, tc.facts)
-			if (got.bind == nil) != (tc.want.bind == nil) || got.class != tc.want.class || got.provisioner != tc.want.provisioner || got.phase != tc.want.phase || got.event.reason != tc.reason {
+			if (got.bind == nil) != (tc.want.bind == nil) || got.class != tc.want.class ||
+				got.provisioner != tc.want.provisioner || got.phase != tc.want.phase || got.event.reason != tc.reason {
 				t.Errorf("got %+v, want %+v and %s", got, tc.want, tc.reason)
 			}
 		})
@@ -143,19 +159,25 @@ func TestPlanVolume(t *testing.T) {
 		"half bound":                  {with(of("u")), named(""), volumePlan{wake: true}, ""},
 		"half bound, of another kind": {with(of("u"), block), named(""), volumePlan{}, "VolumeMismatch"},
 		"not chosen":                  {with(of("u")), named("w"), volumePlan{unbind: true}, ""},
-		"made, and not chosen":        {with(of("u"), deleted, made("example.com/p")), named("w"), volumePlan{phase: v1.VolumeReleased}, ""},
-		"released":                    {with(of("u")), nil, volumePlan{phase: v1.VolumeReleased}, ""},
-		"released, its maker deletes": {with(of("u"), deleted, made("example.com/p")), nil, volumePlan{phase: v1.VolumeReleased}, ""},
+		"made, and not chosen": {with(of("u"), deleted, made("example.com/p")), named("w"),
+			volumePlan{phase: v1.VolumeReleased}, ""},
+		"released": {with(of("u")), nil, volumePlan{phase: v1.VolumeReleased}, ""},
+		"released, its maker deletes": {with(of("u"), deleted, made("example.com/p")), nil,
+			volumePlan{phase: v1.VolumeReleased}, ""},
 		"released, of a driver": {
-			with(of("u"), deleted, func(v *v1.PersistentVolume) { v.Spec.CSI = &v1.CSIPersistentVolumeSource{} }), nil, volumePlan{phase: v1.VolumeReleased}, "",
+			with(of("u"), deleted,
+				func(v *v1.PersistentVolume) { v.Spec.CSI = &v1.CSIPersistentVolumeSource{} }), nil,
+			volumePlan{phase: v1.VolumeReleased}, "",
 		},
-		"released, nobody deletes":  {with(of("u"), deleted), nil, volumePlan{phase: v1.VolumeFailed}, "VolumeFailedDelete"},
-		"released, nobody recycles": {with(of("u"), policy(v1.PersistentVolumeReclaimRecycle)), nil, volumePlan{phase: v1.VolumeFailed}, "VolumeFailedRecycle"},
-		"failed stays":              {with(of("u"), failed), nil, volumePlan{}, ""},
+		"released, nobody deletes": {with(of("u"), deleted), nil, volumePlan{phase: v1.VolumeFailed}, "VolumeFailedDelete"},
+		"released, nobody recycles": {with(of("u"), policy(v1.PersistentVolumeReclaimRecycle)), nil,
+			volumePlan{phase: v1.VolumeFailed}, "VolumeFailedRecycle"},
+		"failed stays": {with(of("u"), failed), nil, volumePlan{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := planVolume(tc.volume, tc.claim)
-			if got.phase != tc.want.phase || got.unbind != tc.want.unbind || got.wake != tc.want.wake || got.event.reason != tc.reason {
+			if got.phase != tc.want.phase || got.unbind != tc.want.unbind || got.wake != tc.want.wake ||
+				got.event.reason != tc.reason {
 				t.Errorf("got %+v, want %+v and %s", got, tc.want, tc.reason)
 			}
 		})
@@ -170,7 +192,8 @@ func TestStandard(t *testing.T) {
 		}
 		return c
 	}
-	got := standard([]*storagev1.StorageClass{class("old", 1, true), class("b", 2, true), class("a", 2, true), class("no", 3, false)})
+	got := standard([]*storagev1.StorageClass{class("old", 1, true), class("b", 2, true), class("a", 2, true),
+		class("no", 3, false)})
 	if got == nil || got.Name != "a" {
 		t.Errorf("got %v", got)
 	}
@@ -186,7 +209,8 @@ func TestClaimStatus(t *testing.T) {
 	})
 	pending := claim(func(c *v1.PersistentVolumeClaim) { c.Status.Phase = v1.ClaimPending })
 	got := claimStatus(pending, v1.ClaimBound, v)
-	if got.Capacity.Storage().String() != "5Gi" || *got.CurrentVolumeAttributesClassName != gold || len(got.AccessModes) != 1 {
+	if got.Capacity.Storage().String() != "5Gi" || *got.CurrentVolumeAttributesClassName != gold ||
+		len(got.AccessModes) != 1 {
 		t.Errorf("bound: %+v", got)
 	}
 	grown := claim(func(c *v1.PersistentVolumeClaim) { c.Status.Phase, c.Status.Capacity = v1.ClaimBound, storage("1Gi") })

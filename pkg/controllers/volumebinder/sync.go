@@ -137,10 +137,12 @@ func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
 func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var out *storagev1.StorageClass
 	for _, class := range classes {
-		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" && class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
+		if class.Annotations["storageclass.kubernetes.io/is-default-class"] != "true" &&
+			class.Annotations["storageclass.beta.kubernetes.io/is-default-class"] != "true" {
 			continue
 		}
-		if out == nil || cmp.Or(out.CreationTimestamp.Compare(class.CreationTimestamp.Time), cmp.Compare(class.Name, out.Name)) < 0 {
+		if out == nil || cmp.Or(out.CreationTimestamp.Compare(class.CreationTimestamp.Time),
+			cmp.Compare(class.Name, out.Name)) < 0 {
 			out = class
 		}
 	}

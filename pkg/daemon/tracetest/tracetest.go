@@ -62,7 +62,8 @@ func Serve(tb testing.TB, register func(*grpc.Server), options ...grpc.ServerOpt
 }
 
 // Export implements the collector's service.
-func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest) (*otlp.ExportTraceServiceResponse, error) {
+func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest) (
+	*otlp.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, of := range r.ResourceSpans {

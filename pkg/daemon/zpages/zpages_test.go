@@ -29,12 +29,16 @@ func TestPages(t *testing.T) {
 		media, matches string
 		warning        bool
 	}{
-		"flags as text":     {zpages.Flagz, "", 200, "text/plain", "\nworkers[:= ]+3\n", false},
-		"flags":             {zpages.Flagz, "application/json" + asked + "Flagz;v=v1beta1", 200, "application/json", `"flags":\{"workers":"3"\}`, false},
-		"flags by YAML":     {zpages.Flagz, "application/yaml" + asked + "Flagz;v=v1beta1", 200, "application/yaml", "  workers: \"3\"\n", false},
-		"deprecated":        {zpages.Flagz, "application/json" + asked + "Flagz;v=v1alpha1", 200, "application/json", `"apiVersion":"config.k8s.io/v1alpha1"`, true},
-		"state as text":     {zpages.Statusz, "*/*", 200, "text/plain", "/flagz /healthz /statusz", false},
-		"state":             {zpages.Statusz, "application/json" + asked + "Statusz;v=v1beta1", 200, "application/json", `"binaryVersion":"` + daemon.Major + "." + daemon.Minor, false},
+		"flags as text": {zpages.Flagz, "", 200, "text/plain", "\nworkers[:= ]+3\n", false},
+		"flags": {zpages.Flagz, "application/json" + asked + "Flagz;v=v1beta1", 200,
+			"application/json", `"flags":\{"workers":"3"\}`, false},
+		"flags by YAML": {zpages.Flagz, "application/yaml" + asked + "Flagz;v=v1beta1", 200,
+			"application/yaml", "  workers: \"3\"\n", false},
+		"deprecated": {zpages.Flagz, "application/json" + asked + "Flagz;v=v1alpha1", 200,
+			"application/json", `"apiVersion":"config.k8s.io/v1alpha1"`, true},
+		"state as text": {zpages.Statusz, "*/*", 200, "text/plain", "/flagz /healthz /statusz", false},
+		"state": {zpages.Statusz, "application/json" + asked + "Statusz;v=v1beta1", 200,
+			"application/json", `"binaryVersion":"` + daemon.Major + "." + daemon.Minor, false},
 		"no JSON of itself": {zpages.Statusz, "application/json", 406, "", "", false},
 		"another's kind":    {zpages.Statusz, "application/json" + asked + "Flagz;v=v1beta1", 406, "", "", false},
 	} {
@@ -45,7 +49,8 @@ func TestPages(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, r)
-			if w.Code != c.code || !strings.HasPrefix(w.Header().Get("Content-Type"), c.media) || !regexp.MustCompile(c.matches).MatchString(w.Body.String()) {
+			if w.Code != c.code || !strings.HasPrefix(w.Header().Get("Content-Type"), c.media) ||
+				!regexp.MustCompile(c.matches).MatchString(w.Body.String()) {
 				t.Errorf("%d %v: %s", w.Code, w.Header(), w.Body)
 			}
 			if got := w.Header().Get("Warning"); (got != "") != c.warning {

@@ -54,7 +54,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.serving.Add(fs)
 	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
-	fs.StringVar(&o.publish, "publish-service", "", "namespace/name of the Service whose addresses are told in the status of Ingresses")
+	fs.StringVar(&o.publish, "publish-service", "",
+		"namespace/name of the Service whose addresses are told in the status of Ingresses")
 	// A negative limit only reads the current one, which GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}
@@ -62,11 +63,15 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		fs.IntVar(value, name, *value, what)
 		limits[name] = value
 	}
-	add("max-connections", &o.limits.Connections, "maximum number of open client connections; the default is derived from GOMEMLIMIT")
-	add("max-connections-per-client", &o.limits.ClientConnections, "maximum number of open connections per client; a client is an IPv4 address or an IPv6 /64 network")
-	add("max-requests", &o.limits.Requests, "maximum number of concurrent requests; the default is derived from GOMEMLIMIT")
+	add("max-connections", &o.limits.Connections,
+		"maximum number of open client connections; the default is derived from GOMEMLIMIT")
+	add("max-connections-per-client", &o.limits.ClientConnections,
+		"maximum number of open connections per client; a client is an IPv4 address or an IPv6 /64 network")
+	add("max-requests", &o.limits.Requests,
+		"maximum number of concurrent requests; the default is derived from GOMEMLIMIT")
 	add("max-requests-per-client", &o.limits.ClientRequests, "maximum number of concurrent requests per client")
-	add("max-requests-per-namespace", &o.limits.NamespaceRequests, "maximum number of concurrent requests to the Services of one namespace")
+	add("max-requests-per-namespace", &o.limits.NamespaceRequests,
+		"maximum number of concurrent requests to the Services of one namespace")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}
@@ -116,7 +121,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	registry := daemon.NewMetrics()
 	proxy := ingress.NewProxy(ingress.Options{Limits: o.limits, Clock: clock.Real(), Log: log, Metrics: registry})
 	namespace, name, _ := strings.Cut(o.publish, "/")
-	control, err := ingress.NewController(client, proxy, types.NamespacedName{Namespace: namespace, Name: name}, clock.Real(), log)
+	control, err := ingress.NewController(client, proxy, types.NamespacedName{Namespace: namespace, Name: name},
+		clock.Real(), log)
 	if err != nil {
 		return err
 	}
@@ -132,7 +138,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error { return control.Run(ctx, table.Open) })
 	g.Go(func() error {
-		return daemon.Serve(served, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{table.Check(), ending}, Log: log})
+		return daemon.Serve(served, daemon.Endpoints{Flags: o.serving, Guard: guard, Metrics: registry,
+			Ready: []health.Check{table.Check(), ending}, Log: log})
 	})
 	g.Go(func() error {
 		defer stop()

@@ -56,13 +56,15 @@ type Node struct {
 // Check returns why the pod cannot run beside the others, or nil.
 func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
-		return &Refusal{Reason: reasonOSSelector, Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
+		return &Refusal{Reason: reasonOSSelector,
+			Message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"}
 	}
 	if os := pod.Spec.OS; os != nil && string(os.Name) != runtime.GOOS {
 		return &Refusal{Reason: reasonOSField, Message: "Failed to admit pod as the OS field doesn't match node OS"}
 	}
 	if strictGroups(pod) && !supportsGroups(n.Object) {
-		return &Refusal{Reason: reasonGroups, Message: fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)}
+		return &Refusal{Reason: reasonGroups,
+			Message: fmt.Sprintf("SupplementalGroupsPolicy=%s is not supported in this node", v1.SupplementalGroupsPolicyStrict)}
 	}
 	if r := fits(pod, others, n.Allocatable); r != nil {
 		return r
@@ -93,11 +95,13 @@ func predicate(name, why string) *Refusal {
 
 func strictGroups(pod *v1.Pod) bool {
 	sc := pod.Spec.SecurityContext
-	return sc != nil && sc.SupplementalGroupsPolicy != nil && *sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
+	return sc != nil && sc.SupplementalGroupsPolicy != nil &&
+		*sc.SupplementalGroupsPolicy == v1.SupplementalGroupsPolicyStrict
 }
 
 func supportsGroups(n *v1.Node) bool {
-	return n != nil && n.Status.Features != nil && n.Status.Features.SupplementalGroupsPolicy != nil && *n.Status.Features.SupplementalGroupsPolicy
+	return n != nil && n.Status.Features != nil && n.Status.Features.SupplementalGroupsPolicy != nil &&
+		*n.Status.Features.SupplementalGroupsPolicy
 }
 
 // repelled reports whether the node has a NoExecute taint that the pod does not tolerate.
@@ -134,7 +138,8 @@ func confined(p *v1.AppArmorProfile) bool {
 // Kubernetes' order.
 func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 	if has, ok := limits[v1.ResourcePods]; ok && int64(len(others)) >= has.Value() {
-		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI), *resource.NewQuantity(int64(len(others)), resource.DecimalSI), has)
+		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI),
+			*resource.NewQuantity(int64(len(others)), resource.DecimalSI), has)
 	}
 	used := v1.ResourceList{}
 	for _, other := range others {
@@ -159,8 +164,9 @@ func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 }
 
 func insufficient(name v1.ResourceName, ask, taken, has resource.Quantity) *Refusal {
-	return &Refusal{Reason: outOf + string(name), Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-		name, amount(name, ask), amount(name, taken), amount(name, has))}
+	return &Refusal{Reason: outOf + string(name),
+		Message: fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+			name, amount(name, ask), amount(name, taken), amount(name, has))}
 }
 
 // inOrder returns the names of the resources in the order in which Kubernetes checks them: pods,
@@ -183,7 +189,9 @@ func requests(pod *v1.Pod) v1.ResourceList {
 		pod = pod.DeepCopy()
 		for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 			for _, c := range list {
-				maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ resource.Quantity) bool { return dra.Serves(pod, c.Name, name) })
+				maps.DeleteFunc(c.Resources.Requests, func(name v1.ResourceName, _ resource.Quantity) bool {
+					return dra.Serves(pod, c.Name, name)
+				})
 			}
 		}
 	}

@@ -39,24 +39,28 @@ func asks(name v1.ResourceName, amount string) func(*v1.Pod) {
 // claimed makes a claim provide an extended resource to the container.
 func claimed(name string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
-		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{
-			{ContainerName: "c", ResourceName: name, RequestName: "r"},
-		}}
+		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
+			ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{
+				{ContainerName: "c", ResourceName: name, RequestName: "r"},
+			}}
 	}
 }
 
 func wantsPort(number int32, ip string, p v1.Protocol) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
-		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports, v1.ContainerPort{HostPort: number, HostIP: ip, Protocol: p})
+		pod.Spec.Containers[0].Ports = append(pod.Spec.Containers[0].Ports,
+			v1.ContainerPort{HostPort: number, HostIP: ip, Protocol: p})
 	}
 }
 
 func TestCheck(t *testing.T) {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "fast"}}}
 	tainted := node.DeepCopy()
-	tainted.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute}, {Key: "other", Effect: v1.TaintEffectNoSchedule}}
+	tainted.Spec.Taints = []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoExecute},
+		{Key: "other", Effect: v1.TaintEffectNoSchedule}}
 	limits := v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("2"),
+		v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"),
+		v1.ResourcePods:      resource.MustParse("2"),
 		"example.com/gadget": resource.MustParse("1"),
 	}
 	strict, unconfined := v1.SupplementalGroupsPolicyStrict, v1.AppArmorProfile{Type: v1.AppArmorProfileTypeUnconfined}
@@ -68,25 +72,31 @@ func TestCheck(t *testing.T) {
 		reason, message string
 	}{
 		{name: "no requests", pod: podOf("a")},
-		{name: "fits exactly", pod: podOf("a", asks(v1.ResourceCPU, "1500m")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))}},
+		{name: "fits exactly", pod: podOf("a", asks(v1.ResourceCPU, "1500m")),
+			others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))}},
 		{
-			name: "CPU", pod: podOf("a", asks(v1.ResourceCPU, "1501m"), asks(v1.ResourceMemory, "2Gi")), others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))},
+			name: "CPU", pod: podOf("a", asks(v1.ResourceCPU, "1501m"), asks(v1.ResourceMemory, "2Gi")),
+			others: []*v1.Pod{podOf("b", asks(v1.ResourceCPU, "500m"))},
 			reason: "OutOfcpu", message: "Node didn't have enough resource: cpu, requested: 1501, used: 500, capacity: 2000",
 		},
 		{
 			name: "memory", pod: podOf("a", asks(v1.ResourceMemory, "2Gi")),
-			reason: "OutOfmemory", message: "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
+			reason:  "OutOfmemory",
+			message: "Node didn't have enough resource: memory, requested: 2147483648, used: 0, capacity: 1073741824",
 		},
 		{
 			name: "number of pods", pod: podOf("a"), others: []*v1.Pod{podOf("b"), podOf("c")},
 			reason: "OutOfpods", message: "Node didn't have enough resource: pods, requested: 1, used: 2, capacity: 2",
 		},
 		{
-			name: "extended resource", pod: podOf("a", asks("example.com/gadget", "1")), others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
-			reason: "OutOfexample.com/gadget", message: "Node didn't have enough resource: example.com/gadget, requested: 1, used: 1, capacity: 1",
+			name: "extended resource", pod: podOf("a", asks("example.com/gadget", "1")),
+			others:  []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
+			reason:  "OutOfexample.com/gadget",
+			message: "Node didn't have enough resource: example.com/gadget, requested: 1, used: 1, capacity: 1",
 		},
 		{
-			name: "extended resource from a claim", pod: podOf("a", asks("example.com/gadget", "2"), claimed("example.com/gadget")),
+			name:   "extended resource from a claim",
+			pod:    podOf("a", asks("example.com/gadget", "2"), claimed("example.com/gadget")),
 			others: []*v1.Pod{podOf("b", asks("example.com/gadget", "1"))},
 		},
 		{
@@ -103,38 +113,51 @@ func TestCheck(t *testing.T) {
 			reason: "NodeName", message: "Predicate NodeName failed: node(s) didn't match the requested node name",
 		},
 		{
-			name: "port on all addresses", pod: podOf("a", wantsPort(80, "", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", v1.ProtocolTCP))},
-			reason: "NodePorts", message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+			name: "port on all addresses", pod: podOf("a", wantsPort(80, "", "")),
+			others:  []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", v1.ProtocolTCP))},
+			reason:  "NodePorts",
+			message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
 		},
-		{name: "port of another protocol", pod: podOf("a", wantsPort(80, "", v1.ProtocolUDP)), others: []*v1.Pod{podOf("b", wantsPort(80, "", v1.ProtocolTCP))}},
-		{name: "port on another address", pod: podOf("a", wantsPort(80, "192.0.2.2", "")), others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", ""))}},
+		{name: "port of another protocol", pod: podOf("a", wantsPort(80, "", v1.ProtocolUDP)),
+			others: []*v1.Pod{podOf("b", wantsPort(80, "", v1.ProtocolTCP))}},
+		{name: "port on another address", pod: podOf("a", wantsPort(80, "192.0.2.2", "")),
+			others: []*v1.Pod{podOf("b", wantsPort(80, "192.0.2.1", ""))}},
 		{
 			name: "taint", pod: podOf("a"), node: tainted,
-			reason: "TaintToleration", message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
+			reason:  "TaintToleration",
+			message: "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
 		},
 		{name: "tolerated taint", node: tainted, pod: podOf("a", func(p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "k", Operator: v1.TolerationOpExists}}
 		})},
-		{name: "taint and a static pod", node: tainted, pod: podOf("a", func(p *v1.Pod) { p.Annotations = map[string]string{source.AnnotationSource: source.File} })},
+		{name: "taint and a static pod", node: tainted,
+			pod: podOf("a", func(p *v1.Pod) { p.Annotations = map[string]string{source.AnnotationSource: source.File} })},
 		{
 			name: "OS field", pod: podOf("a", func(p *v1.Pod) { p.Spec.OS = &v1.PodOS{Name: v1.Windows} }),
 			reason: "PodOSNotSupported", message: "Failed to admit pod as the OS field doesn't match node OS",
 		},
 		{
 			name: "OS label", pod: podOf("a", func(p *v1.Pod) { p.Labels = map[string]string{v1.LabelOSStable: "windows"} }),
-			reason: "PodOSSelectorNodeLabelDoesNotMatch", message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
+			reason:  "PodOSSelectorNodeLabelDoesNotMatch",
+			message: "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
 		},
 		{
-			name: "strict groups", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &strict} }),
-			reason: "SupplementalGroupsPolicyNotSupported", message: "SupplementalGroupsPolicy=Strict is not supported in this node",
+			name: "strict groups",
+			pod: podOf("a", func(p *v1.Pod) {
+				p.Spec.SecurityContext = &v1.PodSecurityContext{SupplementalGroupsPolicy: &strict}
+			}),
+			reason:  "SupplementalGroupsPolicyNotSupported",
+			message: "SupplementalGroupsPolicy=Strict is not supported in this node",
 		},
 		{
 			name: "AppArmor", pod: podOf("a", func(p *v1.Pod) {
-				p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}
+				p.Spec.SecurityContext = &v1.PodSecurityContext{
+					AppArmorProfile: &v1.AppArmorProfile{Type: v1.AppArmorProfileTypeRuntimeDefault}}
 			}),
 			reason: "AppArmor", message: "Cannot enforce AppArmor: AppArmor is not enabled on the host",
 		},
-		{name: "no AppArmor profile", pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &unconfined} })},
+		{name: "no AppArmor profile",
+			pod: podOf("a", func(p *v1.Pod) { p.Spec.SecurityContext = &v1.PodSecurityContext{AppArmorProfile: &unconfined} })},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if tc.node == nil {
@@ -190,7 +213,8 @@ func TestSysctls(t *testing.T) {
 }
 
 func TestOutdated(t *testing.T) {
-	for reason, want := range map[string]bool{"NodeAffinity": true, "TaintToleration": true, "OutOfcpu": false, "NodePorts": false, "NodeName": false} {
+	for reason, want := range map[string]bool{"NodeAffinity": true, "TaintToleration": true, "OutOfcpu": false,
+		"NodePorts": false, "NodeName": false} {
 		if got := (&Refusal{Reason: reason}).Outdated(); got != want {
 			t.Errorf("%s: %v", reason, got)
 		}

@@ -160,7 +160,8 @@ func (m *Manager) admitted(pod *v1.Pod) bool {
 // has admitted it.
 func started(pod *v1.Pod) bool {
 	ran := func(c v1.ContainerStatus) bool { return c.ContainerID != "" }
-	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) || slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
+	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) ||
+		slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
 }
 
 // others returns the admitted pods that have not ended, with their granted resources. The caller

@@ -145,7 +145,8 @@ func TestAccepted(t *testing.T) {
 		"Nothing": {func(m *Manager, pods map[types.UID]*v1.Pod) { m.Resize(pods["waits"]) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			pods := map[types.UID]*v1.Pod{"big": podOf("big", asks(v1.ResourceCPU, "1500m")), "waits": podOf("waits", asks(v1.ResourceCPU, "400m"))}
+			pods := map[types.UID]*v1.Pod{"big": podOf("big", asks(v1.ResourceCPU, "1500m")),
+				"waits": podOf("waits", asks(v1.ResourceCPU, "400m"))}
 			m := manager(t, t.TempDir())
 			var told string
 			m.cfg.Pods = func() []*v1.Pod { return slices.Collect(maps.Values(pods)) }
@@ -170,7 +171,9 @@ func TestAccepted(t *testing.T) {
 // TestResizeOrder checks that free resources are granted in the order of the waiting pods,
 // whichever pod asks.
 func TestResizeOrder(t *testing.T) {
-	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")), podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")), podOf("shrinks", asks(v1.ResourceCPU, "600m"))
+	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")),
+		podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")),
+		podOf("shrinks", asks(v1.ResourceCPU, "600m"))
 	pods := map[string]*v1.Pod{"low": low, "high": high, "other": other, "shrinks": shrinks}
 	m := manager(t, t.TempDir())
 	m.cfg.Pods = func() []*v1.Pod { return slices.Collect(maps.Values(pods)) }
@@ -200,7 +203,8 @@ func TestResizeOrder(t *testing.T) {
 	if len(told) != 1 || told[0] != "high" {
 		t.Errorf("reported %v", told)
 	}
-	if r := m.Resize(pods["high"]); r.Pending != nil || !r.Granted || r.Pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "900m" {
+	if r := m.Resize(pods["high"]); r.Pending != nil || !r.Granted ||
+		r.Pod.Spec.Containers[0].Resources.Requests.Cpu().String() != "900m" {
 		t.Errorf("the more important: %+v", r)
 	}
 	if r := m.Resize(pods["high"]); r.Granted {

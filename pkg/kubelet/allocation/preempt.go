@@ -69,7 +69,8 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 // lacks. It takes as little as possible from the better QoS classes, and within a class the pods
 // that come closest to what is missing. It returns no pods if the pod lacks no resource, and a
 // Refusal if no set of pods is enough.
-func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName, *Refusal) {
+func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName,
+	*Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
 	n.Allocatable = nil
 	if len(missing) == 0 || !critical(pod) || Check(pod, others, n) != nil {
@@ -87,8 +88,9 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 		for _, s := range rest {
 			fmt.Fprintf(&told, "(res: %s, q: %d), ", s.name, s.amount)
 		}
-		return nil, "", &Refusal{Reason: "UnexpectedAdmissionError", Message: "Unexpected error while attempting to recover from admission failure: " +
-			"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
+		return nil, "", &Refusal{Reason: "UnexpectedAdmissionError",
+			Message: "Unexpected error while attempting to recover from admission failure: " +
+				"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
 	}
 	// Take from a class only what all lesser classes together do not free.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))

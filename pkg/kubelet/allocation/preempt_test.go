@@ -23,7 +23,8 @@ func TestVictims(t *testing.T) {
 		}
 	}
 	static := func(pod *v1.Pod) { pod.Annotations = map[string]string{source.AnnotationSource: source.File} }
-	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("4")}
+	limits := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+		v1.ResourceMemory: resource.MustParse("1Gi"), v1.ResourcePods: resource.MustParse("4")}
 	for name, tc := range map[string]struct {
 		pod    *v1.Pod
 		others []*v1.Pod
@@ -31,11 +32,14 @@ func TestVictims(t *testing.T) {
 		refuse string
 		first  v1.ResourceName // the resource that is missing; empty for CPU
 	}{
-		"fits":         {pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
-		"not critical": {pod: podOf("p", asks(v1.ResourceCPU, "2")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
+		"fits": {pod: podOf("p", static, asks(v1.ResourceCPU, "1")),
+			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
+		"not critical": {pod: podOf("p", asks(v1.ResourceCPU, "2")),
+			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},
 		"one victim is enough": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
-			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "200m")), podOf("b", asks(v1.ResourceCPU, "600m")), podOf("c", asks(v1.ResourceCPU, "800m"))},
+			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "200m")),
+				podOf("b", asks(v1.ResourceCPU, "600m")), podOf("c", asks(v1.ResourceCPU, "800m"))},
 		},
 		"lower QoS class first": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), want: "b",
@@ -51,15 +55,19 @@ func TestVictims(t *testing.T) {
 		},
 		"number of pods before resources": {
 			pod: podOf("p", static, asks(v1.ResourceCPU, "1500m")), want: "b", first: v1.ResourcePods,
-			others: []*v1.Pod{podOf("a", guaranteed("100m")), podOf("b", asks(v1.ResourceCPU, "1")), podOf("c", static), podOf("d", static)},
+			others: []*v1.Pod{podOf("a", guaranteed("100m")), podOf("b", asks(v1.ResourceCPU, "1")),
+				podOf("c", static), podOf("d", static)},
 		},
 		"no victims among critical pods": {
-			pod: podOf("p", static, asks(v1.ResourceCPU, "1")), others: []*v1.Pod{podOf("a", static, asks(v1.ResourceCPU, "1500m"))},
-			refuse: "Unexpected error while attempting to recover from admission failure: preemption: error finding a set of pods to preempt: " +
+			pod:    podOf("p", static, asks(v1.ResourceCPU, "1")),
+			others: []*v1.Pod{podOf("a", static, asks(v1.ResourceCPU, "1500m"))},
+			refuse: "Unexpected error while attempting to recover from admission failure: preemption: error " +
+				"finding a set of pods to preempt: " +
 				"no set of running pods found to reclaim resources: [(res: cpu, q: 500), ]",
 		},
 		"other refusal too": {
-			pod: podOf("p", static, asks(v1.ResourceCPU, "2"), wantsPort(80, "", "")), others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"), wantsPort(80, "", ""))},
+			pod:    podOf("p", static, asks(v1.ResourceCPU, "2"), wantsPort(80, "", "")),
+			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"), wantsPort(80, "", ""))},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -193,10 +193,12 @@ func (g *given) grant(pod, before *v1.Pod) {
 		g.Behind = map[string]Had{}
 	}
 	whole := !equality.Semantic.DeepEqual(pod.Spec.Resources, before.Spec.Resources)
-	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, before.Spec.InitContainers}, {pod.Spec.Containers, before.Spec.Containers}} {
+	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, before.Spec.InitContainers},
+		{pod.Spec.Containers, before.Spec.Containers}} {
 		for i := range lists[1] {
 			old, now := &lists[1][i], &lists[0][i]
-			if _, already := g.Behind[old.Name]; !already && (whole || !equality.Semantic.DeepEqual(old.Resources, now.Resources)) {
+			if _, already := g.Behind[old.Name]; !already &&
+				(whole || !equality.Semantic.DeepEqual(old.Resources, now.Resources)) {
 				g.Behind[old.Name] = Had{before.Spec.Resources.DeepCopy(), *old.Resources.DeepCopy()}
 			}
 		}

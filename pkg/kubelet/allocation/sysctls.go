@@ -76,7 +76,8 @@ func (s *Sysctls) Check(pod *v1.Pod) *Refusal {
 		case !ok:
 			return &Refusal{Reason: reasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q not allowlisted", name)}
 		case ns == sysctl.IPCNamespace && pod.Spec.HostIPC, ns == sysctl.NetNamespace && pod.Spec.HostNetwork:
-			return &Refusal{Reason: reasonSysctl, Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, ns)}
+			return &Refusal{Reason: reasonSysctl,
+				Message: fmt.Sprintf("forbidden sysctl: %q not allowed with host %s enabled", name, ns)}
 		}
 	}
 	return nil

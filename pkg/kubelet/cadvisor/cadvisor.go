@@ -79,9 +79,12 @@ func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	labels := []string{"machine_id", is.MachineID, "system_uuid", is.SystemUUID, "boot_id", is.BootID}
 	ch <- plain("machine_cpu_cores", "Number of logical CPU cores.", float64(c.Machine.CPUs), labels...)
 	ch <- plain("machine_memory_bytes", "Amount of memory installed on the machine.", float64(c.Machine.Memory), labels...)
-	ch <- plain("machine_swap_bytes", "Amount of swap memory available on the machine.", float64(c.Machine.Swap), labels...)
-	ch <- plain("cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS version, docker version, cadvisor version & cadvisor revision.", 1,
-		"kernelVersion", is.KernelVersion, "osVersion", is.OSImage, "dockerVersion", "", "cadvisorVersion", "", "cadvisorRevision", "")
+	ch <- plain("machine_swap_bytes", "Amount of swap memory available on the machine.",
+		float64(c.Machine.Swap), labels...)
+	ch <- plain("cadvisor_version_info", "A metric with a constant '1' value labeled by kernel version, OS "+
+		"version, docker version, cadvisor version & cadvisor revision.", 1,
+		"kernelVersion", is.KernelVersion, "osVersion", is.OSImage, "dockerVersion", "", "cadvisorVersion", "",
+		"cadvisorRevision", "")
 	for i := range groups {
 		g := &groups[i]
 		u := c.Read(g.ID)
@@ -103,5 +106,6 @@ func plain(name, help string, value float64, labels ...string) prometheus.Metric
 	for i := 0; i < len(labels); i += 2 {
 		names, values = append(names, labels[i]), append(values, labels[i+1])
 	}
-	return prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), prometheus.GaugeValue, value, values...)
+	return prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), prometheus.GaugeValue,
+		value, values...)
 }

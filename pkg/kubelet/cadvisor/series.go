@@ -26,7 +26,8 @@ func (s series) send(kind prometheus.ValueType, name, help string, value float64
 	for i := 0; i < len(labels); i += 2 {
 		names, values = append(names, labels[i]), append(values, labels[i+1])
 	}
-	s.ch <- prometheus.NewMetricWithTimestamp(s.now, prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, value, values...))
+	s.ch <- prometheus.NewMetricWithTimestamp(s.now,
+		prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, names, nil), kind, value, values...))
 }
 
 func (s series) counter(name, help string, value float64, labels ...string) {
@@ -42,7 +43,8 @@ func (s series) cpu(u *stat.Usage) {
 	if c == nil {
 		return
 	}
-	s.counter("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.", c.Total.Seconds(), "cpu", "total")
+	s.counter("container_cpu_usage_seconds_total", "Cumulative cpu time consumed in seconds.",
+		c.Total.Seconds(), "cpu", "total")
 	if c.HasUserAndSystemTime {
 		s.counter("container_cpu_user_seconds_total", "Cumulative user cpu time consumed in seconds.", c.User.Seconds())
 		s.counter("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", c.System.Seconds())
@@ -52,7 +54,8 @@ func (s series) cpu(u *stat.Usage) {
 	}
 	s.counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", float64(c.Periods))
 	s.counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", float64(c.Throttled))
-	s.counter("container_cpu_cfs_throttled_seconds_total", "Total time duration the container has been throttled.", c.ThrottledFor.Seconds())
+	s.counter("container_cpu_cfs_throttled_seconds_total",
+		"Total time duration the container has been throttled.", c.ThrottledFor.Seconds())
 }
 
 func (s series) memory(u *stat.Usage) {
@@ -60,7 +63,8 @@ func (s series) memory(u *stat.Usage) {
 	if m == nil {
 		return
 	}
-	s.gauge("container_memory_usage_bytes", "Current memory usage in bytes, including all memory regardless of when it was accessed", float64(m.Usage))
+	s.gauge("container_memory_usage_bytes",
+		"Current memory usage in bytes, including all memory regardless of when it was accessed", float64(m.Usage))
 	s.gauge("container_memory_working_set_bytes", "Current working set in bytes.", float64(m.WorkingSet))
 	s.gauge("container_memory_rss", "Size of RSS in bytes.", float64(m.RSS))
 	s.gauge("container_memory_cache", "Number of bytes of page cache memory.", float64(m.Cache))
@@ -75,19 +79,22 @@ func (s series) memory(u *stat.Usage) {
 	const failures, help = "container_memory_failures_total", "Cumulative count of memory allocation failures."
 	s.counter(failures, help, float64(m.Faults), "failure_type", "pgfault", "scope", "hierarchy")
 	s.counter(failures, help, float64(m.MajorFaults), "failure_type", "pgmajfault", "scope", "hierarchy")
-	s.counter("container_oom_events_total", "Count of out of memory events observed for the container", float64(m.OOMKills))
+	s.counter("container_oom_events_total", "Count of out of memory events observed for the container",
+		float64(m.OOMKills))
 }
 
 func (s series) disks(u *stat.Usage) {
 	for _, d := range u.IO {
 		device := d.Major + ":" + d.Minor
 		s.counter("container_fs_reads_bytes_total", "Cumulative count of bytes read", float64(d.ReadBytes), "device", device)
-		s.counter("container_fs_writes_bytes_total", "Cumulative count of bytes written", float64(d.WriteBytes), "device", device)
+		s.counter("container_fs_writes_bytes_total", "Cumulative count of bytes written", float64(d.WriteBytes),
+			"device", device)
 		s.counter("container_fs_reads_total", "Cumulative count of reads completed", float64(d.Reads), "device", device)
 		s.counter("container_fs_writes_total", "Cumulative count of writes completed", float64(d.Writes), "device", device)
 	}
 	if b := s.group.Disk; b != nil {
-		s.gauge("container_fs_usage_bytes", "Number of bytes that are consumed by the container on this filesystem.", float64(*b), "device", "")
+		s.gauge("container_fs_usage_bytes",
+			"Number of bytes that are consumed by the container on this filesystem.", float64(*b), "device", "")
 	}
 }
 
@@ -98,8 +105,10 @@ func (s series) pressure(u *stat.Usage) {
 		{"io", "container_pressure_io_waiting_seconds_total", "container_pressure_io_stalled_seconds_total"},
 	} {
 		if v, ok := u.Pressure[p.resource]; ok {
-			s.counter(p.some, "Total time duration tasks in the container have waited due to "+p.resource+" congestion.", v.Some.Total.Seconds())
-			s.counter(p.full, "Total time duration no tasks in the container could make progress due to "+p.resource+" congestion.", v.Full.Total.Seconds())
+			s.counter(p.some, "Total time duration tasks in the container have waited due to "+p.resource+
+				" congestion.", v.Some.Total.Seconds())
+			s.counter(p.full, "Total time duration no tasks in the container could make progress due to "+
+				p.resource+" congestion.", v.Full.Total.Seconds())
 		}
 	}
 }
@@ -117,7 +126,8 @@ func (s series) limits(u *stat.Usage) {
 	}
 	if u.Memory != nil { // 0 means no limit
 		s.gauge("container_spec_memory_limit_bytes", "Memory limit for the container.", float64(max(l.Memory, 0)))
-		s.gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.", float64(max(l.Soft, 0)))
+		s.gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.",
+			float64(max(l.Soft, 0)))
 		s.gauge("container_spec_memory_swap_limit_bytes", "Memory swap limit for the container.", float64(max(l.Swap, 0)))
 	}
 }
@@ -125,7 +135,8 @@ func (s series) limits(u *stat.Usage) {
 func (s series) life(u *stat.Usage) {
 	s.gauge("container_last_seen", "Last time a container was seen by the exporter", float64(s.now.Unix()))
 	if t := s.group.Started; !t.IsZero() {
-		s.gauge("container_start_time_seconds", "Start time of the container since unix epoch in seconds.", float64(t.UnixNano())/float64(time.Second))
+		s.gauge("container_start_time_seconds", "Start time of the container since unix epoch in seconds.",
+			float64(t.UnixNano())/float64(time.Second))
 	}
 	if s.group.Container != "" {
 		s.gauge("container_processes", "Number of processes running inside the container.", float64(len(u.Processes)))
@@ -144,11 +155,13 @@ func (s series) network(list []stat.Interface) {
 			{"container_network_receive_bytes_total", "Cumulative count of bytes received", i.RxBytes},
 			{"container_network_receive_packets_total", "Cumulative count of packets received", i.RxPackets},
 			{"container_network_receive_errors_total", "Cumulative count of errors encountered while receiving", i.RxErrors},
-			{"container_network_receive_packets_dropped_total", "Cumulative count of packets dropped while receiving", i.RxDropped},
+			{"container_network_receive_packets_dropped_total",
+				"Cumulative count of packets dropped while receiving", i.RxDropped},
 			{"container_network_transmit_bytes_total", "Cumulative count of bytes transmitted", i.TxBytes},
 			{"container_network_transmit_packets_total", "Cumulative count of packets transmitted", i.TxPackets},
 			{"container_network_transmit_errors_total", "Cumulative count of errors encountered while transmitting", i.TxErrors},
-			{"container_network_transmit_packets_dropped_total", "Cumulative count of packets dropped while transmitting", i.TxDropped},
+			{"container_network_transmit_packets_dropped_total",
+				"Cumulative count of packets dropped while transmitting", i.TxDropped},
 		} {
 			s.counter(v.name, v.help, float64(v.value), "interface", i.Name)
 		}

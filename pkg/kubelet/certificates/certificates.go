@@ -190,7 +190,8 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	context := clientcmdapi.NewContext()
 	context.Cluster, context.AuthInfo, context.Namespace = name, name, at.Namespace
 	out := clientcmdapi.NewConfig()
-	out.Clusters[name], out.AuthInfos[name], out.Contexts[name], out.CurrentContext = from.Clusters[at.Cluster], user, context, name
+	out.Clusters[name], out.AuthInfos[name], out.Contexts[name], out.CurrentContext = from.Clusters[at.Cluster],
+		user, context, name
 	data, err := clientcmd.Write(*out)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
@@ -216,7 +217,8 @@ func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 		return nil, fmt.Errorf("store of client certificates: %w", err)
 	}
 	failures := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "kubelet_certificate_manager_client_expiration_renew_errors", Help: "[ALPHA] Counter of certificate renewal errors."})
+		Name: "kubelet_certificate_manager_client_expiration_renew_errors",
+		Help: "[ALPHA] Counter of certificate renewal errors."})
 	inner, err := certificate.NewManager(&certificate.Config{
 		ClientsetFn:      clients(with),
 		Template:         &x509.CertificateRequest{Subject: c.subject()},
@@ -277,7 +279,9 @@ func (c *Config) measure(m certificate.Manager, kind, what string, failures prom
 	}
 	left := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "kubelet_certificate_manager_" + kind + "_ttl_seconds",
-		Help: "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's " + what + ". The value is in seconds until certificate expiry (negative if already expired). If the certificate is invalid or unused, the value will be +INF.",
+		Help: "[ALPHA] Gauge of the TTL (time-to-live) of the Kubelet's " + what +
+			". The value is in seconds until certificate expiry (negative if already expired). If the " +
+			"certificate is invalid or unused, the value will be +INF.",
 	}, func() float64 {
 		if cert := m.Current(); cert != nil && cert.Leaf != nil {
 			return math.Trunc(cert.Leaf.NotAfter.Sub(c.Clock.Now()).Seconds())

@@ -68,19 +68,22 @@ func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 		"system:certificates.k8s.io:certificatesigningrequests:selfnodeclient": "system:nodes",
 	} {
 		if _, err := s.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-			Subjects: []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
+			ObjectMeta: metav1.ObjectMeta{GenerateName: "join-"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: "Group", APIGroup: rbacv1.GroupName, Name: group}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := s.Client.CoreV1().Secrets("kube-system").Create(ctx, &v1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-" + tokenID}, Type: "bootstrap.kubernetes.io/token",
-		StringData: map[string]string{"token-id": tokenID, "token-secret": tokenSecret, "usage-bootstrap-authentication": "true", "auth-extra-groups": joiners},
+		StringData: map[string]string{"token-id": tokenID, "token-secret": tokenSecret,
+			"usage-bootstrap-authentication": "true", "auth-extra-groups": joiners},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key, SigningDuration: life, ApproveServing: true},
+	controllertest.Run(t, s, controller.Options{Workers: 1, SigningCert: ca, SigningKey: key,
+		SigningDuration: life, ApproveServing: true},
 		certificates.NewApproving, func(d controller.Deps) (controller.Controller, error) {
 			d.Clock = slow{d.Clock, ago}
 			return certificates.NewSigning(d)
@@ -125,15 +128,18 @@ func TestJoin(t *testing.T) {
 		t.Errorf("key file: %v %v", info, err)
 	}
 	client := kubernetes.NewForConfigOrDie(rc)
-	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	node, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal("the node with its certificate: ", err)
 	}
-	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
+	if _, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
 		t.Error("the node makes another")
 	}
 	// A second start requests no certificate, so the token may be gone.
-	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
+	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
@@ -170,7 +176,8 @@ func TestRotation(t *testing.T) {
 		t.Fatal(err)
 	}
 	// From here on the token is gone.
-	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID, metav1.DeleteOptions{}); err != nil {
+	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	first, err := tls.LoadX509KeyPair(ClientFile(c.Dir), ClientFile(c.Dir))
@@ -188,14 +195,16 @@ func TestRotation(t *testing.T) {
 		if err != nil {
 			return err, false
 		}
-		return now.Leaf.SerialNumber, now.Leaf.SerialNumber.Cmp(first.Leaf.SerialNumber) != 0 && now.Leaf.Subject.CommonName == "system:node:n1"
+		return now.Leaf.SerialNumber, now.Leaf.SerialNumber.Cmp(first.Leaf.SerialNumber) != 0 &&
+			now.Leaf.Subject.CommonName == "system:node:n1"
 	})
 	rc, err := with()
 	if err != nil {
 		t.Fatal(err)
 	}
 	client := kubernetes.NewForConfigOrDie(rc)
-	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	node, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal("the node with its next certificate: ", err)
 	}
@@ -227,7 +236,8 @@ func TestRotation(t *testing.T) {
 	for _, r := range requests.Items {
 		by[r.Spec.SignerName+" for "+r.Spec.Username]++
 	}
-	if by["kubernetes.io/kube-apiserver-client-kubelet for system:bootstrap:"+tokenID] != 1 || by["kubernetes.io/kube-apiserver-client-kubelet for system:node:n1"] < 1 ||
+	if by["kubernetes.io/kube-apiserver-client-kubelet for system:bootstrap:"+tokenID] != 1 ||
+		by["kubernetes.io/kube-apiserver-client-kubelet for system:node:n1"] < 1 ||
 		by["kubernetes.io/kubelet-serving for system:node:n1"] < 2 {
 		t.Errorf("requests: %v", by)
 	}
@@ -270,7 +280,8 @@ func TestUsable(t *testing.T) {
 	if !usable(file, cert.NotAfter.Add(-time.Minute)) || usable(file, cert.NotAfter.Add(time.Minute)) {
 		t.Error("an expired certificate is accepted, or a valid one is rejected")
 	}
-	if file := write(&clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "none"), ClientKey: filepath.Join(dir, "none")}); usable(file, cert.NotBefore) {
+	if file := write(&clientcmdapi.AuthInfo{ClientCertificate: filepath.Join(dir, "none"),
+		ClientKey: filepath.Join(dir, "none")}); usable(file, cert.NotBefore) {
 		t.Error("missing files are accepted")
 	}
 	if file := write(&clientcmdapi.AuthInfo{Token: "t"}); !usable(file, cert.NotBefore) {
@@ -303,7 +314,8 @@ func TestRenewedByOthers(t *testing.T) {
 				t.Fatal(err)
 			}
 			template := &x509.Certificate{
-				SerialNumber: big.NewInt(clk.Now().UnixNano()), NotBefore: clk.Now().Add(-time.Hour), NotAfter: clk.Now().AddDate(1, 0, 0),
+				SerialNumber: big.NewInt(clk.Now().UnixNano()), NotBefore: clk.Now().Add(-time.Hour),
+				NotAfter: clk.Now().AddDate(1, 0, 0),
 			}
 			der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 			if err != nil {
@@ -313,7 +325,8 @@ func TestRenewedByOthers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pair := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
+			pair := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+				pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})...)
 			if err := os.WriteFile(file, pair, 0o600); err != nil {
 				t.Fatal(err)
 			}

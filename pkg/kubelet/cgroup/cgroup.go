@@ -115,7 +115,8 @@ func (m *Manager) Setup() error {
 	for _, one := range []struct {
 		path   string
 		limits qos.PodLimits
-	}{{m.path(), deref(m.cfg.Pods)}, {m.path("besteffort"), qos.PodLimits{Shares: &least}}, {m.path("burstable"), qos.PodLimits{}}} {
+	}{{m.path(), deref(m.cfg.Pods)}, {m.path("besteffort"), qos.PodLimits{Shares: &least}},
+		{m.path("burstable"), qos.PodLimits{}}} {
 		if err := m.put(one.path, one.limits); err != nil {
 			return err
 		}

@@ -86,7 +86,8 @@ func TestResize(t *testing.T) {
 	t.Run("v2", func(t *testing.T) {
 		m, mount := manager(t, true, false)
 		read := func() string {
-			return content(t, mount, at, "cpu.weight") + " " + content(t, mount, at, "cpu.max") + " " + content(t, mount, at, "memory.max")
+			return content(t, mount, at, "cpu.weight") + " " + content(t, mount, at, "cpu.max") + " " +
+				content(t, mount, at, "memory.max")
 		}
 		steps(t, m, read, before, after, "20 50000 100000 67108864", "20 50000 100000 134217728", "10 25000 100000 134217728")
 	})
@@ -119,7 +120,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mount, "cgroup.controllers"), []byte("cpu memory"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := cgroup.New(cgroup.Config{Mount: mount, Root: "/keelson", Node: qos.Node{Unified: true}, Metrics: metrics.NewNode(r), Clock: clock.Real()})
+	m, err := cgroup.New(cgroup.Config{Mount: mount, Root: "/keelson", Node: qos.Node{Unified: true},
+		Metrics: metrics.NewNode(r), Clock: clock.Real()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	series := func(operation string) string {
 		return `kubelet_cgroup_manager_duration_seconds_count{operation_type="` + operation + `"}`
 	}
-	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{series("create"): 1, series("update"): 2, series("destroy"): 1})
+	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{series("create"): 1, series("update"): 2,
+		series("destroy"): 1})
 }
 
 // TestExclusive checks that a pod with CPUs of its own has no CPU quota.
@@ -141,7 +144,8 @@ func TestExclusive(t *testing.T) {
 	for name, c := range map[string]struct {
 		controllers []string
 		file, want  string
-	}{"v1": {[]string{"cpu"}, "cpu/kubepods/poda-b/cpu.cfs_quota_us", "-1"}, "v2": {nil, "kubepods/poda-b/cpu.max", "max 100000"}} {
+	}{"v1": {[]string{"cpu"}, "cpu/kubepods/poda-b/cpu.cfs_quota_us", "-1"},
+		"v2": {nil, "kubepods/poda-b/cpu.max", "max 100000"}} {
 		t.Run(name, func(t *testing.T) {
 			_, mount := manager(t, c.controllers == nil, false, c.controllers...)
 			m, err := cgroup.New(cgroup.Config{

@@ -48,7 +48,8 @@ func TestShare(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(mount, "cgroup.controllers"), []byte("cpu memory"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		m, err := cgroup.New(cgroup.Config{Mount: mount, Root: "/", Node: qos.Node{Unified: true, Period: time.Second, Protection: qos.Protection{Throttling: 0.9, Reserve: true}}})
+		m, err := cgroup.New(cgroup.Config{Mount: mount, Root: "/",
+			Node: qos.Node{Unified: true, Period: time.Second, Protection: qos.Protection{Throttling: 0.9, Reserve: true}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +60,8 @@ func TestShare(t *testing.T) {
 			t.Fatal(err)
 		}
 		for file, want := range map[string]string{
-			"kubepods/burstable/cpu.weight": "39", "kubepods/memory.min": "1073741824", "kubepods/memory.low": "3221225472", "kubepods/burstable/memory.low": "3221225472",
+			"kubepods/burstable/cpu.weight": "39", "kubepods/memory.min": "1073741824",
+			"kubepods/memory.low": "3221225472", "kubepods/burstable/memory.low": "3221225472",
 		} {
 			if got := content(t, mount, file); got != want {
 				t.Errorf("%s: %s, want %s", file, got, want)
@@ -79,7 +81,8 @@ func TestShare(t *testing.T) {
 // cgroups have their reservations.
 func TestEnforce(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
-	limits := &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000, HugePages: map[string]int64{"2MB": 4 << 20}}
+	limits := &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000,
+		HugePages: map[string]int64{"2MB": 4 << 20}}
 	others := map[string]qos.PodLimits{"/system": {Shares: number(512), Memory: number(1 << 30)}}
 	for name, c := range map[string]struct {
 		unified bool
@@ -87,11 +90,14 @@ func TestEnforce(t *testing.T) {
 		want    map[string]string
 	}{
 		"v1": {false, []string{"cpu", "memory", "pids", "hugetlb", "cpu/system", "memory/system"}, map[string]string{
-			"cpu/n/kubepods/cpu.shares": "1536", "memory/n/kubepods/memory.limit_in_bytes": "3221225472", "pids/n/kubepods/pids.max": "1000",
-			"hugetlb/n/kubepods/hugetlb.2MB.limit_in_bytes": "4194304", "cpu/system/cpu.shares": "512", "memory/system/memory.limit_in_bytes": "1073741824",
+			"cpu/n/kubepods/cpu.shares": "1536", "memory/n/kubepods/memory.limit_in_bytes": "3221225472",
+			"pids/n/kubepods/pids.max":                      "1000",
+			"hugetlb/n/kubepods/hugetlb.2MB.limit_in_bytes": "4194304", "cpu/system/cpu.shares": "512",
+			"memory/system/memory.limit_in_bytes": "1073741824",
 		}},
 		"v2": {true, []string{"system"}, map[string]string{
-			"n/kubepods/cpu.weight": "59", "n/kubepods/memory.max": "3221225472", "n/kubepods/pids.max": "1000", "n/kubepods/hugetlb.2MB.max": "4194304", "system/memory.max": "1073741824",
+			"n/kubepods/cpu.weight": "59", "n/kubepods/memory.max": "3221225472", "n/kubepods/pids.max": "1000",
+			"n/kubepods/hugetlb.2MB.max": "4194304", "system/memory.max": "1073741824",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

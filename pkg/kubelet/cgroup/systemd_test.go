@@ -145,7 +145,8 @@ func (f *fakeSystemd) answer(in io.Reader, c net.Conn) {
 			f.removed(body[0].(dbus.ObjectPath), body[1].(string))
 			body = body[:1]
 		}
-		reply := &dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{dbus.FieldReplySerial: dbus.MakeVariant(call.Serial())}, Body: body}
+		reply := &dbus.Message{Type: dbus.TypeMethodReply,
+			Headers: map[dbus.HeaderField]dbus.Variant{dbus.FieldReplySerial: dbus.MakeVariant(call.Serial())}, Body: body}
 		if bad != "" {
 			reply.Type, reply.Body = dbus.TypeError, []any{bad}
 			reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant("org.freedesktop.systemd1." + bad)
@@ -171,7 +172,8 @@ func (f *fakeSystemd) removed(job dbus.ObjectPath, name string) {
 	for _, c := range f.conns {
 		f.send(c, &dbus.Message{Type: dbus.TypeSignal, Headers: map[dbus.HeaderField]dbus.Variant{
 			dbus.FieldPath:      dbus.MakeVariant(dbus.ObjectPath("/org/freedesktop/systemd1")),
-			dbus.FieldInterface: dbus.MakeVariant("org.freedesktop.systemd1.Manager"), dbus.FieldMember: dbus.MakeVariant("JobRemoved"),
+			dbus.FieldInterface: dbus.MakeVariant("org.freedesktop.systemd1.Manager"),
+			dbus.FieldMember:    dbus.MakeVariant("JobRemoved"),
 		}, Body: []any{uint32(f.jobs), job, name, result}})
 	}
 }
@@ -243,7 +245,8 @@ func (f *fakeSystemd) limits(name string) string {
 	}
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(f.units[name])) {
-		if !slices.Contains([]string{"Description", "DefaultDependencies", "MemoryAccounting", "CPUAccounting", "TasksAccounting"}, key) {
+		if !slices.Contains([]string{"Description", "DefaultDependencies", "MemoryAccounting", "CPUAccounting",
+			"TasksAccounting"}, key) {
 			out = append(out, key+"="+f.units[name][key])
 		}
 	}
@@ -263,25 +266,35 @@ func TestSlices(t *testing.T) {
 	}{
 		"v1": {
 			false, []string{"cpu", "memory", "pids", "systemd", "hugetlb"},
-			"CPUShares=1536 MemoryLimit=3221225472 TasksMax=1000", "CPUShares=512 Wants=[kubepods.slice]", "CPUShares=2 Wants=[kubepods.slice]",
+			"CPUShares=1536 MemoryLimit=3221225472 TasksMax=1000", "CPUShares=512 Wants=[kubepods.slice]",
+			"CPUShares=2 Wants=[kubepods.slice]",
 			"CPUQuotaPerSecUSec=340000 CPUShares=340 MemoryLimit=67108864 TasksMax=100 Wants=[kubepods.slice]",
-			"CPUQuotaPerSecUSec=500000 CPUShares=512 MemoryLimit=134217728 TasksMax=100 Wants=[kubepods.slice]", "CPUShares=512 MemoryLimit=1073741824",
+			"CPUQuotaPerSecUSec=500000 CPUShares=512 MemoryLimit=134217728 TasksMax=100 Wants=[kubepods.slice]",
+			"CPUShares=512 MemoryLimit=1073741824",
 			map[string]string{
-				"cpu/kubepods.slice/cpu.shares": "1536", "pids/kubepods.slice/pids.max": "1000", "hugetlb/kubepods.slice/hugetlb.2MB.limit_in_bytes": "4194304",
-				"cpu/kubepods.slice/kubepods-besteffort.slice/cpu.shares": "2", "cpu/kubepods.slice/kubepods-burstable.slice/cpu.shares": "512",
-				"cpu/kubepods.slice/kubepods-poda_b.slice/cpu.cfs_quota_us": "33300", "memory/kubepods.slice/kubepods-poda_b.slice/memory.limit_in_bytes": "67108864",
-				"hugetlb/kubepods.slice/kubepods-poda_b.slice/hugetlb.2MB.limit_in_bytes": "0", "memory/system.slice/memory.limit_in_bytes": "1073741824",
+				"cpu/kubepods.slice/cpu.shares": "1536", "pids/kubepods.slice/pids.max": "1000",
+				"hugetlb/kubepods.slice/hugetlb.2MB.limit_in_bytes":                       "4194304",
+				"cpu/kubepods.slice/kubepods-besteffort.slice/cpu.shares":                 "2",
+				"cpu/kubepods.slice/kubepods-burstable.slice/cpu.shares":                  "512",
+				"cpu/kubepods.slice/kubepods-poda_b.slice/cpu.cfs_quota_us":               "33300",
+				"memory/kubepods.slice/kubepods-poda_b.slice/memory.limit_in_bytes":       "67108864",
+				"hugetlb/kubepods.slice/kubepods-poda_b.slice/hugetlb.2MB.limit_in_bytes": "0",
+				"memory/system.slice/memory.limit_in_bytes":                               "1073741824",
 			},
 		},
 		"v2": {
 			true, []string{""},
-			"CPUWeight=59 MemoryMax=3221225472 TasksMax=1000", "CPUWeight=20 Wants=[kubepods.slice]", "CPUWeight=1 Wants=[kubepods.slice]",
+			"CPUWeight=59 MemoryMax=3221225472 TasksMax=1000", "CPUWeight=20 Wants=[kubepods.slice]",
+			"CPUWeight=1 Wants=[kubepods.slice]",
 			"CPUQuotaPerSecUSec=340000 CPUWeight=13 MemoryMax=67108864 TasksMax=100 Wants=[kubepods.slice]",
-			"CPUQuotaPerSecUSec=500000 CPUWeight=20 MemoryMax=134217728 TasksMax=100 Wants=[kubepods.slice]", "CPUWeight=20 MemoryMax=1073741824",
+			"CPUQuotaPerSecUSec=500000 CPUWeight=20 MemoryMax=134217728 TasksMax=100 Wants=[kubepods.slice]",
+			"CPUWeight=20 MemoryMax=1073741824",
 			map[string]string{
-				"kubepods.slice/cpu.weight": "59", "kubepods.slice/memory.max": "3221225472", "kubepods.slice/hugetlb.2MB.max": "4194304",
-				"kubepods.slice/kubepods-burstable.slice/cpu.weight": "20", "kubepods.slice/kubepods-poda_b.slice/cpu.max": "33300 100000",
-				"kubepods.slice/kubepods-poda_b.slice/memory.max": "67108864", "system.slice/memory.max": "1073741824",
+				"kubepods.slice/cpu.weight": "59", "kubepods.slice/memory.max": "3221225472",
+				"kubepods.slice/hugetlb.2MB.max":                     "4194304",
+				"kubepods.slice/kubepods-burstable.slice/cpu.weight": "20",
+				"kubepods.slice/kubepods-poda_b.slice/cpu.max":       "33300 100000",
+				"kubepods.slice/kubepods-poda_b.slice/memory.max":    "67108864", "system.slice/memory.max": "1073741824",
 			},
 		},
 	} {
@@ -306,8 +319,10 @@ func TestSlices(t *testing.T) {
 			f.units["system.slice"] = map[string]string{}
 			m, err := cgroup.New(cgroup.Config{
 				Mount: mount, Root: "/", PidsPerPod: 100,
-				Node:   qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond, Unified: c.unified, HugePages: []int64{2 << 20}},
-				Pods:   &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000, HugePages: map[string]int64{"2MB": 4 << 20}},
+				Node: qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond,
+					Unified: c.unified, HugePages: []int64{2 << 20}},
+				Pods: &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000,
+					HugePages: map[string]int64{"2MB": 4 << 20}},
 				Others: map[string]qos.PodLimits{"/system.slice": {Shares: number(512), Memory: number(1 << 30)}},
 			})
 			if err != nil {
@@ -351,7 +366,8 @@ func TestSlices(t *testing.T) {
 			f.mu.Lock()
 			f.refuses = "kubepods-besteffort-podu.slice"
 			f.mu.Unlock()
-			if err := m.Ensure(best); err == nil || !strings.Contains(err.Error(), "start kubepods-besteffort-podu.slice: the job is failed") {
+			if err := m.Ensure(best); err == nil ||
+				!strings.Contains(err.Error(), "start kubepods-besteffort-podu.slice: the job is failed") {
 				t.Errorf("systemd fails: %v", err)
 			}
 			// A cgroup's files do not block its removal.

@@ -20,7 +20,8 @@ type Checksum uint64
 // depends on type names, so the type must have the name that it has in Kubernetes' package "state".
 func Sum(v any) Checksum {
 	own := path.Base(reflect.TypeOf(v).Elem().PkgPath())
-	text := strings.NewReplacer("checkpoint.Checksum", "checksum.Checksum", "("+own+".", "(state.", "(*"+own+".", "(*state.",
+	text := strings.NewReplacer("checkpoint.Checksum", "checksum.Checksum", "("+own+".", "(state.",
+		"(*"+own+".", "(*state.",
 		"]"+own+".", "]state.", "]*"+own+".", "]*state.").Replace(dump.ForHash(v))
 	h := fnv.New32a()
 	_, _ = fmt.Fprint(h, text) // a hash accepts everything

@@ -97,7 +97,8 @@ func parse(args []string, stderr io.Writer) (*options, *kubeletconfig.KubeletCon
 		return nil, nil, fmt.Errorf("--network-plugin=%s: want %s or %s", o.network, networkOwn, networkExternal)
 	}
 	if (o.plugins.Config == "") != (o.plugins.BinDir == "") {
-		return nil, nil, errors.New("--image-credential-provider-config and --image-credential-provider-bin-dir must be set together")
+		return nil, nil, errors.New(
+			"--image-credential-provider-config and --image-credential-provider-bin-dir must be set together")
 	}
 	c, err := load(o.config)
 	if err != nil {
@@ -193,7 +194,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 			log.Info("Failed to export the last spans", "err", err)
 		}
 	}()
-	id := &identity{options: o, tracing: spans, qps: c.KubeAPIQPS, burst: c.KubeAPIBurst, config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
+	id := &identity{options: o, tracing: spans, qps: c.KubeAPIQPS, burst: c.KubeAPIBurst,
+		config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
 	client, err := id.client(ctx)
 	if err != nil {
 		return err
@@ -209,7 +211,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	k, err := kubelet.New(kubelet.Config{
 		GetCertificate: serving,
 		Client:         client, Kubelet: c, NodeName: name, Hostname: name, NodeIPs: ips, Labels: o.labels,
-		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups, ExternalNetwork: o.network == networkExternal, PodNetwork: pods, DiskVolumes: o.diskVolumes, Version: daemon.Version,
+		RootDir: o.rootDir, CertDir: o.certDir, Plugins: o.plugins, RuntimeCgroups: o.runtimeCgroups,
+		ExternalNetwork: o.network == networkExternal, PodNetwork: pods, DiskVolumes: o.diskVolumes, Version: daemon.Version,
 		Flags: o.values, Tracing: spans, Clock: clock.Real(), Log: log, Metrics: registry,
 	})
 	if err != nil {

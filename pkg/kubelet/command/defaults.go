@@ -28,7 +28,8 @@ func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 			return nil, fmt.Errorf("configuration %s: %w", file, err)
 		}
 		if c.APIVersion != kubeletconfig.SchemeGroupVersion.String() || c.Kind != "KubeletConfiguration" {
-			return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeletConfiguration", file, c.APIVersion, c.Kind, kubeletconfig.SchemeGroupVersion)
+			return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeletConfiguration", file,
+				c.APIVersion, c.Kind, kubeletconfig.SchemeGroupVersion)
 		}
 	}
 	if err := refuse(c); err != nil {
@@ -104,7 +105,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 // MergeDefaultEvictionSettings the missing ones.
 func completeEviction(c *kubeletconfig.KubeletConfiguration) {
 	defaults := map[string]string{
-		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%",
+		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+		"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 	}
 	if c.EvictionHard != nil && (c.MergeDefaultEvictionSettings == nil || !*c.MergeDefaultEvictionSettings) {
 		return

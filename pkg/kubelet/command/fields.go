@@ -73,9 +73,12 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	off := func(b *bool) bool { return b != nil && !*b }
 	on := func(b *bool) bool { return b != nil && *b }
 	require(!off(c.CgroupsPerQOS), "cgroupsPerQOS", false, "each QoS class always has a cgroup")
-	require(!off(c.EnableControllerAttachDetach), "enableControllerAttachDetach", false, "volumes are attached by the controller manager")
-	require(!on(c.EnableSystemLogQuery) || !off(c.EnableSystemLogHandler), "enableSystemLogQuery", true, "enableSystemLogHandler is required")
-	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups, "the kubelet stays in the cgroup that it is started in")
+	require(!off(c.EnableControllerAttachDetach), "enableControllerAttachDetach", false,
+		"volumes are attached by the controller manager")
+	require(!on(c.EnableSystemLogQuery) || !off(c.EnableSystemLogHandler), "enableSystemLogQuery", true,
+		"enableSystemLogHandler is required")
+	require(c.KubeletCgroups == "", "kubeletCgroups", c.KubeletCgroups,
+		"the kubelet stays in the cgroup that it is started in")
 	require(c.SystemCgroups == "", "systemCgroups", c.SystemCgroups, "system processes are not moved to another cgroup")
 	require(c.ReadOnlyPort == 0, "readOnlyPort", c.ReadOnlyPort, "a port without authentication is not supported")
 	require(!c.RunOnce, "runOnce", true, "running pods once is not supported")
@@ -86,14 +89,16 @@ func refuse(c *kubeletconfig.KubeletConfiguration) error {
 		require(qps == nil || *qps >= 0, name, qps, "must not be negative")
 	}
 	if adj := c.OOMScoreAdj; adj != nil {
-		require(*adj >= leastOOM && *adj <= mostOOM, "oomScoreAdj", *adj, fmt.Sprintf("must be between %d and %d", leastOOM, mostOOM))
+		require(*adj >= leastOOM && *adj <= mostOOM, "oomScoreAdj", *adj,
+			fmt.Sprintf("must be between %d and %d", leastOOM, mostOOM))
 	}
 	if dir := c.PodLogsDir; dir != "" {
 		require(filepath.IsAbs(dir) && ascii(dir), "podLogsDir", dir, "must be an absolute path of ASCII characters")
 		require(filepath.Clean(dir) == dir || filepath.Clean(dir)+"/" == dir, "podLogsDir", dir, "must be a clean path")
 	}
 	if most := c.CrashLoopBackOff.MaxContainerRestartPeriod; most != nil {
-		require(most.Duration >= leastRestart && most.Duration <= mostRestart, "crashLoopBackOff.maxContainerRestartPeriod", most.Duration.String(),
+		require(most.Duration >= leastRestart &&
+			most.Duration <= mostRestart, "crashLoopBackOff.maxContainerRestartPeriod", most.Duration.String(),
 			fmt.Sprintf("must be between %v and %v", leastRestart, mostRestart))
 	}
 	return errs.ToAggregate()

@@ -61,7 +61,8 @@ func fieldsRead(t *testing.T) map[string]bool {
 // TestEveryField checks that each field of the configuration is read, is listed as having no
 // effect, or has values that are rejected.
 func TestEveryField(t *testing.T) {
-	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups", "ReadOnlyPort", "RunOnce"}
+	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups",
+		"ReadOnlyPort", "RunOnce"}
 	merged := []string{"MergeDefaultEvictionSettings"} // fields that are used only to set defaults
 	read := fieldsRead(t)
 	var has []string
@@ -74,13 +75,15 @@ func TestEveryField(t *testing.T) {
 		has = append(has, f.Name)
 		_, reasoned := unread[f.Name]
 		ways := 0
-		for _, way := range []bool{read[f.Name], reasoned, slices.Contains(refused, f.Name), slices.Contains(merged, f.Name)} {
+		for _, way := range []bool{read[f.Name], reasoned, slices.Contains(refused, f.Name),
+			slices.Contains(merged, f.Name)} {
 			if way {
 				ways++
 			}
 		}
 		if ways != 1 {
-			t.Errorf("%s: read %t, reason %q, refused %t: want one of them", f.Name, read[f.Name], unread[f.Name], slices.Contains(refused, f.Name))
+			t.Errorf("%s: read %t, reason %q, refused %t: want one of them", f.Name, read[f.Name],
+				unread[f.Name], slices.Contains(refused, f.Name))
 		}
 	}
 	for _, name := range slices.Concat(slices.Collect(maps.Keys(unread)), refused, merged) {
@@ -93,7 +96,8 @@ func TestEveryField(t *testing.T) {
 func configured(t *testing.T, text string) (*kubeletconfig.KubeletConfiguration, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubelet.yaml")
-	if err := os.WriteFile(file, []byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+text), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return load(file)
@@ -122,7 +126,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%s: error %v", text, err)
 		}
 	}
-	for _, text := range []string{"podLogsDir: /var/log/pods/", "readOnlyPort: 0", "eventRecordQPS: 0", "oomScoreAdj: -1000", "crashLoopBackOff: {maxContainerRestartPeriod: 1s}"} {
+	for _, text := range []string{"podLogsDir: /var/log/pods/", "readOnlyPort: 0", "eventRecordQPS: 0",
+		"oomScoreAdj: -1000", "crashLoopBackOff: {maxContainerRestartPeriod: 1s}"} {
 		if _, err := configured(t, text); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
@@ -143,17 +148,22 @@ func TestIgnored(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	all := map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%", "imagefs.inodesFree": "5%"}
+	all := map[string]string{"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+		"imagefs.available": "15%", "imagefs.inodesFree": "5%"}
 	for name, tc := range map[string]struct {
 		text   string
 		hard   map[string]string
 		report time.Duration
 	}{
-		"no settings":                        {"", all, 5 * time.Minute},
-		"some thresholds":                    {"evictionHard: {memory.available: 1Gi}", map[string]string{"memory.available": "1Gi"}, 5 * time.Minute},
-		"some thresholds, others by default": {"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true", func() map[string]string { m := maps.Clone(all); m["memory.available"] = "1Gi"; return m }(), 5 * time.Minute},
-		"update period only":                 {"nodeStatusUpdateFrequency: 20s", all, 20 * time.Second},
-		"both periods":                       {"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m", all, time.Minute},
+		"no settings": {"", all, 5 * time.Minute},
+		"some thresholds": {"evictionHard: {memory.available: 1Gi}",
+			map[string]string{"memory.available": "1Gi"}, 5 * time.Minute},
+		"some thresholds, others by default": {
+			"evictionHard: {memory.available: 1Gi}\nmergeDefaultEvictionSettings: true",
+			func() map[string]string { m := maps.Clone(all); m["memory.available"] = "1Gi"; return m }(), 5 * time.Minute},
+		"update period only": {"nodeStatusUpdateFrequency: 20s", all, 20 * time.Second},
+		"both periods": {"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 1m",
+			all, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := configured(t, tc.text)
@@ -166,7 +176,8 @@ func TestDefaults(t *testing.T) {
 			if got := c.NodeStatusReportFrequency; got != (metav1.Duration{Duration: tc.report}) {
 				t.Errorf("the status is reported each %v", got.Duration)
 			}
-			if c.RuntimeRequestTimeout.Duration != 2*time.Minute || c.PodLogsDir != "/var/log/pods" || *c.EventRecordQPS != 50 || c.EventBurst != 100 || *c.OOMScoreAdj != -999 {
+			if c.RuntimeRequestTimeout.Duration != 2*time.Minute || c.PodLogsDir != "/var/log/pods" ||
+				*c.EventRecordQPS != 50 || c.EventBurst != 100 || *c.OOMScoreAdj != -999 {
 				t.Error("defaults are not Kubernetes'")
 			}
 		})
@@ -184,7 +195,9 @@ func TestCheckKernel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, value := range map[string]string{"vm/overcommit_memory": "1", "vm/panic_on_oom": "0", "kernel/panic": "10", "kernel/panic_on_oops": "1", "kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000"} {
+	for name, value := range map[string]string{"vm/overcommit_memory": "1", "vm/panic_on_oom": "0",
+		"kernel/panic": "10", "kernel/panic_on_oops": "1", "kernel/keys/root_maxkeys": "1000000",
+		"kernel/keys/root_maxbytes": "25000000"} {
 		set(name, value)
 	}
 	if err := checkKernel(root); err != nil {
@@ -192,7 +205,8 @@ func TestCheckKernel(t *testing.T) {
 	}
 	set("kernel/panic", "0")
 	set("vm/overcommit_memory", "2")
-	want := "invalid kernel flag: kernel/panic, expected value: 10, actual value: 0\ninvalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 2"
+	want := "invalid kernel flag: kernel/panic, expected value: 10, actual value: 0\ninvalid kernel flag: " +
+		"vm/overcommit_memory, expected value: 1, actual value: 2"
 	if err := checkKernel(root); err == nil || err.Error() != want {
 		t.Errorf("error %v", err)
 	}

@@ -61,7 +61,8 @@ func (i *identity) load() (*rest.Config, error) {
 
 // certificates creates the managers of the certificates that the configuration asks to rotate. It
 // returns the function that the server gets its certificate from, or nil if that is in files.
-func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration, ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration,
+	ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.RotateCertificates {
 		// The client reads a certificate again only if it is in the kubelet's own store.
 		if i.rest.CertFile == certificates.ClientFile(i.config.Dir) {
@@ -71,7 +72,8 @@ func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.Ku
 			}
 			i.managers = append(i.managers, m)
 		} else {
-			i.config.Log.Info("Client certificate was not issued by the kubelet's rotation and is not rotated", "file", i.rest.CertFile)
+			i.config.Log.Info("Client certificate was not issued by the kubelet's rotation and is not rotated",
+				"file", i.rest.CertFile)
 		}
 	}
 	if !c.ServerTLSBootstrap || c.TLSCertFile != "" {

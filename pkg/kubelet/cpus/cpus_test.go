@@ -34,7 +34,8 @@ func machineOf(sockets, nodes, cores, threads int) *numa.Layout {
 	for id := range total * threads {
 		core := id % total
 		node := core / cores
-		l.CPUs = append(l.CPUs, numa.CPU{ID: id, Core: core, Node: node, Socket: node / nodes, Cache: node*cores + core%cores/2*2})
+		l.CPUs = append(l.CPUs, numa.CPU{ID: id, Core: core, Node: node, Socket: node / nodes,
+			Cache: node*cores + core%cores/2*2})
 	}
 	return l
 }
@@ -57,28 +58,36 @@ func TestTake(t *testing.T) {
 		want    string
 		err     bool
 	}{
-		"one":                               {layout: small, needed: 1, want: "0"},
-		"a core":                            {layout: small, needed: 2, want: "0,4"},
-		"a core and a half":                 {layout: small, needed: 3, want: "0-1,4"},
-		"the half core":                     {layout: small, free: "1-7", needed: 1, want: "4"},
-		"everything":                        {layout: small, needed: 8, want: "0-7"},
-		"more than free":                    {layout: small, needed: 9, err: true},
-		"a socket":                          {layout: two, needed: 8, want: "0-3,8-11"},
-		"free socket preferred":             {layout: two, free: "1-15", needed: 8, want: "4-7,12-15"},
-		"socket with fewer free CPUs":       {layout: two, free: "0-5,8-11", needed: 2, want: "0,8"},
-		"single CPU on the fuller socket":   {layout: two, free: "0-5,8-11", needed: 1, want: "4"},
-		"a node of two in a socket":         {layout: four, needed: 4, want: "0-1,8-9"},
-		"three nodes":                       {layout: four, needed: 12, want: "0-5,8-13"},
-		"spread over two":                   {layout: two, options: Options{AcrossNodes: true}, needed: 10, want: "0-2,4-6,8-9,12-13"},
-		"fits on one node":                  {layout: two, options: Options{AcrossNodes: true}, needed: 8, want: "0-3,8-11"},
-		"spread, whole cores":               {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 12, want: "0-2,4-6,8-10,12-14"},
-		"spread with a remainder":           {layout: two, options: Options{AcrossNodes: true, FullCores: true}, needed: 10, want: "0-2,4-5,8-10,12-13"},
-		"spread over fuller nodes":          {layout: two, free: "0-3,4", options: Options{AcrossNodes: true}, needed: 5, want: "0-4"},
-		"threads of different cores":        {layout: small, options: Options{AcrossCores: true}, needed: 3, want: "0-2"},
-		"behind one cache":                  {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 4, want: "2-3,6-7"},
-		"behind one cache with a remainder": {layout: small, options: Options{ByCache: true}, free: "1-7", needed: 2, want: "1,5"},
-		"no cache large enough":             {layout: small, options: Options{ByCache: true}, free: "0,2,4,6", needed: 4, want: "0,2,4,6"},
-		"spread, not enough in total":       {layout: two, options: Options{AcrossNodes: true}, free: "0-3", needed: 5, err: true},
+		"one":                             {layout: small, needed: 1, want: "0"},
+		"a core":                          {layout: small, needed: 2, want: "0,4"},
+		"a core and a half":               {layout: small, needed: 3, want: "0-1,4"},
+		"the half core":                   {layout: small, free: "1-7", needed: 1, want: "4"},
+		"everything":                      {layout: small, needed: 8, want: "0-7"},
+		"more than free":                  {layout: small, needed: 9, err: true},
+		"a socket":                        {layout: two, needed: 8, want: "0-3,8-11"},
+		"free socket preferred":           {layout: two, free: "1-15", needed: 8, want: "4-7,12-15"},
+		"socket with fewer free CPUs":     {layout: two, free: "0-5,8-11", needed: 2, want: "0,8"},
+		"single CPU on the fuller socket": {layout: two, free: "0-5,8-11", needed: 1, want: "4"},
+		"a node of two in a socket":       {layout: four, needed: 4, want: "0-1,8-9"},
+		"three nodes":                     {layout: four, needed: 12, want: "0-5,8-13"},
+		"spread over two": {layout: two, options: Options{AcrossNodes: true}, needed: 10,
+			want: "0-2,4-6,8-9,12-13"},
+		"fits on one node": {layout: two, options: Options{AcrossNodes: true}, needed: 8, want: "0-3,8-11"},
+		"spread, whole cores": {layout: two, options: Options{AcrossNodes: true, FullCores: true},
+			needed: 12, want: "0-2,4-6,8-10,12-14"},
+		"spread with a remainder": {layout: two, options: Options{AcrossNodes: true, FullCores: true},
+			needed: 10, want: "0-2,4-5,8-10,12-13"},
+		"spread over fuller nodes": {layout: two, free: "0-3,4", options: Options{AcrossNodes: true},
+			needed: 5, want: "0-4"},
+		"threads of different cores": {layout: small, options: Options{AcrossCores: true}, needed: 3, want: "0-2"},
+		"behind one cache": {layout: small, options: Options{ByCache: true}, free: "1-7",
+			needed: 4, want: "2-3,6-7"},
+		"behind one cache with a remainder": {layout: small, options: Options{ByCache: true}, free: "1-7",
+			needed: 2, want: "1,5"},
+		"no cache large enough": {layout: small, options: Options{ByCache: true}, free: "0,2,4,6",
+			needed: 4, want: "0,2,4,6"},
+		"spread, not enough in total": {layout: two, options: Options{AcrossNodes: true}, free: "0-3",
+			needed: 5, err: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			free := c.layout.All()
@@ -101,7 +110,8 @@ func TestTakeReturnsFreeCPUs(t *testing.T) {
 		l := machineOf(n.Draw(t, "sockets"), n.Draw(t, "nodes"), n.Draw(t, "cores"), rapid.IntRange(1, 2).Draw(t, "threads"))
 		free := l.Select(func(numa.CPU) bool { return rapid.IntRange(0, 3).Draw(t, "taken") > 0 })
 		needed := rapid.IntRange(0, len(l.CPUs)+1).Draw(t, "needed")
-		o := rapid.SampledFrom([]Options{{}, {AcrossNodes: true}, {AcrossNodes: true, FullCores: true}, {AcrossCores: true}, {ByCache: true}, {FullCores: true}}).Draw(t, "options")
+		o := rapid.SampledFrom([]Options{{}, {AcrossNodes: true}, {AcrossNodes: true, FullCores: true},
+			{AcrossCores: true}, {ByCache: true}, {FullCores: true}}).Draw(t, "options")
 		got, err := take(l, o, free, needed)
 		if (err != nil) != (needed > free.Size()) {
 			t.Fatalf("%d of %s: %v", needed, free, err)
@@ -117,7 +127,8 @@ func podOf(uid string, counts ...string) *v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	for i, text := range counts {
 		kind := strings.TrimRight(text, "0123456789.")
-		q := v1.ResourceList{v1.ResourceCPU: resource.MustParse(strings.TrimPrefix(text, kind)), v1.ResourceMemory: resource.MustParse("1Mi")}
+		q := v1.ResourceList{v1.ResourceCPU: resource.MustParse(strings.TrimPrefix(text, kind)),
+			v1.ResourceMemory: resource.MustParse("1Mi")}
 		c := v1.Container{Name: fmt.Sprint("c", i), Resources: v1.ResourceRequirements{Requests: q, Limits: q}}
 		switch kind {
 		case "i":
@@ -139,7 +150,8 @@ type world struct {
 
 func newWorld(t *testing.T, l *numa.Layout, o Options, reserved string) *world {
 	w := &world{}
-	w.cfg = Config{Layout: l, Policy: PolicyStatic, Options: o, Reserved: parse(t, reserved), File: filepath.Join(t.TempDir(), "state"), Log: slog.New(slog.DiscardHandler)}
+	w.cfg = Config{Layout: l, Policy: PolicyStatic, Options: o, Reserved: parse(t, reserved),
+		File: filepath.Join(t.TempDir(), "state"), Log: slog.New(slog.DiscardHandler)}
 	w.cfg.Changed = func() { w.changes++ }
 	return w
 }
@@ -188,7 +200,8 @@ func TestManager(t *testing.T) {
 	}
 	on(m, "b", "c0", "0,3-8,11-15")
 	err := admit(t, m, "", podOf("v", "11"))
-	if want := "not enough cpus available to satisfy request: requested=11, available=10"; err == nil || err.Error() != want {
+	if want := "not enough cpus available to satisfy request: requested=11, available=10"; err == nil ||
+		err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	if err := admit(t, m, numa.PolicySingleNode, podOf("v", "8")); err != nil {
@@ -230,7 +243,8 @@ func TestFullCores(t *testing.T) {
 	m := w.start(t)
 	for _, c := range []struct{ needed, want string }{
 		{"3", "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"},
-		{"8", "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested CPUs = 8, CPUs per core = 2"},
+		{"8", "SMT Alignment Error: not enough free physical CPUs: available physical CPUs = 6, requested " +
+			"CPUs = 8, CPUs per core = 2"},
 		{"6", "<nil>"},
 	} {
 		if got := fmt.Sprint(admit(t, m, "", podOf("u"+c.needed, c.needed))); got != c.want {
@@ -246,7 +260,8 @@ func TestBySocket(t *testing.T) {
 	w := newWorld(t, machineOf(2, 2, 2, 1), Options{BySocket: true}, "0")
 	m := w.start(t)
 	// Three CPUs of a socket with two nodes of two CPUs each: one socket is as good as one node.
-	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil || m.AllowedCPUs("u", "c0").String() != "1-3" {
+	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil ||
+		m.AllowedCPUs("u", "c0").String() != "1-3" {
 		t.Errorf("%s, %v", m.AllowedCPUs("u", "c0"), err)
 	}
 	w.cfg.TopologyPolicy = numa.PolicySingleNode
@@ -271,12 +286,17 @@ func TestOptions(t *testing.T) {
 	}{
 		{options: on(optionFullCores, optionAcrossNodes, optionStrictReserved)},
 		{options: on(optionBySocket), gates: alpha},
-		{options: on(optionBySocket), err: `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`},
-		{options: on(optionAcrossNodes), gates: map[string]bool{gateBeta: false}, err: `CPU Manager Policy Beta-level Options not enabled, but option "distribute-cpus-across-numa" provided`},
+		{options: on(optionBySocket),
+			err: `CPU Manager Policy Alpha-level Options not enabled, but option "align-by-socket" provided`},
+		{options: on(optionAcrossNodes), gates: map[string]bool{gateBeta: false},
+			err: `CPU Manager Policy Beta-level Options not enabled, but option "distribute-cpus-across-numa" provided`},
 		{options: on("x"), err: `unknown CPU Manager Policy option: "x"`},
-		{options: map[string]string{optionByCache: "x"}, err: `bad value for option "prefer-align-cpus-by-uncorecache": strconv.ParseBool: parsing "x": invalid syntax`},
-		{options: on(optionFullCores, optionAcrossCores), gates: alpha, err: "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
-		{options: on(optionByCache, optionAcrossNodes), err: "static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time"},
+		{options: map[string]string{optionByCache: "x"},
+			err: `bad value for option "prefer-align-cpus-by-uncorecache": strconv.ParseBool: parsing "x": invalid syntax`},
+		{options: on(optionFullCores, optionAcrossCores), gates: alpha,
+			err: "static policy options full-pcpus-only and distribute-cpus-across-cores can not be used at the same time"},
+		{options: on(optionByCache, optionAcrossNodes), err: "static policy options " +
+			"prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa can not be used at the same time"},
 	} {
 		_, err := ParseOptions(c.options, c.gates)
 		if got := fmt.Sprint(err); c.err != "" && got != c.err || c.err == "" && err != nil {
@@ -290,14 +310,16 @@ func TestNoCPUIsAssignedTwice(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		l := machineOf(2, 2, 2, 2)
-		o := rapid.SampledFrom([]Options{{}, {FullCores: true}, {AcrossNodes: true}, {StrictReserved: true}}).Draw(t, "options")
+		o := rapid.SampledFrom([]Options{{}, {FullCores: true}, {AcrossNodes: true},
+			{StrictReserved: true}}).Draw(t, "options")
 		f, err := os.CreateTemp(dir, "state")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_ = f.Close()
 		_ = os.Remove(f.Name())
-		cfg := Config{Layout: l, Policy: PolicyStatic, Options: o, Count: 1, File: f.Name(), Changed: func() {}, Log: slog.New(slog.DiscardHandler)}
+		cfg := Config{Layout: l, Policy: PolicyStatic, Options: o, Count: 1, File: f.Name(), Changed: func() {},
+			Log: slog.New(slog.DiscardHandler)}
 		m, err := New(cfg)
 		if err != nil {
 			t.Fatal(err)
@@ -331,7 +353,8 @@ func TestNoCPUIsAssignedTwice(t *testing.T) {
 				}
 				all = all.Union(set)
 			}
-			if shared := m.AllowedCPUs("x", "c"); !shared.Intersection(all).IsEmpty() || shared.Size()+all.Size() < len(l.CPUs)-1 {
+			if shared := m.AllowedCPUs("x", "c"); !shared.Intersection(all).IsEmpty() ||
+				shared.Size()+all.Size() < len(l.CPUs)-1 {
 				t.Fatalf("shared %s, given %s", shared, all)
 			}
 		}

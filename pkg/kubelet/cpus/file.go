@@ -31,7 +31,8 @@ func (m *Manager) load() error {
 		err = m.restore(s)
 	}
 	if err != nil {
-		return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the CPU manager checkpoint file %q before restarting Kubelet", err, m.cfg.File)
+		return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete "+
+			"the CPU manager checkpoint file %q before restarting Kubelet", err, m.cfg.File)
 	}
 	return m.write()
 }

@@ -275,11 +275,13 @@ func (m *Manager) aligned(needed int) error {
 		return nil
 	}
 	if needed%m.threads != 0 {
-		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", needed, m.threads)}
+		return &AlignmentError{
+			fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", needed, m.threads)}
 	}
 	// The free threads of cores whose other thread is reserved do not make whole cores.
 	if free := m.shared().Difference(m.cores).Size(); needed > free {
-		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
+		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available "+
+			"physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
 			free, needed, m.threads)}
 	}
 	return nil

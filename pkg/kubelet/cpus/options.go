@@ -48,10 +48,14 @@ func ParseOptions(options map[string]string, gates map[string]bool) (Options, er
 		into *bool
 		off  string // why the option is not available
 	}{
-		optionFullCores: {into: &o.FullCores}, optionStrictReserved: {into: &o.StrictReserved}, optionByCache: {into: &o.ByCache},
-		optionAcrossNodes: {&o.AcrossNodes, unless(beta || !set, "CPU Manager Policy Beta-level Options not enabled, but option %q provided")},
-		optionBySocket:    {&o.BySocket, unless(gates[gateAlpha], "CPU Manager Policy Alpha-level Options not enabled, but option %q provided")},
-		optionAcrossCores: {&o.AcrossCores, unless(gates[gateAlpha], "CPU Manager Policy Alpha-level Options not enabled, but option %q provided")},
+		optionFullCores: {into: &o.FullCores}, optionStrictReserved: {into: &o.StrictReserved},
+		optionByCache: {into: &o.ByCache},
+		optionAcrossNodes: {&o.AcrossNodes,
+			unless(beta || !set, "CPU Manager Policy Beta-level Options not enabled, but option %q provided")},
+		optionBySocket: {&o.BySocket,
+			unless(gates[gateAlpha], "CPU Manager Policy Alpha-level Options not enabled, but option %q provided")},
+		optionAcrossCores: {&o.AcrossCores,
+			unless(gates[gateAlpha], "CPU Manager Policy Alpha-level Options not enabled, but option %q provided")},
 	}
 	for name, value := range options {
 		f, ok := fields[name]
@@ -100,10 +104,12 @@ func (o Options) fit(l *numa.Layout, topologyPolicy string) error {
 		return nil
 	}
 	if topologyPolicy == numa.PolicySingleNode {
-		return fmt.Errorf("topology manager policy %s is incompatible with CPU manager policy option %s", numa.PolicySingleNode, optionBySocket)
+		return fmt.Errorf("topology manager policy %s is incompatible with CPU manager policy option %s",
+			numa.PolicySingleNode, optionBySocket)
 	}
 	if l.Count(socketOf) > l.Count(nodeOf) {
-		return errors.New("align by socket is not compatible with hardware where number of sockets are more than number of NUMA")
+		return errors.New("align by socket is not compatible with hardware where number of sockets are more " +
+			"than number of NUMA")
 	}
 	return nil
 }

@@ -119,7 +119,8 @@ func (t *taker) caches() {
 		behind := slices.DeleteFunc(t.frees(), func(c numa.CPU) bool { return c.Cache != cache })
 		full, total := counts(behind, coreOf), counts(t.layout.CPUs, coreOf)
 		behind = slices.DeleteFunc(behind, func(c numa.CPU) bool { return full[c.Core] != total[c.Core] })
-		slices.SortFunc(behind, func(a, b numa.CPU) int { return cmp.Or(cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID)) })
+		slices.SortFunc(behind,
+			func(a, b numa.CPU) int { return cmp.Or(cmp.Compare(a.Core, b.Core), cmp.Compare(a.ID, b.ID)) })
 		if len(counts(behind, coreOf)) < cores {
 			continue
 		}

@@ -63,7 +63,8 @@ func Dial(t Target, m *Metrics) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.conns, c.Runtime, c.Images = []*grpc.ClientConn{runtime}, runtimeapi.NewRuntimeServiceClient(runtime), runtimeapi.NewImageServiceClient(runtime)
+	c.conns, c.Runtime, c.Images = []*grpc.ClientConn{runtime}, runtimeapi.NewRuntimeServiceClient(runtime),
+		runtimeapi.NewImageServiceClient(runtime)
 	if t.Images == "" || t.Images == t.Endpoint {
 		return c, nil
 	}
@@ -233,13 +234,15 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 
 // CreateContainer creates a container in a sandbox. Once it has begun it continues for up to 30 s
 // after ctx ends.
-func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error) {
+func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig,
+	sc *runtimeapi.PodSandboxConfig) (string, error) {
 	ctx, cancel, err := detach(ctx, c.timeout)
 	if err != nil {
 		return "", err
 	}
 	defer cancel()
-	r, err := c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox, Config: cfg, SandboxConfig: sc})
+	r, err := c.Runtime.CreateContainer(ctx, &runtimeapi.CreateContainerRequest{PodSandboxId: sandbox,
+		Config: cfg, SandboxConfig: sc})
 	if err != nil {
 		return "", err
 	}
@@ -263,7 +266,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+stopMargin)
 	defer cancel()
-	_, err := c.Runtime.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
+	_, err := c.Runtime.StopContainer(ctx,
+		&runtimeapi.StopContainerRequest{ContainerId: id, Timeout: int64(grace / time.Second)})
 	return ignoreNotFound(err)
 }
 
@@ -281,7 +285,8 @@ func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.L
 	defer cancel()
 	// Also after a failure, which may be reported although the change was made.
 	defer c.statuses.changed(id)
-	_, err := c.Runtime.UpdateContainerResources(ctx, &runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
+	_, err := c.Runtime.UpdateContainerResources(ctx,
+		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
 }
 
@@ -301,14 +306,16 @@ func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 }
 
 // Run runs a command in a container and waits for its end, for at most timeout.
-func (c *Client) Run(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (c *Client) Run(ctx context.Context, id string, command []string,
+	timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	limit := timeout + stopMargin
 	if timeout == 0 {
 		limit = 24 * time.Hour
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command, Timeout: int64((timeout + time.Second - 1) / time.Second)})
+	return c.Runtime.ExecSync(ctx, &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: command,
+		Timeout: int64((timeout + time.Second - 1) / time.Second)})
 }
 
 // ImageStatus returns an image that is on the node, or nil.

@@ -32,15 +32,18 @@ func (s *slow) make(ctx context.Context) error {
 	}
 }
 
-func (s *slow) RunPodSandbox(ctx context.Context, _ *runtimeapi.RunPodSandboxRequest, _ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
+func (s *slow) RunPodSandbox(ctx context.Context, _ *runtimeapi.RunPodSandboxRequest,
+	_ ...grpc.CallOption) (*runtimeapi.RunPodSandboxResponse, error) {
 	return &runtimeapi.RunPodSandboxResponse{}, s.make(ctx)
 }
 
-func (s *slow) CreateContainer(ctx context.Context, _ *runtimeapi.CreateContainerRequest, _ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
+func (s *slow) CreateContainer(ctx context.Context, _ *runtimeapi.CreateContainerRequest,
+	_ ...grpc.CallOption) (*runtimeapi.CreateContainerResponse, error) {
 	return &runtimeapi.CreateContainerResponse{}, s.make(ctx)
 }
 
-func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerRequest, _ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
+func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerRequest,
+	_ ...grpc.CallOption) (*runtimeapi.StartContainerResponse, error) {
 	return &runtimeapi.StartContainerResponse{}, s.make(ctx)
 }
 
@@ -48,9 +51,12 @@ func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerR
 // call gets a limited time to finish, and no new call begins.
 func TestBegunCallsFinish(t *testing.T) {
 	calls := map[string]func(*Client, context.Context) error{
-		"sandbox":   func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },
-		"container": func(c *Client, ctx context.Context) error { _, err := c.CreateContainer(ctx, "", nil, nil); return err },
-		"start":     func(c *Client, ctx context.Context) error { return c.StartContainer(ctx, "") },
+		"sandbox": func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },
+		"container": func(c *Client, ctx context.Context) error {
+			_, err := c.CreateContainer(ctx, "", nil, nil)
+			return err
+		},
+		"start": func(c *Client, ctx context.Context) error { return c.StartContainer(ctx, "") },
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {

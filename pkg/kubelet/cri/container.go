@@ -144,11 +144,13 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 			return fmt.Errorf("container's runAsUser breaks non-root policy %s", who)
 		}
 	case in.ImageUID == nil && in.ImageUser != "":
-		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", in.ImageUser, who)
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify "+
+			"user is non-root %s", in.ImageUser, who)
 	case in.ImageUID == nil || *in.ImageUID == 0: // an image without a user runs as root
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	case *in.ImageUID < 0 || *in.ImageUID > math.MaxInt32:
-		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be 1-(%d)): must be between 0 and %d, inclusive %s",
+		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be "+
+			"1-(%d)): must be between 0 and %d, inclusive %s",
 			*in.ImageUID, math.MaxInt32, math.MaxInt32, who)
 	}
 	return nil
@@ -159,7 +161,8 @@ func Describe(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
 
-func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
+func containerSecurity(pod *v1.Pod, c *v1.Container,
+	in ContainerInput) (*runtimeapi.LinuxContainerSecurityContext, error) {
 	sc := Security(pod, c)
 	out := &runtimeapi.LinuxContainerSecurityContext{
 		Capabilities:     capabilities(sc.Capabilities),
@@ -199,7 +202,8 @@ func containerSecurity(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtim
 
 func maskedPaths() []string {
 	paths := []string{
-		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/timer_list",
+		"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+		"/proc/timer_list",
 		"/proc/timer_stats", "/proc/sched_debug", "/proc/scsi", "/sys/firmware", "/sys/devices/virtual/powercap",
 	}
 	throttles, _ := filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
@@ -255,14 +259,17 @@ func appArmor(pod *v1.Pod, c *v1.Container, p *v1.AppArmorProfile) (*runtimeapi.
 	}
 	switch p.Type {
 	case v1.AppArmorProfileTypeRuntimeDefault:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, v1.DeprecatedAppArmorBetaProfileRuntimeDefault, nil
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
+			v1.DeprecatedAppArmorBetaProfileRuntimeDefault, nil
 	case v1.AppArmorProfileTypeUnconfined:
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined},
+			v1.DeprecatedAppArmorBetaProfileNameUnconfined, nil
 	case v1.AppArmorProfileTypeLocalhost:
 		if p.LocalhostProfile == nil {
 			return nil, "", fmt.Errorf("missing localhost apparmor profile name")
 		}
-		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: *p.LocalhostProfile},
+		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: *p.LocalhostProfile},
 			v1.DeprecatedAppArmorBetaProfileNamePrefix + *p.LocalhostProfile, nil
 	default:
 		return nil, "", fmt.Errorf("unknown apparmor profile type: %q", p.Type)

@@ -31,14 +31,16 @@ func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 		failed: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "kubelet_runtime_operations_errors_total",
 			Help: "[ALPHA] Cumulative number of runtime operation errors by operation type."}, label),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_runtime_operations_duration_seconds",
-			Help: "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.", Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, label),
+			Help:    "[ALPHA] Duration in seconds of runtime operations. Broken down by operation type.",
+			Buckets: prometheus.ExponentialBuckets(.005, 2.5, 14)}, label),
 	}
 	r.MustRegister(m.total, m.failed, m.duration)
 	return m
 }
 
 // measure is an interceptor of calls. It adds a timeout, except to image pulls, which take long.
-func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := operation(method)
 	if _, bounded := ctx.Deadline(); !bounded && name != "pull_image" {
 		var cancel context.CancelFunc

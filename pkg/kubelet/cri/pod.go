@@ -134,7 +134,8 @@ func (p *Pod) MinimalPod() *v1.Pod {
 			continue
 		}
 		seen[c.Name] = true
-		spec := v1.Container{Name: c.Name, Image: c.Image, TerminationMessagePath: c.MessagePath, TerminationMessagePolicy: c.MessagePolicy}
+		spec := v1.Container{Name: c.Name, Image: c.Image, TerminationMessagePath: c.MessagePath,
+			TerminationMessagePolicy: c.MessagePolicy}
 		if raw, ok := c.annotations[annotationPreStop]; ok {
 			h := &v1.LifecycleHandler{}
 			if json.Unmarshal([]byte(raw), h) == nil {
@@ -158,7 +159,8 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	selector := map[string]string{LabelPodUID: string(uid)}
-	boxes, err := c.Runtime.ListPodSandbox(ctx, &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}})
+	boxes, err := c.Runtime.ListPodSandbox(ctx,
+		&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{LabelSelector: selector}})
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", err)
 	}
@@ -174,7 +176,8 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 		}
 		pod.Sandboxes = append(pod.Sandboxes, b)
 	}
-	list, err := c.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}})
+	list, err := c.Runtime.ListContainers(ctx,
+		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{LabelSelector: selector}})
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
@@ -297,7 +300,8 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 // startCut reports whether a container did not start because the kubelet that started it was killed
 // meanwhile. Such a container counts as never started.
 func startCut(s *runtimeapi.ContainerStatus) bool {
-	return s.GetStartedAt() == 0 && s.GetReason() == "StartError" && strings.HasSuffix(s.GetMessage(), context.Canceled.Error())
+	return s.GetStartedAt() == 0 && s.GetReason() == "StartError" &&
+		strings.HasSuffix(s.GetMessage(), context.Canceled.Error())
 }
 
 func timeOf(ns int64) time.Time {

@@ -23,10 +23,12 @@ func TestStateOfContainers(t *testing.T) {
 		"unknown": {&runtimeapi.ContainerStatus{State: runtimeapi.ContainerState_CONTAINER_UNKNOWN}, Unknown},
 		"ended":   {&runtimeapi.ContainerStatus{State: exited, StartedAt: 1, ExitCode: 1, Reason: "Error"}, Exited},
 		"cannot start": {&runtimeapi.ContainerStatus{
-			State: exited, ExitCode: 128, Reason: "StartError", Message: "failed to start containerd task: exec: \"nosuch\": not found",
+			State: exited, ExitCode: 128, Reason: "StartError",
+			Message: "failed to start containerd task: exec: \"nosuch\": not found",
 		}, Exited},
 		"kubelet killed during the start": {&runtimeapi.ContainerStatus{
-			State: exited, ExitCode: 128, Reason: "StartError", Message: `failed to start containerd task "d0": context canceled`,
+			State: exited, ExitCode: 128, Reason: "StartError",
+			Message: `failed to start containerd task "d0": context canceled`,
 		}, Created},
 	} {
 		if got := containerOf(tc.status); got.State != tc.want {
@@ -42,7 +44,8 @@ func TestNewestAfterTheClockWasSetBack(t *testing.T) {
 	p := &Pod{
 		Sandboxes: []Sandbox{{ID: "old", Attempt: 0, CreatedAt: at(5000)}, {ID: "new", Attempt: 1, CreatedAt: at(1000)}},
 		Containers: []Container{
-			{ID: "a0", Name: "a", CreatedAt: at(5000)}, {ID: "b0", Name: "b", CreatedAt: at(5001)}, {ID: "a1", Name: "a", Restarts: 1, CreatedAt: at(1000)},
+			{ID: "a0", Name: "a", CreatedAt: at(5000)}, {ID: "b0", Name: "b", CreatedAt: at(5001)},
+			{ID: "a1", Name: "a", Restarts: 1, CreatedAt: at(1000)},
 		},
 	}
 	p.sort()
@@ -60,7 +63,8 @@ func TestAnnotations(t *testing.T) {
 	c := &v1.Container{Name: "c", Image: "img", TerminationMessagePath: "/m", Lifecycle: &v1.Lifecycle{
 		PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"x"}}},
 	}}
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{*c}}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: v1.PodSpec{TerminationGracePeriodSeconds: &grace, Containers: []v1.Container{*c}}}
 	cfg, err := ContainerConfig(pod, c, ContainerInput{Restarts: 3, Epoch: 5})
 	if err != nil {
 		t.Fatal(err)
@@ -70,7 +74,8 @@ func TestAnnotations(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	bare := (&Pod{UID: "u", Namespace: "ns", Name: "p", Containers: []Container{got}}).MinimalPod()
-	if h := bare.Spec.Containers[0].Lifecycle; h == nil || h.PreStop.Exec.Command[0] != "x" || *bare.Spec.TerminationGracePeriodSeconds != 7 {
+	if h := bare.Spec.Containers[0].Lifecycle; h == nil || h.PreStop.Exec.Command[0] != "x" ||
+		*bare.Spec.TerminationGracePeriodSeconds != 7 {
 		t.Errorf("%+v", bare.Spec)
 	}
 }

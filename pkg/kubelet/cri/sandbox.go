@@ -44,7 +44,8 @@ func SandboxConfig(pod *v1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		return nil, err
 	}
 	linux := &runtimeapi.LinuxPodSandboxConfig{
-		CgroupParent: in.CgroupParent, SecurityContext: sc, Sysctls: map[string]string{}, Resources: in.Resources, Overhead: in.Overhead,
+		CgroupParent: in.CgroupParent, SecurityContext: sc, Sysctls: map[string]string{},
+		Resources: in.Resources, Overhead: in.Overhead,
 	}
 	if p := pod.Spec.SecurityContext; p != nil {
 		for _, s := range p.Sysctls {
@@ -52,7 +53,8 @@ func SandboxConfig(pod *v1.Pod, in SandboxInput) (*runtimeapi.PodSandboxConfig, 
 		}
 	}
 	return &runtimeapi.PodSandboxConfig{
-		Metadata:     &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace, Uid: string(pod.UID), Attempt: in.Attempt},
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: pod.Name, Namespace: pod.Namespace,
+			Uid: string(pod.UID), Attempt: in.Attempt},
 		Labels:       podLabels(pod),
 		Annotations:  pod.Annotations,
 		Hostname:     in.Hostname,

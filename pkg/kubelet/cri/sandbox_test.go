@@ -38,7 +38,8 @@ func TestPodLogDir(t *testing.T) {
 		}
 		base := filepath.Base(dir)
 		parts := strings.Split(base, "_")
-		if c.want != "" && base != c.want || len(parts) != 3 || parts[0] != c.namespace || !strings.HasPrefix(c.name, parts[1]) || parts[2] != string(c.uid) {
+		if c.want != "" && base != c.want || len(parts) != 3 || parts[0] != c.namespace ||
+			!strings.HasPrefix(c.name, parts[1]) || parts[2] != string(c.uid) {
 			t.Errorf("%s of %s/%s", base, c.namespace, c.name)
 		}
 		if seen[dir] {

@@ -24,14 +24,21 @@ func TestSeccomp(t *testing.T) {
 		want      *runtimeapi.SecurityProfile
 		err       string
 	}{
-		"none":                      {nil, false, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, ""},
-		"none, default":             {nil, true, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, ""},
-		"unconfined":                {profile(v1.SeccompProfileTypeUnconfined, nil), true, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, ""},
-		"RuntimeDefault":            {profile(v1.SeccompProfileTypeRuntimeDefault, nil), false, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, ""},
-		"Localhost":                 {profile(v1.SeccompProfileTypeLocalhost, &local), false, &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost, LocalhostRef: "/profiles/a.json"}, ""},
-		"Localhost without profile": {profile(v1.SeccompProfileTypeLocalhost, &empty), false, nil, "localhostProfile must be set if seccompProfile type is Localhost."},
-		"unknown type":              {profile("Later", nil), false, nil, `unsupported seccomp profile type "Later"`},
-		"empty type":                {profile("", nil), false, nil, `unsupported seccomp profile type ""`},
+		"none": {nil, false,
+			&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, ""},
+		"none, default": {nil, true,
+			&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, ""},
+		"unconfined": {profile(v1.SeccompProfileTypeUnconfined, nil), true,
+			&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, ""},
+		"RuntimeDefault": {profile(v1.SeccompProfileTypeRuntimeDefault, nil), false,
+			&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, ""},
+		"Localhost": {profile(v1.SeccompProfileTypeLocalhost, &local), false,
+			&runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Localhost,
+				LocalhostRef: "/profiles/a.json"}, ""},
+		"Localhost without profile": {profile(v1.SeccompProfileTypeLocalhost, &empty), false, nil,
+			"localhostProfile must be set if seccompProfile type is Localhost."},
+		"unknown type": {profile("Later", nil), false, nil, `unsupported seccomp profile type "Later"`},
+		"empty type":   {profile("", nil), false, nil, `unsupported seccomp profile type ""`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := seccomp(tc.profile, ContainerInput{SeccompRoot: root, SeccompDefault: tc.byDefault})

@@ -29,10 +29,12 @@ type store struct {
 }
 
 func newStore() *store {
-	return &store{sandboxes: map[string]*runtimeapi.PodSandboxStatus{}, containers: map[string]*runtimeapi.ContainerStatus{}, during: func() {}}
+	return &store{sandboxes: map[string]*runtimeapi.PodSandboxStatus{},
+		containers: map[string]*runtimeapi.ContainerStatus{}, during: func() {}}
 }
 
-func (s *store) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest, ...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
+func (s *store) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxRequest,
+	...grpc.CallOption) (*runtimeapi.ListPodSandboxResponse, error) {
 	r := &runtimeapi.ListPodSandboxResponse{}
 	for id, b := range s.sandboxes {
 		r.Items = append(r.Items, &runtimeapi.PodSandbox{Id: id, State: b.State, Metadata: b.Metadata})
@@ -40,7 +42,8 @@ func (s *store) ListPodSandbox(context.Context, *runtimeapi.ListPodSandboxReques
 	return r, nil
 }
 
-func (s *store) ListContainers(context.Context, *runtimeapi.ListContainersRequest, ...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
+func (s *store) ListContainers(context.Context, *runtimeapi.ListContainersRequest,
+	...grpc.CallOption) (*runtimeapi.ListContainersResponse, error) {
 	r := &runtimeapi.ListContainersResponse{}
 	for id, c := range s.containers {
 		r.Containers = append(r.Containers, &runtimeapi.Container{Id: id, State: c.State, PodSandboxId: "s"})
@@ -48,7 +51,8 @@ func (s *store) ListContainers(context.Context, *runtimeapi.ListContainersReques
 	return r, nil
 }
 
-func (s *store) PodSandboxStatus(_ context.Context, in *runtimeapi.PodSandboxStatusRequest, _ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
+func (s *store) PodSandboxStatus(_ context.Context, in *runtimeapi.PodSandboxStatusRequest,
+	_ ...grpc.CallOption) (*runtimeapi.PodSandboxStatusResponse, error) {
 	s.asked++
 	b, ok := s.sandboxes[in.PodSandboxId]
 	if !ok {
@@ -57,7 +61,8 @@ func (s *store) PodSandboxStatus(_ context.Context, in *runtimeapi.PodSandboxSta
 	return &runtimeapi.PodSandboxStatusResponse{Status: proto.Clone(b).(*runtimeapi.PodSandboxStatus)}, nil
 }
 
-func (s *store) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatusRequest, _ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
+func (s *store) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatusRequest,
+	_ ...grpc.CallOption) (*runtimeapi.ContainerStatusResponse, error) {
 	s.asked++
 	c, ok := s.containers[in.ContainerId]
 	if !ok {
@@ -68,7 +73,8 @@ func (s *store) ContainerStatus(_ context.Context, in *runtimeapi.ContainerStatu
 	return r, nil
 }
 
-func (s *store) UpdateContainerResources(_ context.Context, in *runtimeapi.UpdateContainerResourcesRequest, _ ...grpc.CallOption) (*runtimeapi.UpdateContainerResourcesResponse, error) {
+func (s *store) UpdateContainerResources(_ context.Context, in *runtimeapi.UpdateContainerResourcesRequest,
+	_ ...grpc.CallOption) (*runtimeapi.UpdateContainerResourcesResponse, error) {
 	c, ok := s.containers[in.ContainerId]
 	if !ok {
 		return nil, status.Error(codes.NotFound, "no such container")
@@ -101,11 +107,13 @@ func TestCacheMatchesRuntime(t *testing.T) {
 			which := rapid.IntRange(0, len(ids)-1).Draw(t, "which")
 			id := ids[which]
 			c := s.containers[id]
-			switch op := rapid.SampledFrom([]string{"advance", "create", "remove", "update", "restart", "list all", "sandbox", "sandbox ends"}).Draw(t, "what"); {
+			switch op := rapid.SampledFrom([]string{"advance", "create", "remove", "update", "restart",
+				"list all", "sandbox", "sandbox ends"}).Draw(t, "what"); {
 			case op == "create" && c == nil:
 				id = fmt.Sprint("c", n)
 				ids[which] = id
-				s.containers[id] = &runtimeapi.ContainerStatus{Id: id, State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: moment}
+				s.containers[id] = &runtimeapi.ContainerStatus{Id: id,
+					State: runtimeapi.ContainerState_CONTAINER_CREATED, CreatedAt: moment}
 			case op == "advance" && c != nil:
 				s.advance(c, moment)
 			case op == "remove":
@@ -124,7 +132,8 @@ func TestCacheMatchesRuntime(t *testing.T) {
 					t.Fatalf("%d statuses of %d containers", kept, there)
 				}
 			case op == "sandbox":
-				s.sandboxes["s"] = &runtimeapi.PodSandboxStatus{Id: "s", CreatedAt: 1, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}
+				s.sandboxes["s"] = &runtimeapi.PodSandboxStatus{Id: "s", CreatedAt: 1,
+					Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"}}
 			case op == "sandbox ends" && s.sandboxes["s"] != nil:
 				s.sandboxes["s"].State, s.sandboxes["s"].Network = runtimeapi.PodSandboxState_SANDBOX_NOTREADY, nil
 			}

@@ -25,7 +25,8 @@ type LimitError struct {
 
 // Error implements error.
 func (e *LimitError) Error() string {
-	return fmt.Sprintf("Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
+	return fmt.Sprintf(
+		"Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
 }
 
 // exhausted reports whether attaching failed because the node cannot have more volumes.

@@ -76,13 +76,15 @@ func TestLimit(t *testing.T) {
 	b.allow(5)
 	period := time.Hour
 	m := b.kubeletOf(func(string) time.Duration { return period })
-	if _, err := client.CoreV1().Nodes().Patch(t.Context(), "n", "application/merge-patch+json", []byte(`{"status":{"volumesInUse":["`+i.String()+`"]}}`), metav1.PatchOptions{}, "status"); err != nil {
+	if _, err := client.CoreV1().Nodes().Patch(t.Context(), "n", "application/merge-patch+json",
+		[]byte(`{"status":{"volumesInUse":["`+i.String()+`"]}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)
 	}
 	attachments := client.StorageV1().VolumeAttachments()
 	a, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: AttachmentName("v", "d", "n")},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "n",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -99,14 +101,16 @@ func TestLimit(t *testing.T) {
 		{codes.ResourceExhausted, time.Hour, true, 3},
 	} {
 		period = step.period
-		a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: "no slot is free", ErrorCode: ptr.To(int32(step.code))}
+		a.Status.AttachError = &storagev1.VolumeError{Time: metav1.Now(), Message: "no slot is free",
+			ErrorCode: ptr.To(int32(step.code))}
 		if a, err = attachments.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		_, err := m.attached(t.Context(), i)
 		err = m.full(t.Context(), i.driver, err)
 		limit := (*LimitError)(nil)
-		if got := errors.As(err, &limit); got != step.limit || !strings.Contains(err.Error(), "no slot is free") || allowed(t, client) != step.most {
+		if got := errors.As(err, &limit); got != step.limit ||
+			!strings.Contains(err.Error(), "no slot is free") || allowed(t, client) != step.most {
 			t.Errorf("%v, asked again after %v: got %v; %d volumes", step.code, step.period, err, allowed(t, client))
 		}
 	}

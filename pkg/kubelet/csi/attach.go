@@ -71,7 +71,8 @@ func (m *Manager) attached(ctx context.Context, i id) (map[string]string, error)
 		return nil, fmt.Errorf("volume %s is not yet reported to be in use", i.handle)
 	}
 	listed := slices.ContainsFunc(node.Status.VolumesAttached, func(a v1.AttachedVolume) bool { return a.Name == name })
-	attachment, err := m.cfg.Client.StorageV1().VolumeAttachments().Get(ctx, AttachmentName(i.handle, i.driver, m.cfg.NodeName), metav1.GetOptions{})
+	attachment, err := m.cfg.Client.StorageV1().VolumeAttachments().Get(ctx,
+		AttachmentName(i.handle, i.driver, m.cfg.NodeName), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("volume %s is not attached: there is no VolumeAttachment yet", i.handle)

@@ -43,21 +43,26 @@ func TestBridge(t *testing.T) {
 
 	got := &csi.GetPluginInfoResponse{}
 	w := ask("/csi/d/csi.v1.Identity/GetPluginInfo", &csi.GetPluginInfoRequest{})
-	if err := proto.Unmarshal(w.Body.Bytes(), protoadapt.MessageV2Of(got)); err != nil || w.Code != http.StatusOK || got.GetName() != "d" {
+	if err := proto.Unmarshal(w.Body.Bytes(), protoadapt.MessageV2Of(got)); err != nil ||
+		w.Code != http.StatusOK || got.GetName() != "d" {
 		t.Errorf("got %d %v, %v", w.Code, got, err)
 	}
-	w = ask("/csi/d/csi.v1.Controller/ControllerExpandVolume", &csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}})
+	w = ask("/csi/d/csi.v1.Controller/ControllerExpandVolume",
+		&csi.ControllerExpandVolumeRequest{VolumeId: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1}})
 	var refused struct{ Code codes.Code }
-	if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil || w.Code != http.StatusFailedDependency || refused.Code != codes.NotFound {
+	if err := json.Unmarshal(w.Body.Bytes(), &refused); err != nil || w.Code != http.StatusFailedDependency ||
+		refused.Code != codes.NotFound {
 		t.Errorf("got %d %s, %v", w.Code, w.Body, err)
 	}
-	for _, path := range []string{"/csi/d/csi.v1.Node/NodeGetInfo", "/csi/e/csi.v1.Identity/GetPluginInfo", "/csi/d/csi.v1.Identity"} {
+	for _, path := range []string{"/csi/d/csi.v1.Node/NodeGetInfo", "/csi/e/csi.v1.Identity/GetPluginInfo",
+		"/csi/d/csi.v1.Identity"} {
 		if w := ask(path, &csi.NodeGetInfoRequest{}); w.Code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, w.Code)
 		}
 	}
 	w = httptest.NewRecorder()
-	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/csi/d/csi.v1.Identity/GetPluginInfo", bytes.NewReader(make([]byte, maxMessage+1))))
+	mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+		"/csi/d/csi.v1.Identity/GetPluginInfo", bytes.NewReader(make([]byte, maxMessage+1))))
 	if w.Code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a request that is too large: %d", w.Code)
 	}

@@ -39,7 +39,8 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, supported) {
 		return fmt.Errorf("none of the CSI versions %v is supported by the kubelet", p.Versions)
 	}
-	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"), grpc.WithUnaryInterceptor(m.measure(p.Name)))
+	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"), grpc.WithUnaryInterceptor(m.measure(p.Name)))
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
@@ -77,7 +78,8 @@ func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 
 // measure is an interceptor that measures the calls to a driver.
 func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		begun := m.cfg.Clock.Now()
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		m.cfg.Metrics.Call(driver, method, m.cfg.Clock.Since(begun), err)

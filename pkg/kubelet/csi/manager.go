@@ -32,7 +32,8 @@ type Config struct {
 	// CSINode.
 	Client kubernetes.Interface
 	// Token returns a token of the pod's service account.
-	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
+	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string,
+		expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
 	// Changed is called when the list of volumes in use changes, so that the node's status must be
 	// written.
 	Changed func()
@@ -88,7 +89,8 @@ func New(cfg Config) (*Manager, error) {
 		cfg.Metrics = metrics.NewStorage(nil)
 	}
 	m := &Manager{
-		cfg: cfg, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, gone: map[string]bool{}, volumes: map[id]*volume{},
+		cfg: cfg, wake: make(chan struct{}, 1), drivers: map[string]*driver{}, gone: map[string]bool{},
+		volumes: map[id]*volume{},
 	}
 	return m, m.load()
 }

@@ -129,12 +129,14 @@ func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	b.t.Helper()
 	m, err := New(Config{
 		Metrics: b.metrics,
-		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period, Attaches: func(string) bool { return !b.loose.Load() }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+		RootDir: b.root, NodeName: "n", Client: b.client, Changed: func() {}, UpdatePeriod: period,
+		Attaches: func(string) bool { return !b.loose.Load() }, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := m.Register(b.t.Context(), plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"1.0.0"}}); err != nil {
+	if err := m.Register(b.t.Context(),
+		plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"1.0.0"}}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { m.Unregister(plugins.Plugin{Name: "d", Endpoint: b.socket}) })
@@ -144,17 +146,22 @@ func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 // volume creates a volume in the driver.
 func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
 	b.t.Helper()
-	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
+	c := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	if mode == v1.PersistentVolumeBlock {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	}
-	_, err := b.driver.CreateVolume(b.t.Context(), &csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{c}, CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}})
+	_, err := b.driver.CreateVolume(b.t.Context(),
+		&csi.CreateVolumeRequest{Name: name, VolumeCapabilities: []*csi.VolumeCapability{c},
+			CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return Volume{PV: &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, VolumeMode: &mode, Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
-		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: name}},
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}, VolumeMode: &mode,
+		Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Mi")},
+		PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d",
+			VolumeHandle: name}},
 	}}}
 }
 
@@ -171,7 +178,8 @@ func (b *bench) leftovers() []string {
 	}
 	err = filepath.WalkDir(b.root, func(path string, e fs.DirEntry, err error) error {
 		base := filepath.Base(filepath.Dir(path))
-		if err == nil && (!e.IsDir() || base == pluginDir || base == "d" || base == "volumeDevices" && e.Name() != "staging" && e.Name() != "publish" && e.Name() != pluginDir) {
+		if err == nil && (!e.IsDir() || base == pluginDir || base == "d" || base == "volumeDevices" &&
+			e.Name() != "staging" && e.Name() != "publish" && e.Name() != pluginDir) {
 			out = append(out, path)
 		}
 		return err
@@ -185,11 +193,14 @@ func (b *bench) leftovers() []string {
 func cluster(t *testing.T, attach bool) kubernetes.Interface {
 	t.Helper()
 	s := testserver.Start(t, testserver.Options{})
-	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	d := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: storagev1.CSIDriverSpec{
-		AttachRequired: &attach, PodInfoOnMount: ptr.To(true), VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent, storagev1.VolumeLifecycleEphemeral},
+		AttachRequired: &attach, PodInfoOnMount: ptr.To(true),
+		VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{storagev1.VolumeLifecyclePersistent,
+			storagev1.VolumeLifecycleEphemeral},
 	}}
 	if _, err := s.Client.StorageV1().CSIDrivers().Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -226,7 +237,8 @@ func killed(t *testing.T, client kubernetes.Interface, mode v1.PersistentVolumeM
 	_, err := first.Mount(t.Context(), p, v)
 	if err == nil {
 		if mode == v1.PersistentVolumeFilesystem {
-			if err := os.WriteFile(filepath.Join(b.root, "pods/u/volumes", pluginDir, "v", mountName, "data"), []byte("kept"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(b.root, "pods/u/volumes", pluginDir, "v", mountName, "data"),
+				[]byte("kept"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -273,11 +285,14 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	call := func(method, code string) string {
-		return `csi_operations_seconds_count{driver_name="d",grpc_status_code="` + code + `",method_name="/csi.v1.Node/` + method + `",migrated="false"}`
+		return `csi_operations_seconds_count{driver_name="d",grpc_status_code="` + code +
+			`",method_name="/csi.v1.Node/` + method + `",migrated="false"}`
 	}
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
-		call("NodeStageVolume", "OK"): 1, call("NodePublishVolume", "Internal"): 1, call("NodePublishVolume", "OK"): -1, call("NodeUnpublishVolume", "OK"): 1,
-		`storage_operation_duration_seconds_count{migrated="false",operation_name="unmount_device",status="success",volume_plugin="kubernetes.io/csi:d"}`: 1,
+		call("NodeStageVolume", "OK"): 1, call("NodePublishVolume", "Internal"): 1,
+		call("NodePublishVolume", "OK"): -1, call("NodeUnpublishVolume", "OK"): 1,
+		`storage_operation_duration_seconds_count{migrated="false",operation_name="unmount_device",` +
+			`status="success",volume_plugin="kubernetes.io/csi:d"}`: 1,
 	})
 }
 
@@ -384,7 +399,8 @@ func TestAttached(t *testing.T) {
 	nodes, attachments := client.CoreV1().Nodes(), client.StorageV1().VolumeAttachments()
 	say := func(patch string) {
 		t.Helper()
-		if _, err := nodes.Patch(t.Context(), "n", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := nodes.Patch(t.Context(), "n", types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+			"status"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -399,7 +415,8 @@ func TestAttached(t *testing.T) {
 	refused("there is no VolumeAttachment yet")
 	a, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: AttachmentName("v", "d", "n")},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "n", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
+		Spec: storagev1.VolumeAttachmentSpec{Attacher: "d", NodeName: "n",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To("pv")}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +457,8 @@ func TestPublished(t *testing.T) {
 	if err != nil || node.Annotations[nodeIDs] != "" || drivers() != 0 {
 		t.Errorf("%d drivers, annotations %v, %v", drivers(), node.Annotations, err)
 	}
-	if err := m.Register(t.Context(), plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"0.3.0"}}); err == nil {
+	if err := m.Register(t.Context(),
+		plugins.Plugin{Name: "d", Endpoint: b.socket, Versions: []string{"0.3.0"}}); err == nil {
 		t.Error("an old version was taken")
 	}
 }

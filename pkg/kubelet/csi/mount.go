@@ -291,7 +291,9 @@ func stagedAttributes(r request) map[string]string {
 }
 
 func capability(r request, able abilities) *csi.VolumeCapability {
-	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: accessMode(r.access, able[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])}}
+	c := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{
+			Mode: accessMode(r.access, able[csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER])}}
 	if r.place.block {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 		return c

@@ -83,14 +83,16 @@ func (m *Manager) label(ctx context.Context, segments map[string]string, change 
 	}
 	for k, v := range segments {
 		if old, there := node.Labels[k]; there && old != v {
-			return fmt.Errorf("detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, old)
+			return fmt.Errorf(
+				"detected topology value collision: driver reported %q:%q but existing label is %q:%q", k, v, k, old)
 		}
 	}
 	patch, err := labelPatch(node, segments, change)
 	if err != nil || patch == nil {
 		return err
 	}
-	if _, err := m.cfg.Client.CoreV1().Nodes().Patch(ctx, m.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := m.cfg.Client.CoreV1().Nodes().Patch(ctx, m.cfg.NodeName, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("label the node: %w", err)
 	}
 	return nil

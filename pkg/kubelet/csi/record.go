@@ -93,9 +93,11 @@ func (m *Manager) stage(i id, p place) stage {
 	if p.block {
 		dir := filepath.Join(m.devicesDir(), p.spec)
 		data := filepath.Join(dir, "data")
-		return stage{filepath.Join(m.devicesDir(), "staging", p.spec), filepath.Join(data, recordName), [3]string{filepath.Join(m.devicesDir(), "publish", p.spec), data, dir}}
+		return stage{filepath.Join(m.devicesDir(), "staging", p.spec), filepath.Join(data, recordName),
+			[3]string{filepath.Join(m.devicesDir(), "publish", p.spec), data, dir}}
 	}
-	dir := filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", i.driver, fmt.Sprintf("%x", sha256.Sum256([]byte(i.handle))))
+	dir := filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", i.driver,
+		fmt.Sprintf("%x", sha256.Sum256([]byte(i.handle))))
 	return stage{filepath.Join(dir, "globalmount"), filepath.Join(dir, recordName), [3]string{dir}}
 }
 

@@ -27,7 +27,8 @@ func (b *bench) called(method string) bool {
 // TestNotStaged checks that a volume is unstaged if its driver may still be staging it, but not if
 // the driver has refused to.
 func TestNotStaged(t *testing.T) {
-	for code, unstaged := range map[codes.Code]bool{codes.DeadlineExceeded: true, codes.InvalidArgument: false, codes.Internal: false} {
+	for code, unstaged := range map[codes.Code]bool{codes.DeadlineExceeded: true, codes.InvalidArgument: false,
+		codes.Internal: false} {
 		t.Run(code.String(), func(t *testing.T) {
 			b := newBench(t, cluster(t, false))
 			v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()

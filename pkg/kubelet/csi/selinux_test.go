@@ -115,7 +115,8 @@ func TestOtherLabel(t *testing.T) {
 		t.Fatal(err)
 	}
 	next := b.kubelet()
-	if _, err := next.Mount(t.Context(), pod("b"), one(v, "y")); err == nil || !strings.Contains(err.Error(), `has the SELinux label "x", not "y"`) {
+	if _, err := next.Mount(t.Context(), pod("b"), one(v, "y")); err == nil ||
+		!strings.Contains(err.Error(), `has the SELinux label "x", not "y"`) {
 		t.Errorf("mounted while it is staged with another label: %v", err)
 	}
 	b.answer("NodeUnstageVolume", codes.OK)
@@ -179,8 +180,9 @@ func TestLabelsAreCounted(t *testing.T) {
 		t.Error(err)
 	}
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
-		`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWOP"}`:                                        1,
-		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`: 1,
-		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`:               1,
+		`volume_manager_selinux_pod_context_mismatch_errors_total{access_mode="RWOP"}`: 1,
+		`volume_manager_selinux_volume_context_mismatch_errors_total{access_mode="RWOP",` +
+			`volume_plugin="kubernetes.io/csi/d"}`: 1,
+		`volume_manager_selinux_volumes_admitted_total{access_mode="RWOP",volume_plugin="kubernetes.io/csi/d"}`: 1,
 	})
 }

@@ -63,7 +63,8 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	target := m.target(p)
-	if _, err := d.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id.handle, TargetPath: target}); err != nil {
+	if _, err := d.node.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: v.id.handle,
+		TargetPath: target}); err != nil {
 		return err
 	}
 	if err := removeTarget(target); err != nil {
@@ -114,7 +115,8 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	}
 	begun := m.cfg.Clock.Now()
 	if able.stages() {
-		_, err = d.node.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: v.id.handle, StagingTargetPath: staged.path})
+		_, err = d.node.NodeUnstageVolume(ctx,
+			&csi.NodeUnstageVolumeRequest{VolumeId: v.id.handle, StagingTargetPath: staged.path})
 	}
 	if err == nil {
 		err = m.forgetStage(v, staged)

@@ -79,7 +79,8 @@ func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	if o == nil {
 		return nil
 	}
-	s := &stock{name: name, plugin: o.plugin, devices: o.devices, healthy: o.healthy(), has: m.given[pod.UID][container][name]}
+	s := &stock{name: name, plugin: o.plugin, devices: o.devices, healthy: o.healthy(),
+		has: m.given[pod.UID][container][name]}
 	s.reusable = m.reusable(pod, name)
 	s.free = m.free(name, s.healthy)
 	return s
@@ -111,7 +112,8 @@ func (m *Manager) reusable(pod *v1.Pod, name string) []string {
 func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := p.client.Allocate(ctx, &api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
+	r, err := p.client.Allocate(ctx,
+		&api.AllocateRequest{ContainerRequests: []*api.ContainerAllocateRequest{{DevicesIds: ids}}})
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +131,8 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 	}
 	for _, id := range s.reusable {
 		if !s.healthy[id] {
-			return nil, fmt.Errorf("previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", s.name)
+			return nil, fmt.Errorf(
+				"previously allocated devices are no longer healthy; cannot allocate unhealthy devices %s", s.name)
 		}
 	}
 	chosen := slices.Clone(s.reusable[:min(len(s.reusable), count)])
@@ -137,7 +140,8 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 		return chosen, nil
 	}
 	if needed := count - len(chosen); len(s.free) < needed {
-		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d", s.name, needed, len(s.free))
+		return nil, fmt.Errorf("requested number of devices unavailable for %s. Requested: %d, Available: %d",
+			s.name, needed, len(s.free))
 	}
 	take := func(ids []string) {
 		for _, id := range ids {
@@ -191,9 +195,10 @@ func prefer(ctx context.Context, p *plugin, available, must []string, count int)
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := p.client.GetPreferredAllocation(ctx, &api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
-		AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(count),
-	}}})
+	r, err := p.client.GetPreferredAllocation(ctx,
+		&api.PreferredAllocationRequest{ContainerRequests: []*api.ContainerPreferredAllocationRequest{{
+			AvailableDeviceIDs: available, MustIncludeDeviceIDs: must, AllocationSize: int32(count),
+		}}})
 	if err != nil {
 		return nil, fmt.Errorf("device plugin GetPreferredAllocation rpc failed with err: %w", err)
 	}
@@ -205,7 +210,8 @@ func prefer(ctx context.Context, p *plugin, available, must []string, count int)
 
 // Container returns what a container that is about to start needs to access its devices, by
 // resource. It calls PreStartContainer of plugins that require it.
-func (m *Manager) Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*api.ContainerAllocateResponse, error) {
+func (m *Manager) Container(ctx context.Context, pod *v1.Pod,
+	c *v1.Container) ([]*api.ContainerAllocateResponse, error) {
 	type start struct {
 		plugin  *plugin
 		devices []string

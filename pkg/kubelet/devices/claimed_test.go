@@ -21,7 +21,9 @@ func TestClaimed(t *testing.T) {
 	n.awaitDevices(t, 1, 1)
 	pod := podOf("u", "i2", "1")
 	pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
-		ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c0", ResourceName: gadget, RequestName: "r"}},
+		ResourceClaimName: "special",
+		RequestMappings: []v1.ContainerExtendedResourceRequest{{ContainerName: "c0", ResourceName: gadget,
+			RequestName: "r"}},
 	}
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,9 @@ func TestHealth(t *testing.T) {
 			}
 		}
 	}
-	const good, bad, none = "[{example.com/gadget [{a Healthy <nil>} {b Healthy <nil>}]}]", "[{example.com/gadget [{a Unhealthy <nil>} {b Healthy <nil>}]}]", "[{example.com/gadget [{a Unhealthy <nil>} {b Unhealthy <nil>}]}]"
+	const good, bad, none = "[{example.com/gadget [{a Healthy <nil>} {b Healthy <nil>}]}]",
+		"[{example.com/gadget [{a Unhealthy <nil>} {b Healthy <nil>}]}]",
+		"[{example.com/gadget [{a Unhealthy <nil>} {b Unhealthy <nil>}]}]"
 	expect("at first", good, false)
 	list(api.Unhealthy)
 	expect("one is broken", bad, true)

@@ -42,7 +42,8 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	for key, count := range helpers.PodLimits(pod, helpers.PodResourcesOptions{ExcludeOverhead: true}) {
 		name := string(key)
 		o := m.resources[name]
-		if o == nil || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers), func(c v1.Container) bool { return dra.Serves(pod, c.Name, key) }) {
+		if o == nil || slices.ContainsFunc(slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers),
+			func(c v1.Container) bool { return dra.Serves(pod, c.Name, key) }) {
 			continue
 		}
 		has := map[string]bool{}

@@ -62,8 +62,10 @@ func (f *fakePlugin) ListAndWatch(_ *api.Empty, s grpc.ServerStreamingServer[api
 	}
 }
 
-func (f *fakePlugin) GetPreferredAllocation(context.Context, *api.PreferredAllocationRequest) (*api.PreferredAllocationResponse, error) {
-	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{{DeviceIDs: f.prefer}}}, nil
+func (f *fakePlugin) GetPreferredAllocation(context.Context, *api.PreferredAllocationRequest) (
+	*api.PreferredAllocationResponse, error) {
+	return &api.PreferredAllocationResponse{ContainerResponses: []*api.ContainerPreferredAllocationResponse{
+		{DeviceIDs: f.prefer}}}, nil
 }
 
 func (f *fakePlugin) Allocate(_ context.Context, r *api.AllocateRequest) (*api.AllocateResponse, error) {
@@ -71,10 +73,13 @@ func (f *fakePlugin) Allocate(_ context.Context, r *api.AllocateRequest) (*api.A
 	defer f.mu.Unlock()
 	ids := r.ContainerRequests[0].DevicesIds
 	f.asked = append(f.asked, ids)
-	return &api.AllocateResponse{ContainerResponses: []*api.ContainerAllocateResponse{{Envs: map[string]string{"IDS": strings.Join(ids, ",")}}}}, f.refuses
+	return &api.AllocateResponse{
+		ContainerResponses: []*api.ContainerAllocateResponse{
+			{Envs: map[string]string{"IDS": strings.Join(ids, ",")}}}}, f.refuses
 }
 
-func (f *fakePlugin) PreStartContainer(_ context.Context, r *api.PreStartContainerRequest) (*api.PreStartContainerResponse, error) {
+func (f *fakePlugin) PreStartContainer(_ context.Context, r *api.PreStartContainerRequest) (
+	*api.PreStartContainerResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.started = append(f.started, r.DevicesIds)
@@ -93,8 +98,10 @@ type node struct {
 
 func start(t *testing.T, dir string) *node {
 	t.Helper()
-	n := &node{clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), changed: make(chan struct{}, 100), affected: make(chan types.UID, 100)}
-	m := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler), Changed: func() { n.changed <- struct{}{} }, Affected: func(uid types.UID) { n.affected <- uid }})
+	n := &node{clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
+		changed: make(chan struct{}, 100), affected: make(chan types.UID, 100)}
+	m := NewManager(Config{Dir: dir, Clock: n.clock, Log: slog.New(slog.DiscardHandler),
+		Changed: func() { n.changed <- struct{}{} }, Affected: func(uid types.UID) { n.affected <- uid }})
 	n.Manager = m
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -129,12 +136,14 @@ func (n *node) plug(t *testing.T, dir string, f *fakePlugin, name string) error 
 	api.RegisterDevicePluginServer(f.server, f)
 	go func() { _ = f.server.Serve(l) }()
 	t.Cleanup(f.server.Stop)
-	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, socketName), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, socketName),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = api.NewRegistrationClient(conn).Register(t.Context(), &api.RegisterRequest{Version: api.Version, Endpoint: socket, ResourceName: name}, grpc.WaitForReady(true))
+	_, err = api.NewRegistrationClient(conn).Register(t.Context(),
+		&api.RegisterRequest{Version: api.Version, Endpoint: socket, ResourceName: name}, grpc.WaitForReady(true))
 	return err
 }
 
@@ -248,7 +257,8 @@ func TestDevices(t *testing.T) {
 	// devices.
 	f.server.Stop()
 	n.awaitDevices(t, 4, 0)
-	if err := n.admit(t, podOf("w", "1")); err == nil || err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gadget" {
+	if err := n.admit(t, podOf("w", "1")); err == nil ||
+		err.Error() != "no healthy devices present; cannot allocate unhealthy devices example.com/gadget" {
 		t.Errorf("without a plugin: %v", err)
 	}
 	n.clock.Step(graceWithoutPlugin + time.Second)
@@ -279,7 +289,8 @@ func TestRestart(t *testing.T) {
 	if all, _, _ := n.Resources(); len(all) != 1 {
 		t.Errorf("resources %v", all)
 	}
-	if given, err := n.Container(t.Context(), pod, &pod.Spec.Containers[0]); err != nil || len(given) != 1 || given[0].Envs["IDS"] != "d1" {
+	if given, err := n.Container(t.Context(), pod, &pod.Spec.Containers[0]); err != nil || len(given) != 1 ||
+		given[0].Envs["IDS"] != "d1" {
 		t.Errorf("given %v, %v", given, err)
 	}
 	again := &fakePlugin{}

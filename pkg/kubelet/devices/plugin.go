@@ -93,7 +93,8 @@ func (m *Manager) clear() error {
 // Register implements the registration service.
 func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	if !slices.Contains(api.SupportedVersions[:], req.GetVersion()) {
-		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q", req.GetVersion(), api.SupportedVersions)
+		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q",
+			req.GetVersion(), api.SupportedVersions)
 	}
 	socket := filepath.Join(r.cfg.Dir, filepath.Base(req.GetEndpoint()))
 	return &api.Empty{}, r.take(ctx, req.GetResourceName(), socket, req.GetOptions())
@@ -104,7 +105,8 @@ func (r *registry) take(ctx context.Context, name, socket string, options *api.D
 	if !extended(name) {
 		return fmt.Errorf("the ResourceName %q is invalid", name)
 	}
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"))
 	if err != nil {
 		return fmt.Errorf("endpoint of the plugin: %w", err)
 	}
@@ -150,7 +152,8 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 // extended reports whether an extended resource may have the name.
 func extended(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
-	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasPrefix(name, "requests.") &&
+	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
+		!strings.HasPrefix(name, "requests.") &&
 		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 

@@ -97,11 +97,13 @@ func effectivePolicy(pod *v1.Pod) v1.DNSPolicy {
 }
 
 func missingClusterDNS(pod *v1.Pod) []Warning {
-	message := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q policy. Falling back to %q policy.",
+	message := fmt.Sprintf("kubelet does not have ClusterDNS IP configured and cannot create Pod using %q "+
+		"policy. Falling back to %q policy.",
 		v1.DNSClusterFirst, v1.DNSDefault)
 	return []Warning{
 		{Reason: "MissingClusterDNS", Message: message, Node: true},
-		{Reason: "MissingClusterDNS", Message: fmt.Sprintf("pod: \"%s_%s(%s)\". %s", pod.Name, pod.Namespace, pod.UID, message)},
+		{Reason: "MissingClusterDNS", Message: fmt.Sprintf("pod: \"%s_%s(%s)\". %s", pod.Name, pod.Namespace,
+			pod.UID, message)},
 	}
 }
 
@@ -141,13 +143,15 @@ func limit(conf *runtimeapi.DNSConfig) []Warning {
 	var out []Warning
 	if len(conf.Servers) > maxNameservers {
 		conf.Servers = conf.Servers[:maxNameservers]
-		out = append(out, Warning{Reason: "DNSConfigForming", Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
-			strings.Join(conf.Servers, " ")})
+		out = append(out, Warning{Reason: "DNSConfigForming",
+			Message: "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: " +
+				strings.Join(conf.Servers, " ")})
 	}
 	if fits := fittingSearches(conf.Searches); len(fits) < len(conf.Searches) {
 		conf.Searches = fits
-		out = append(out, Warning{Reason: "DNSConfigForming", Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
-			strings.Join(fits, " ")})
+		out = append(out, Warning{Reason: "DNSConfigForming",
+			Message: "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: " +
+				strings.Join(fits, " ")})
 	}
 	return out
 }

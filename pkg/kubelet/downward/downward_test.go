@@ -26,9 +26,12 @@ func TestMetadata(t *testing.T) {
 		"metadata.labels['b']":                    {"2", ""},
 		"metadata.labels['c']":                    {"", ""},
 		"metadata.annotations['example.com/Key']": {"v", ""},
-		"metadata.labels['']":                     {"", "invalid key subscript in metadata.labels['']: name part must be non-empty;name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"},
-		"metadata.name['x']":                      {"", `fieldPath "metadata.name['x']" does not support subscript`},
-		"status.podIP":                            {"", "unsupported fieldPath: status.podIP"},
+		"metadata.labels['']": {"", "invalid key subscript in metadata.labels['']: name " +
+			"part must be non-empty;name part must consist of alphanumeric characters, '-', '_' or '.', and " +
+			"must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or " +
+			"'123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"},
+		"metadata.name['x']": {"", `fieldPath "metadata.name['x']" does not support subscript`},
+		"status.podIP":       {"", "unsupported fieldPath: status.podIP"},
 	} {
 		got, err := Metadata(pod, path)
 		if got != c.want || (err == nil) != (c.err == "") || err != nil && err.Error() != c.err {
@@ -43,7 +46,8 @@ func TestResource(t *testing.T) {
 		Limits:   v1.ResourceList{v1.ResourceMemory: q("100Mi"), "hugepages-2Mi": q("4Mi")},
 		Requests: v1.ResourceList{v1.ResourceCPU: q("250m")},
 	}}
-	r := WithLimits(c, v1.ResourceList{v1.ResourceCPU: q("1900m"), v1.ResourceMemory: q("1Gi"), v1.ResourceEphemeralStorage: q("10Gi"), "hugepages-2Mi": q("1Gi")})
+	r := WithLimits(c, v1.ResourceList{v1.ResourceCPU: q("1900m"), v1.ResourceMemory: q("1Gi"),
+		v1.ResourceEphemeralStorage: q("10Gi"), "hugepages-2Mi": q("1Gi")})
 	if len(c.Resources.Limits) != 2 {
 		t.Fatal("the container was changed")
 	}

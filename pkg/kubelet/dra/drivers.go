@@ -36,7 +36,10 @@ type driver struct {
 
 // Register implements plugins.Handler.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
-	i := slices.IndexFunc(p.Versions, func(v string) bool { return v == api.DRAPluginService || v == v1beta1.DRAPluginService })
+	i := slices.IndexFunc(p.Versions, func(v string) bool {
+		return v == api.DRAPluginService ||
+			v == v1beta1.DRAPluginService
+	})
 	if i < 0 {
 		return fmt.Errorf("none of the DRA gRPC API %v is supported by the kubelet", p.Versions)
 	}
@@ -45,7 +48,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if slices.ContainsFunc(m.drivers[p.Name], func(d *driver) bool { return d.endpoint == p.Endpoint }) {
 		return fmt.Errorf("endpoint %s already registered for DRA driver plugin %s", p.Endpoint, p.Name)
 	}
-	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"),
+	conn, err := grpc.NewClient("unix://"+p.Endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"),
 		grpc.WithUnaryInterceptor(m.metrics.measure(p.Name)))
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)

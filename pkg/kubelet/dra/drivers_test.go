@@ -49,17 +49,21 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 // version, and that its devices of a subrequest count for the request.
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
-	endpoint, _ := serveWith(t, func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
+	endpoint, _ := serveWith(t,
+		func(s *grpc.Server) { v1beta1.RegisterDRAPluginServer(s, v1beta1.V1ServerWrapper{DRAPluginServer: d}) })
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"))
 	defer m.closeAll()
-	if err := m.Register(t.Context(), plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{"v1alpha7.DRAPlugin", v1beta1.DRAPluginService}}); err != nil {
+	if err := m.Register(t.Context(),
+		plugins.Plugin{Name: "driver", Endpoint: endpoint,
+			Versions: []string{"v1alpha7.DRAPlugin", v1beta1.DRAPluginService}}); err != nil {
 		t.Fatal(err)
 	}
 	pod := podOf("a", "one")
 	if err := m.Prepare(t.Context(), pod); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := m.Container(pod, &pod.Spec.Containers[1]); err != nil || strings.Join(got, ",") != "vendor/class=alternative,vendor/class=2,vendor/class=all" {
+	if got, err := m.Container(pod, &pod.Spec.Containers[1]); err != nil ||
+		strings.Join(got, ",") != "vendor/class=alternative,vendor/class=2,vendor/class=all" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
@@ -155,7 +159,8 @@ type sick struct {
 	say chan []*healthapi.DeviceHealth
 }
 
-func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest, stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
+func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest,
+	stream grpc.ServerStreamingServer[healthapi.NodeWatchResourcesResponse]) error {
 	for {
 		select {
 		case <-stream.Context().Done():
@@ -180,7 +185,8 @@ func TestHealth(t *testing.T) {
 	defer m.closeAll()
 	told := make(chan types.UID, 10)
 	m.cfg.Changed = func(uid types.UID) { told <- uid }
-	if err := m.Register(t.Context(), plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{api.DRAPluginService}}); err != nil {
+	if err := m.Register(t.Context(),
+		plugins.Plugin{Name: "driver", Endpoint: endpoint, Versions: []string{api.DRAPluginService}}); err != nil {
 		t.Fatal(err)
 	}
 	pod := podOf("a", "one")
@@ -207,13 +213,17 @@ func TestHealth(t *testing.T) {
 		t.Errorf("health before the first report: %s", got)
 	}
 	of := func(name string, h healthapi.HealthStatus, message string) *healthapi.DeviceHealth {
-		return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "pool", DeviceName: name}, Health: h, Message: message, HealthCheckTimeoutSeconds: 3600}
+		return &healthapi.DeviceHealth{Device: &healthapi.DeviceIdentifier{PoolName: "pool", DeviceName: name},
+			Health: h, Message: message, HealthCheckTimeoutSeconds: 3600}
 	}
-	s.say <- []*healthapi.DeviceHealth{of("d1", healthapi.HealthStatus_HEALTHY, ""), of("d2", healthapi.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000)), of("other", healthapi.HealthStatus_UNHEALTHY, "")}
+	s.say <- []*healthapi.DeviceHealth{of("d1", healthapi.HealthStatus_HEALTHY, ""),
+		of("d2", healthapi.HealthStatus_UNHEALTHY, strings.Repeat("x", 2000)),
+		of("other", healthapi.HealthStatus_UNHEALTHY, "")}
 	if uid := <-told; uid != "a" {
 		t.Errorf("unexpected change of %s", uid)
 	}
-	if got := show(0); got != "claim:c: vendor/class=1=Healthy vendor/class=2=Unhealthy(1024 x...) vendor/class=all=Unknown" {
+	if got := show(0); got != "claim:c: vendor/class=1=Healthy vendor/class=2=Unhealthy(1024 x...) "+
+		"vendor/class=all=Unknown" {
 		t.Errorf("the first container: %s", got)
 	}
 	if got := show(1); got != "claim:c/two: vendor/class=2=Unhealthy(1024 x...) vendor/class=all=Unknown" {
@@ -243,7 +253,9 @@ func TestOutdatedHealth(t *testing.T) {
 		d := &driver{end: func() {}, name: "driver"}
 		m.drivers["driver"] = []*driver{d}
 		say := func(name string, seconds int64) time.Duration {
-			return m.recordHealth(d, []*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name}, Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
+			return m.recordHealth(d,
+				[]*healthapi.DeviceHealth{{Device: &healthapi.DeviceIdentifier{PoolName: "p", DeviceName: name},
+					Health: healthapi.HealthStatus_HEALTHY, HealthCheckTimeoutSeconds: seconds}})
 		}
 		is := func(name string) v1.ResourceHealthStatus {
 			return m.healthOf(Device{Driver: "driver", Pool: "p", Name: name}).Health

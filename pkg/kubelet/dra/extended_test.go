@@ -26,8 +26,10 @@ func TestExtendedResources(t *testing.T) {
 		},
 		Status: v1.PodStatus{ExtendedResourceClaimStatus: &v1.PodExtendedResourceClaimStatus{
 			ResourceClaimName: "special", RequestMappings: []v1.ContainerExtendedResourceRequest{
-				{ContainerName: "init", ResourceName: gpu, RequestName: "one"}, {ContainerName: "init", ResourceName: gpu, RequestName: "two"},
-				{ContainerName: "main", ResourceName: gpu, RequestName: "two"}, {ContainerName: "main", ResourceName: "example.com/none", RequestName: "one"},
+				{ContainerName: "init", ResourceName: gpu, RequestName: "one"},
+				{ContainerName: "init", ResourceName: gpu, RequestName: "two"},
+				{ContainerName: "main", ResourceName: gpu, RequestName: "two"},
+				{ContainerName: "main", ResourceName: "example.com/none", RequestName: "one"},
 			},
 		}},
 	}
@@ -53,7 +55,8 @@ func TestExtendedResources(t *testing.T) {
 			t.Errorf("container %s: %v, %v; want %s", c.Name, got, err, want)
 		}
 	}
-	if got := m.Devices(pod, &pod.Spec.Containers[0]); len(got) != 1 || got[0].Name != "special" || len(got[0].Devices) != 2 {
+	if got := m.Devices(pod, &pod.Spec.Containers[0]); len(got) != 1 || got[0].Name != "special" ||
+		len(got[0].Devices) != 2 {
 		t.Errorf("claims of main: %v", got)
 	}
 	if !Serves(pod, "main", gpu) || Serves(pod, "other", gpu) || Serves(pod, "main", "cpu") {

@@ -56,7 +56,8 @@ func (m *Manager) watch(ctx context.Context, d *driver) {
 
 // stream reads one stream of a driver until it ends.
 func (m *Manager) stream(ctx context.Context, d *driver) error {
-	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx, &healthapi.NodeWatchResourcesRequest{})
+	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx,
+		&healthapi.NodeWatchResourcesRequest{})
 	if err != nil {
 		return err
 	}
@@ -96,11 +97,15 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 			holds = time.Duration(min(s, maxHolds)) * time.Second
 		}
 		first = min(first, holds)
-		said[deviceKey{one.GetDevice().GetPoolName(), one.GetDevice().GetDeviceName()}] = health{healthOf(one.GetHealth()), shorten(one.GetMessage()), now.Add(holds)}
+		said[deviceKey{one.GetDevice().GetPoolName(), one.GetDevice().GetDeviceName()}] = health{
+			healthOf(one.GetHealth()), shorten(one.GetMessage()), now.Add(holds)}
 	}
 	d.health = said
 	m.mu.Unlock()
-	m.notifyUsers(d.name, func(k deviceKey) bool { return old[k].status != said[k].status || old[k].message != said[k].message })
+	m.notifyUsers(d.name, func(k deviceKey) bool {
+		return old[k].status != said[k].status ||
+			old[k].message != said[k].message
+	})
 	return first
 }
 
@@ -174,7 +179,8 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 			s.Name += v1.ResourceName("/" + want.Request)
 		}
 		for _, d := range devices {
-			if h := m.healthOf(d); !slices.ContainsFunc(s.Resources, func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
+			if h := m.healthOf(d); !slices.ContainsFunc(s.Resources,
+				func(o v1.ResourceHealth) bool { return o.ResourceID == h.ResourceID }) {
 				s.Resources = append(s.Resources, h)
 			}
 		}
@@ -185,7 +191,8 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 
 // healthOf returns the health of a device.
 func (m *Manager) healthOf(d Device) v1.ResourceHealth {
-	out := v1.ResourceHealth{ResourceID: v1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)), Health: v1.ResourceHealthStatusUnknown}
+	out := v1.ResourceHealth{ResourceID: v1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)),
+		Health: v1.ResourceHealthStatusUnknown}
 	if len(d.CDI) > 0 {
 		out.ResourceID = v1.ResourceID(d.CDI[0])
 	}

@@ -79,7 +79,8 @@ type device struct {
 // NewManager returns a Manager with the claims from the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{
-		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1), drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
+		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1),
+		drivers: map[string][]*driver{}, gone: map[string]time.Time{}, claims: map[types.UID]*claim{},
 	}
 	if _, err := checkpoint.Read(cfg.File, &m.claims); err != nil {
 		cfg.Log.Warn("Failed to read prepared claims", "err", err)
@@ -189,12 +190,14 @@ func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, erro
 	defer m.mu.Unlock()
 	for uid, other := range m.claims {
 		if other.Namespace == c.Namespace && other.Name == c.Name && uid != c.UID {
-			return nil, fmt.Errorf("old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", c.Name, uid)
+			return nil, fmt.Errorf(
+				"old ResourceClaim with same name %s and different UID %s still exists (previous pod force-deleted?!)", c.Name, uid)
 		}
 	}
 	mine := m.claims[c.UID]
 	if mine == nil {
-		mine = &claim{Namespace: c.Namespace, Name: c.Name, Drivers: driversOf(c), Pods: map[types.UID]bool{}, Devices: map[string][]*device{}}
+		mine = &claim{Namespace: c.Namespace, Name: c.Name, Drivers: driversOf(c), Pods: map[types.UID]bool{},
+			Devices: map[string][]*device{}}
 		m.claims[c.UID] = mine
 	}
 	if mine.Devices == nil {
@@ -222,7 +225,8 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := client.NodePrepareResources(ctx, &api.NodePrepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}}})
+	r, err := client.NodePrepareResources(ctx,
+		&api.NodePrepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(c.UID), Name: c.Name}}})
 	if err != nil {
 		return nil, fmt.Errorf("NodePrepareResources: %w", err)
 	}
@@ -380,7 +384,8 @@ func (m *Manager) undo(ctx context.Context, name string, uid types.UID, c *claim
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	r, err := client.NodeUnprepareResources(ctx, &api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(uid), Name: c.Name}}})
+	r, err := client.NodeUnprepareResources(ctx,
+		&api.NodeUnprepareResourcesRequest{Claims: []*api.Claim{{Namespace: c.Namespace, Uid: string(uid), Name: c.Name}}})
 	if err != nil {
 		return fmt.Errorf("NodeUnprepareResources: %w", err)
 	}

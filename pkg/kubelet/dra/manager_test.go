@@ -37,7 +37,8 @@ type fakeDriver struct {
 	calls []string
 }
 
-func (d *fakeDriver) NodePrepareResources(_ context.Context, r *api.NodePrepareResourcesRequest) (*api.NodePrepareResourcesResponse, error) {
+func (d *fakeDriver) NodePrepareResources(_ context.Context, r *api.NodePrepareResourcesRequest) (
+	*api.NodePrepareResourcesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, "+"+r.Claims[0].Name)
@@ -47,16 +48,20 @@ func (d *fakeDriver) NodePrepareResources(_ context.Context, r *api.NodePrepareR
 		{CdiDeviceIds: []string{"vendor/class=all"}},
 	}
 	if d.request != "" {
-		devices = append([]*api.Device{{RequestNames: []string{d.request}, CdiDeviceIds: []string{"vendor/class=alternative"}}}, devices...)
+		devices = append([]*api.Device{
+			{RequestNames: []string{d.request}, CdiDeviceIds: []string{"vendor/class=alternative"}}}, devices...)
 	}
-	return &api.NodePrepareResourcesResponse{Claims: map[string]*api.NodePrepareResourceResponse{r.Claims[0].Uid: {Error: d.fails, Devices: devices}}}, nil
+	return &api.NodePrepareResourcesResponse{
+		Claims: map[string]*api.NodePrepareResourceResponse{r.Claims[0].Uid: {Error: d.fails, Devices: devices}}}, nil
 }
 
-func (d *fakeDriver) NodeUnprepareResources(_ context.Context, r *api.NodeUnprepareResourcesRequest) (*api.NodeUnprepareResourcesResponse, error) {
+func (d *fakeDriver) NodeUnprepareResources(_ context.Context, r *api.NodeUnprepareResourcesRequest) (
+	*api.NodeUnprepareResourcesResponse, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.calls = append(d.calls, "-"+r.Claims[0].Name)
-	return &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{r.Claims[0].Uid: {Error: d.fails}}}, nil
+	return &api.NodeUnprepareResourcesResponse{Claims: map[string]*api.NodeUnprepareResourceResponse{
+		r.Claims[0].Uid: {Error: d.fails}}}, nil
 }
 
 func (d *fakeDriver) set(fails string) {
@@ -82,11 +87,14 @@ func (d *fakeDriver) serve(t *testing.T) plugins.Plugin {
 
 // claimOf returns an allocated claim that the pods may use.
 func claimOf(name string, pods ...types.UID) *resourceapi.ResourceClaim {
-	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID("uid-" + name)}}
+	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
+		UID: types.UID("uid-" + name)}}
 	c.Status.Allocation = &resourceapi.AllocationResult{}
-	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Driver: "driver"}, {Driver: "driver"}}
+	c.Status.Allocation.Devices.Results = []resourceapi.DeviceRequestAllocationResult{{Driver: "driver"},
+		{Driver: "driver"}}
 	for _, uid := range pods {
-		c.Status.ReservedFor = append(c.Status.ReservedFor, resourceapi.ResourceClaimConsumerReference{Resource: "pods", UID: uid})
+		c.Status.ReservedFor = append(c.Status.ReservedFor,
+			resourceapi.ResourceClaimConsumerReference{Resource: "pods", UID: uid})
 	}
 	return c
 }
@@ -127,7 +135,8 @@ func TestClaims(t *testing.T) {
 	claims := []*resourceapi.ResourceClaim{claimOf("shared", "a", "b"), claimOf("other", "z")}
 	m, d := manager(t, file, claims...), &fakeDriver{}
 	a, b := podOf("a", "shared"), podOf("b", "shared")
-	if err := m.Prepare(t.Context(), a); err == nil || !strings.Contains(err.Error(), "DRA driver driver is not registered") {
+	if err := m.Prepare(t.Context(), a); err == nil ||
+		!strings.Contains(err.Error(), "DRA driver driver is not registered") {
 		t.Fatalf("without a driver: %v", err)
 	}
 	plugin := d.serve(t)
@@ -135,7 +144,8 @@ func TestClaims(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.set("broken")
-	if err := m.Prepare(t.Context(), a); err == nil || !strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim shared: broken") {
+	if err := m.Prepare(t.Context(), a); err == nil ||
+		!strings.Contains(err.Error(), "NodePrepareResources failed for ResourceClaim shared: broken") {
 		t.Fatalf("driver fails: %v", err)
 	}
 	d.set("")
@@ -148,7 +158,8 @@ func TestClaims(t *testing.T) {
 	if got := d.did(); got != "+shared +shared" {
 		t.Errorf("calls %q", got)
 	}
-	for i, want := range []string{"vendor/class=1,vendor/class=2,vendor/class=all", "vendor/class=2,vendor/class=all", ""} {
+	for i, want := range []string{"vendor/class=1,vendor/class=2,vendor/class=all",
+		"vendor/class=2,vendor/class=all", ""} {
 		got, err := m.Container(a, &a.Spec.Containers[i])
 		if err != nil || strings.Join(got, ",") != want {
 			t.Errorf("container %d: %v, %v; want %s", i, got, err, want)
@@ -233,9 +244,11 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 	expect("dra_resource_claims_in_use", map[string]float64{"<any>": 0})
-	expect("dra_operations_duration_seconds", map[string]float64{"true PrepareResources": 1, "false PrepareResources": 1, "false UnprepareResources": 1})
+	expect("dra_operations_duration_seconds",
+		map[string]float64{"true PrepareResources": 1, "false PrepareResources": 1, "false UnprepareResources": 1})
 	const service = "driver OK /k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin/"
-	expect("dra_grpc_operations_duration_seconds", map[string]float64{service + "NodePrepareResources": 2, service + "NodeUnprepareResources": 1})
+	expect("dra_grpc_operations_duration_seconds", map[string]float64{service + "NodePrepareResources": 2,
+		service + "NodeUnprepareResources": 1})
 }
 
 func TestClaimsOfOtherPods(t *testing.T) {
@@ -243,7 +256,8 @@ func TestClaimsOfOtherPods(t *testing.T) {
 	unallocated.Status.Allocation = nil
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("other", "z"), unallocated)
 	for name, want := range map[string]string{
-		"other": "pod a (a) is not allowed to use ResourceClaim other (uid-other)", "unallocated": "claim is not allocated", "missing": "fetch ResourceClaim missing: not found",
+		"other":       "pod a (a) is not allowed to use ResourceClaim other (uid-other)",
+		"unallocated": "claim is not allocated", "missing": "fetch ResourceClaim missing: not found",
 	} {
 		if err := m.Prepare(t.Context(), podOf("a", name)); err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
@@ -261,7 +275,8 @@ func TestClaimsOfOtherPods(t *testing.T) {
 // does not wait for the driver.
 func TestNoDriver(t *testing.T) {
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
-	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil || !strings.HasSuffix(err.Error(), "DRA driver driver is not registered") {
+	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil ||
+		!strings.HasSuffix(err.Error(), "DRA driver driver is not registered") {
 		t.Errorf("prepared: %v", err)
 	}
 	if err := m.Unprepare(t.Context(), "a"); err != nil || len(m.Pods()) != 0 {

@@ -26,11 +26,15 @@ func newMetrics(c clock.Clock) *metrics {
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	return &metrics{
 		clock: c,
-		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_operations_duration_seconds", Buckets: buckets,
-			Help: "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims referenced by a pod when the pod starts or stops."},
+		operations: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_operations_duration_seconds",
+			Buckets: buckets,
+			Help: "[ALPHA] Latency histogram in seconds for the duration of handling all ResourceClaims " +
+				"referenced by a pod when the pod starts or stops."},
 			[]string{"operation_name", "is_error"}),
-		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_grpc_operations_duration_seconds", Buckets: buckets,
-			Help: "[ALPHA] Duration in seconds of the DRA gRPC operations"}, []string{"driver_name", "method_name", "grpc_status_code"}),
+		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "dra_grpc_operations_duration_seconds",
+			Buckets: buckets,
+			Help:    "[ALPHA] Duration in seconds of the DRA gRPC operations"},
+			[]string{"driver_name", "method_name", "grpc_status_code"}),
 	}
 }
 
@@ -41,7 +45,8 @@ func (m *metrics) operation(name string, begun time.Time, err *error) {
 
 // measure is an interceptor that measures the calls to a driver.
 func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		begun := m.clock.Now()
 		err := invoke(ctx, method, req, reply, cc, opts...)
 		m.calls.WithLabelValues(driver, method, status.Code(err).String()).Observe(m.clock.Since(begun).Seconds())
@@ -57,7 +62,8 @@ const anyDriver = "<any>"
 type claimsInUse struct{ manager *Manager }
 
 var inUse = prometheus.NewDesc("dra_resource_claims_in_use",
-	"[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name (driver_name label value) and across all drivers (special value <any> for driver_name).",
+	"[ALPHA] The number of ResourceClaims that are currently in use on the node, by driver name "+
+		"(driver_name label value) and across all drivers (special value <any> for driver_name).",
 	[]string{"driver_name"}, nil)
 
 // Describe implements prometheus.Collector.

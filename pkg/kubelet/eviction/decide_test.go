@@ -20,7 +20,8 @@ import (
 
 func TestParse(t *testing.T) {
 	got, err := Parse(&kubeletconfig.KubeletConfiguration{
-		EvictionHard:            map[string]string{"nodefs.available": "10%", "memory.available": "100Mi", "imagefs.available": "0%", "pid.available": "100%"},
+		EvictionHard: map[string]string{"nodefs.available": "10%", "memory.available": "100Mi",
+			"imagefs.available": "0%", "pid.available": "100%"},
 		EvictionSoft:            map[string]string{"memory.available": "1Gi"},
 		EvictionSoftGracePeriod: map[string]string{"memory.available": "1m30s"},
 		EvictionMinimumReclaim:  map[string]string{"nodefs.available": "500Mi"},
@@ -30,25 +31,31 @@ func TestParse(t *testing.T) {
 	}
 	var words []string
 	for _, th := range got {
-		words = append(words, strings.Join([]string{string(th.Signal), th.quantity(1000).String(), th.Grace.String(), th.Reclaim.String()}, " "))
+		words = append(words,
+			strings.Join([]string{string(th.Signal), th.quantity(1000).String(), th.Grace.String(), th.Reclaim.String()}, " "))
 	}
 	want := []string{"memory.available 100Mi 0s 0", "memory.available 1Gi 1m30s 0", "nodefs.available 100 0s 500Mi"}
 	if !slices.Equal(words, want) {
 		t.Errorf("thresholds %q, want %q", words, want)
 	}
 	got, err = Parse(&kubeletconfig.KubeletConfiguration{
-		EvictionHard: map[string]string{"memory.available": "5%", "nodefs.available": "10%"}, EvictionSoft: map[string]string{"memory.available": "1Gi"},
-		EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"}, EvictionMinimumReclaim: map[string]string{"memory.available": "10Mi"},
-		EnforceNodeAllocatable: []string{"pods"},
+		EvictionHard:            map[string]string{"memory.available": "5%", "nodefs.available": "10%"},
+		EvictionSoft:            map[string]string{"memory.available": "1Gi"},
+		EvictionSoftGracePeriod: map[string]string{"memory.available": "1m"},
+		EvictionMinimumReclaim:  map[string]string{"memory.available": "10Mi"},
+		EnforceNodeAllocatable:  []string{"pods"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	words = nil
 	for _, th := range got {
-		words = append(words, strings.Join([]string{string(th.Signal), th.quantity(1000).String(), th.Reclaim.String(), string(condition(th.Signal)), string(resourceOf(th.Signal))}, " "))
+		words = append(words,
+			strings.Join([]string{string(th.Signal), th.quantity(1000).String(), th.Reclaim.String(),
+				string(condition(th.Signal)), string(resourceOf(th.Signal))}, " "))
 	}
-	want = []string{"allocatableMemory.available 50 10Mi MemoryPressure memory", "memory.available 50 10Mi MemoryPressure memory",
+	want = []string{"allocatableMemory.available 50 10Mi MemoryPressure memory",
+		"memory.available 50 10Mi MemoryPressure memory",
 		"memory.available 1Gi 10Mi MemoryPressure memory", "nodefs.available 100 0 DiskPressure ephemeral-storage"}
 	if !slices.Equal(words, want) {
 		t.Errorf("thresholds %q, want %q", words, want)
@@ -59,8 +66,10 @@ func TestParse(t *testing.T) {
 		"negative": {EvictionHard: map[string]string{"memory.available": "-1"}},
 		"quantity": {EvictionHard: map[string]string{"memory.available": "much"}},
 		"no grace": {EvictionSoft: map[string]string{"memory.available": "1Gi"}},
-		"grace":    {EvictionSoft: map[string]string{"memory.available": "1Gi"}, EvictionSoftGracePeriod: map[string]string{"memory.available": "-1s"}},
-		"reclaim":  {EvictionHard: map[string]string{"memory.available": "1"}, EvictionMinimumReclaim: map[string]string{"memory.available": "x"}},
+		"grace": {EvictionSoft: map[string]string{"memory.available": "1Gi"},
+			EvictionSoftGracePeriod: map[string]string{"memory.available": "-1s"}},
+		"reclaim": {EvictionHard: map[string]string{"memory.available": "1"},
+			EvictionMinimumReclaim: map[string]string{"memory.available": "x"}},
 	} {
 		if _, err := Parse(c); err == nil {
 			t.Errorf("%s is accepted", name)
@@ -104,7 +113,8 @@ func TestStep(t *testing.T) {
 }
 
 func podOf(name string, priority int32, request string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c"}}}}
+	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{Priority: &priority, Containers: []v1.Container{{Name: "c"}}}}
 	if request != "" {
 		q := resource.MustParse(request)
 		p.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceMemory: q, v1.ResourceEphemeralStorage: q}
@@ -114,8 +124,9 @@ func podOf(name string, priority int32, request string) *v1.Pod {
 
 func usageOf(memory, disk, files, processes uint64) *statsapi.PodStats {
 	return &statsapi.PodStats{
-		Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory}, EphemeralStorage: &statsapi.FsStats{UsedBytes: &disk, InodesUsed: &files},
-		ProcessStats: &statsapi.ProcessStats{ProcessCount: &processes},
+		Memory:           &statsapi.MemoryStats{WorkingSetBytes: &memory},
+		EphemeralStorage: &statsapi.FsStats{UsedBytes: &disk, InodesUsed: &files},
+		ProcessStats:     &statsapi.ProcessStats{ProcessCount: &processes},
 	}
 }
 
@@ -159,7 +170,8 @@ func TestRankIsAnOrder(t *testing.T) {
 			}
 			list = append(list, c)
 		}
-		r := rapid.SampledFrom([]v1.ResourceName{v1.ResourceMemory, v1.ResourceEphemeralStorage, inodes, pids}).Draw(t, "resource")
+		r := rapid.SampledFrom([]v1.ResourceName{v1.ResourceMemory, v1.ResourceEphemeralStorage, inodes,
+			pids}).Draw(t, "resource")
 		one, other := slices.Clone(list), slices.Clone(list)
 		slices.Reverse(other)
 		rank(one, r)
@@ -184,7 +196,8 @@ func TestCritical(t *testing.T) {
 	static.Annotations = map[string]string{source: "file"}
 	mirrored.Annotations = map[string]string{mirror: "x"}
 	api.Annotations = map[string]string{source: "api"}
-	for pod, want := range map[*v1.Pod]bool{static: true, mirrored: true, api: false, podOf("system", 2_000_000_000, ""): true, podOf("high", 1_999_999_999, ""): false} {
+	for pod, want := range map[*v1.Pod]bool{static: true, mirrored: true, api: false,
+		podOf("system", 2_000_000_000, ""): true, podOf("high", 1_999_999_999, ""): false} {
 		if IsCritical(pod) != want {
 			t.Errorf("%s: %t", pod.Name, !want)
 		}
@@ -196,15 +209,19 @@ func TestMessage(t *testing.T) {
 	used, small := uint64(300<<20), uint64(1<<20)
 	s := usageOf(used, used, 7, 7)
 	s.Containers = []statsapi.ContainerStats{
-		{Name: "c", Memory: &statsapi.MemoryStats{WorkingSetBytes: &used}, Rootfs: &statsapi.FsStats{UsedBytes: &used}, Logs: &statsapi.FsStats{UsedBytes: &small}},
+		{Name: "c", Memory: &statsapi.MemoryStats{WorkingSetBytes: &used},
+			Rootfs: &statsapi.FsStats{UsedBytes: &used}, Logs: &statsapi.FsStats{UsedBytes: &small}},
 		{Name: "debugger", Memory: &statsapi.MemoryStats{WorkingSetBytes: &used}},
 	}
 	for want, th := range map[string]Threshold{
 		"The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. " +
-			"Container c was using 300Mi, request is 100Mi, has larger consumption of memory. ": {Signal: MemoryAvailable, Value: resource.MustParse("100Mi")},
+			"Container c was using 300Mi, request is 100Mi, has larger consumption of memory. ": {
+			Signal: MemoryAvailable, Value: resource.MustParse("100Mi")},
 		"The node was low on resource: ephemeral-storage. Threshold quantity: 100Mi, available: 50Mi. " +
-			"Container c was using 301Mi, request is 100Mi, has larger consumption of ephemeral-storage. ": {Signal: NodeFsAvailable, Percent: 10},
-		"The node was low on resource: inodes. Threshold quantity: 5k, available: 52428800. ": {Signal: NodeFsInodesFree, Value: resource.MustParse("5k")},
+			"Container c was using 301Mi, request is 100Mi, has larger consumption of ephemeral-storage. ": {
+			Signal: NodeFsAvailable, Percent: 10},
+		"The node was low on resource: inodes. Threshold quantity: 5k, available: 52428800. ": {
+			Signal: NodeFsInodesFree, Value: resource.MustParse("5k")},
 	} {
 		if got := message(Candidate{pod, s}, &th, Amount{50 << 20, 1000 << 20}); got != want {
 			t.Errorf("message %q, want %q", got, want)
@@ -214,7 +231,9 @@ func TestMessage(t *testing.T) {
 
 func TestOverLimit(t *testing.T) {
 	limit, big, little := resource.MustParse("10Mi"), uint64(11<<20), uint64(1)
-	volumes := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}, Volumes: []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}}}
+	volumes := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}},
+		Volumes: []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}}}
 	storage := podOf("p", 0, "")
 	storage.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: limit}
 	logs := statsapi.ContainerStats{Name: "c", Logs: &statsapi.FsStats{UsedBytes: &big}}
@@ -227,11 +246,20 @@ func TestOverLimit(t *testing.T) {
 		s    statsapi.PodStats
 		want string
 	}{
-		"volume":                  {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, `Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
-		"small volume":            {volumes, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
-		"pod":                     {storage, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, "Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
-		"container":               {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, `Container c exceeded its local ephemeral storage limit "10Mi". `},
-		"huge volume":             {hugeVolume, statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
+		"volume": {volumes,
+			statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{
+				{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}},
+			`Usage of EmptyDir volume "v" exceeds the limit "10Mi". `},
+		"small volume": {volumes,
+			statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{
+				{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &little}}}}, ""},
+		"pod": {storage,
+			statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}},
+			"Pod ephemeral local storage usage exceeds the total limit of containers 10Mi. "},
+		"container": {storage, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}},
+			`Container c exceeded its local ephemeral storage limit "10Mi". `},
+		"huge volume": {hugeVolume,
+			statsapi.PodStats{VolumeStats: []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &big}}}}, ""},
 		"huge pod":                {huge, statsapi.PodStats{EphemeralStorage: &statsapi.FsStats{UsedBytes: &big}}, ""},
 		"huge container":          {huge, statsapi.PodStats{Containers: []statsapi.ContainerStats{logs}}, ""},
 		"not measured":            {storage, statsapi.PodStats{}, ""},

@@ -99,7 +99,8 @@ func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewNode(nil)
 	}
-	return &Manager{cfg: cfg, state: state{seen: map[v1.NodeConditionType]time.Time{}}, holds: map[v1.NodeConditionType]bool{}}
+	return &Manager{cfg: cfg, state: state{seen: map[v1.NodeConditionType]time.Time{}},
+		holds: map[v1.NodeConditionType]bool{}}
 }
 
 // Pressures returns the pressure conditions that are true.
@@ -131,7 +132,8 @@ func (m *Manager) RejectReason(pod *v1.Pod) string {
 // comparing operator does not.
 func tolerated(t *v1.Toleration, taint *v1.Taint) bool {
 	return (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
-		(t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) && t.Value == taint.Value)
+		(t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) &&
+			t.Value == taint.Value)
 }
 
 // Run checks the node periodically until ctx ends.
@@ -161,7 +163,8 @@ func (m *Manager) Check(ctx context.Context) {
 	}
 	t := &m.cfg.Thresholds[due[0]]
 	r := resourceOf(t.Signal)
-	m.cfg.Log.Warn("Eviction threshold reached", "signal", t.Signal, "available", o[t.Signal].Available, "threshold", t.quantity(o[t.Signal].Capacity).Value())
+	m.cfg.Log.Warn("Eviction threshold reached", "signal", t.Signal, "available", o[t.Signal].Available,
+		"threshold", t.quantity(o[t.Signal].Capacity).Value())
 	m.cfg.Event("EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", r))
 	if condition(t.Signal) == v1.NodeDiskPressure {
 		if err := m.cfg.Reclaim(ctx); err != nil {

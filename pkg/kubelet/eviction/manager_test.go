@@ -122,7 +122,8 @@ func TestSoftThresholdGracePeriod(t *testing.T) {
 		m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}}}
 		m.add("p", 0, 1).Spec.TerminationGracePeriodSeconds = &own
 		c := testclock.NewFakeClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
-		k := m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100"), Soft: true, Grace: time.Minute})
+		k := m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100"), Soft: true,
+			Grace: time.Minute})
 		k.Check(t.Context())
 		if len(m.evictions) != 0 {
 			t.Fatal("the grace period is not waited for")
@@ -140,7 +141,8 @@ func TestPodLimits(t *testing.T) {
 	m.add("keeps", 0, 1)
 	for _, name := range []string{"a", "b"} {
 		p := m.add(name, 0, 1)
-		p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+		p.Spec.Volumes = []v1.Volume{
+			{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 		used := uint64(11)
 		m.usage[p.UID].VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &used}}}
 	}
@@ -155,24 +157,29 @@ func TestPodLimits(t *testing.T) {
 func TestEvictionsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()
 	c := testclock.NewFakeClock(time.Unix(0, 0))
-	m := &machine{usage: map[types.UID]*statsapi.PodStats{}, o: Observation{MemoryAvailable: {50, 1000}, PIDAvailable: {1, 100}}, metrics: metrics.NewNode(r)}
+	m := &machine{usage: map[types.UID]*statsapi.PodStats{},
+		o: Observation{MemoryAvailable: {50, 1000}, PIDAvailable: {1, 100}}, metrics: metrics.NewNode(r)}
 	m.add("p", 0, 1)
-	m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100")}, Threshold{Signal: PIDAvailable, Value: resource.MustParse("2")}).Check(t.Context())
+	m.manager(c, Threshold{Signal: MemoryAvailable, Value: resource.MustParse("100")},
+		Threshold{Signal: PIDAvailable, Value: resource.MustParse("2")}).Check(t.Context())
 	limit, used := resource.MustParse("10"), uint64(11)
 	p := m.add("q", 0, 1)
-	p.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: &limit}}}}
 	m.usage[p.UID].VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &used}}}
 	m.manager(c).Check(t.Context())
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		`kubelet_evictions{eviction_signal="memory.available"}`: 1, `kubelet_evictions{eviction_signal="pid.available"}`: -1,
 		`kubelet_evictions{eviction_signal="emptydirfs.limit"}`:                        1,
-		`kubelet_eviction_stats_age_seconds_count{eviction_signal="memory.available"}`: 1, `kubelet_eviction_stats_age_seconds_count{eviction_signal="pid.available"}`: 1,
+		`kubelet_eviction_stats_age_seconds_count{eviction_signal="memory.available"}`: 1,
+		`kubelet_eviction_stats_age_seconds_count{eviction_signal="pid.available"}`:    1,
 	})
 }
 
 func TestRefuses(t *testing.T) {
 	effort, burst, tolerant := podOf("effort", 0, ""), podOf("burst", 0, "1"), podOf("tolerant", 0, "")
-	effort.Status.QOSClass, burst.Status.QOSClass, tolerant.Status.QOSClass = v1.PodQOSBestEffort, v1.PodQOSBurstable, v1.PodQOSBestEffort
+	effort.Status.QOSClass, burst.Status.QOSClass, tolerant.Status.QOSClass = v1.PodQOSBestEffort,
+		v1.PodQOSBurstable, v1.PodQOSBestEffort
 	tolerant.Spec.Tolerations = []v1.Toleration{{Key: v1.TaintNodeMemoryPressure, Operator: v1.TolerationOpExists}}
 	memory, disk := v1.NodeMemoryPressure, v1.NodeDiskPressure
 	for name, c := range map[string]struct {
@@ -185,8 +192,9 @@ func TestRefuses(t *testing.T) {
 		"requests memory": {[]v1.NodeConditionType{memory}, burst, ""},
 		"tolerates":       {[]v1.NodeConditionType{memory}, tolerant, ""},
 		"disk":            {[]v1.NodeConditionType{disk}, burst, "The node had condition: [DiskPressure]. "},
-		"both":            {[]v1.NodeConditionType{disk, memory}, tolerant, "The node had condition: [DiskPressure MemoryPressure]. "},
-		"critical pod":    {[]v1.NodeConditionType{disk}, podOf("system", systemCritical, ""), ""},
+		"both": {[]v1.NodeConditionType{disk, memory}, tolerant,
+			"The node had condition: [DiskPressure MemoryPressure]. "},
+		"critical pod": {[]v1.NodeConditionType{disk}, podOf("system", systemCritical, ""), ""},
 	} {
 		k := New(Config{})
 		for _, h := range c.holds {

@@ -22,14 +22,16 @@ func message(c Candidate, t *Threshold, a Amount) string {
 	r := resourceOf(t.Signal)
 	var b strings.Builder
 	fmt.Fprintf(&b, "The node was low on resource: %v. ", r)
-	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", t.quantity(a.Capacity), resource.NewQuantity(a.Available, format(r)))
+	fmt.Fprintf(&b, "Threshold quantity: %v, available: %v. ", t.quantity(a.Capacity),
+		resource.NewQuantity(a.Available, format(r)))
 	if c.Usage == nil {
 		return b.String()
 	}
 	if res := c.Pod.Spec.Resources; r == v1.ResourceMemory && res != nil {
 		request, asked := res.Requests[r]
 		if used, known := memoryOf(c.Usage); asked && known {
-			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name, bytesOf(used), request.String(), r)
+			fmt.Fprintf(&b, "Pod %s was using %s, request is %s, has larger consumption of %v. ", c.Pod.Name,
+				bytesOf(used), request.String(), r)
 		}
 	}
 	for i := range c.Usage.Containers {
@@ -40,7 +42,8 @@ func message(c Candidate, t *Threshold, a Amount) string {
 			continue
 		}
 		if request := spec.Resources.Requests[r]; used > quantity.Value(request) {
-			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", s.Name, bytesOf(used), request.String(), r)
+			fmt.Fprintf(&b, "Container %s was using %s, request is %s, has larger consumption of %v. ", s.Name,
+				bytesOf(used), request.String(), r)
 		}
 	}
 	return b.String()
@@ -91,7 +94,8 @@ func HasStorageLimit(pod *v1.Pod) bool {
 	if _, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; ok {
 		return true
 	}
-	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool { return !c.Resources.Limits.StorageEphemeral().IsZero() }) ||
+	return slices.ContainsFunc(pod.Spec.Containers,
+		func(c v1.Container) bool { return !c.Resources.Limits.StorageEphemeral().IsZero() }) ||
 		slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 			return v.EmptyDir != nil && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() == 1
 		})
@@ -106,7 +110,8 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	limit, limited := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if e := s.EphemeralStorage; limited && e != nil {
 		if used, known := value(e.UsedBytes); known && used > quantity.Value(limit) {
-			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", limit.String()), podLimit
+			return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ",
+				limit.String()), podLimit
 		}
 	}
 	for i := range s.Containers {
@@ -115,8 +120,10 @@ func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 		if j < 0 {
 			continue
 		}
-		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() && stored(c) > quantity.Value(*limit) {
-			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit.String()), containerLimit
+		if limit := pod.Spec.Containers[j].Resources.Limits.StorageEphemeral(); !limit.IsZero() &&
+			stored(c) > quantity.Value(*limit) {
+			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name,
+				limit.String()), containerLimit
 		}
 	}
 	return "", ""

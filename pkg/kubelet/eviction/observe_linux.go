@@ -55,7 +55,8 @@ func MeasureDisk(dir string) (space, files Amount, err error) {
 	if block == 0 {
 		block = fs.Bsize
 	}
-	return Amount{Available: int64(fs.Bavail) * block, Capacity: int64(fs.Blocks) * block}, Amount{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, nil
+	return Amount{Available: int64(fs.Bavail) * block, Capacity: int64(fs.Blocks) * block},
+		Amount{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, nil
 }
 
 // Memory returns how much memory is available without swapping: free memory, and file pages that

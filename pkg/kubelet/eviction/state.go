@@ -17,7 +17,8 @@ type state struct {
 
 // step updates the state with an observation. It returns the conditions that are true and the
 // thresholds, as indices in their order, to act on.
-func (s *state) step(now time.Time, thresholds []Threshold, o Observation, hold time.Duration) (map[v1.NodeConditionType]bool, []int) {
+func (s *state) step(now time.Time, thresholds []Threshold, o Observation,
+	hold time.Duration) (map[v1.NodeConditionType]bool, []int) {
 	crossed := map[int]time.Time{}
 	var due []int
 	for i := range thresholds {

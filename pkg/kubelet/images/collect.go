@@ -95,10 +95,11 @@ func NewCollector(cfg CollectorConfig) *Collector {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
 	}
-	c := &Collector{cfg: cfg, known: map[string]*record{}, begun: cfg.Clock.Now(), removed: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "kubelet_image_garbage_collected_total",
-		Help: "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
-	}, []string{"reason"})}
+	c := &Collector{cfg: cfg, known: map[string]*record{}, begun: cfg.Clock.Now(),
+		removed: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kubelet_image_garbage_collected_total",
+			Help: "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+		}, []string{"reason"})}
 	if cfg.Metrics != nil {
 		cfg.Metrics.MustRegister(c.removed)
 	}
@@ -235,7 +236,8 @@ func (c *Collector) records() []record {
 func (c *Collector) remove(ctx context.Context, list []record, reason string) (freed uint64, err error) {
 	var errs []error
 	for _, r := range list {
-		if _, err := c.cfg.Images.RemoveImage(ctx, &runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: r.id}}); err != nil {
+		if _, err := c.cfg.Images.RemoveImage(ctx,
+			&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: r.id}}); err != nil {
 			errs = append(errs, fmt.Errorf("remove image %s: %s", r.id, cri.Message(err)))
 			continue
 		}

@@ -28,11 +28,13 @@ type store struct {
 	images []*runtimeapi.Image
 }
 
-func (s *store) ListImages(context.Context, *runtimeapi.ListImagesRequest, ...grpc.CallOption) (*runtimeapi.ListImagesResponse, error) {
+func (s *store) ListImages(context.Context, *runtimeapi.ListImagesRequest,
+	...grpc.CallOption) (*runtimeapi.ListImagesResponse, error) {
 	return &runtimeapi.ListImagesResponse{Images: s.images}, nil
 }
 
-func (s *store) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest, _ ...grpc.CallOption) (*runtimeapi.RemoveImageResponse, error) {
+func (s *store) RemoveImage(_ context.Context, r *runtimeapi.RemoveImageRequest,
+	_ ...grpc.CallOption) (*runtimeapi.RemoveImageResponse, error) {
 	s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.Id == r.GetImage().GetImage() })
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
@@ -153,7 +155,8 @@ func (c ticking) Now() time.Time {
 func TestImagesInUseAreKept(t *testing.T) {
 	s := &store{images: []*runtimeapi.Image{{Id: "running", Size: 1}, {Id: "unused", Size: 1}}}
 	k := NewCollector(CollectorConfig{
-		Images: s, Clock: ticking{testclock.NewFakeClock(time.Unix(0, 0))}, Log: slog.New(slog.DiscardHandler), High: 50, Low: 0,
+		Images: s, Clock: ticking{testclock.NewFakeClock(time.Unix(0, 0))}, Log: slog.New(slog.DiscardHandler),
+		High: 50, Low: 0,
 		Disk:  func(context.Context) (uint64, uint64, error) { return 100, 10, nil },
 		InUse: func(context.Context) (map[string]bool, error) { return map[string]bool{"running": true}, nil },
 		Event: func(string, string) {},
@@ -170,8 +173,10 @@ func TestExpired(t *testing.T) {
 	begun := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(h int) time.Time { return begun.Add(time.Duration(h) * time.Hour) }
 	records := []record{
-		{id: "never used", detected: begun}, {id: "used lately", detected: begun, used: at(9)}, {id: "used once", detected: begun, used: at(1)},
-		{id: "new", detected: at(9)}, {id: "pinned", detected: begun, pinned: true}, {id: "in use", detected: begun, used: at(10)},
+		{id: "never used", detected: begun}, {id: "used lately", detected: begun, used: at(9)},
+		{id: "used once", detected: begun, used: at(1)},
+		{id: "new", detected: at(9)}, {id: "pinned", detected: begun, pinned: true},
+		{id: "in use", detected: begun, used: at(10)},
 	}
 	ids := func(now time.Time) []string {
 		var out []string
@@ -197,7 +202,8 @@ func TestChooseIsMinimal(t *testing.T) {
 		var all uint64
 		for i := range rapid.IntRange(0, 12).Draw(t, "images") {
 			r := record{
-				id: string(rune('a' + i)), size: uint64(rapid.IntRange(1, 50).Draw(t, "size")), pinned: rapid.Bool().Draw(t, "pinned"),
+				id: string(rune('a' + i)), size: uint64(rapid.IntRange(1, 50).Draw(t, "size")),
+				pinned:   rapid.Bool().Draw(t, "pinned"),
 				detected: now.Add(-time.Duration(rapid.IntRange(0, 9).Draw(t, "age")) * time.Minute),
 			}
 			if rapid.Bool().Draw(t, "used") {
@@ -233,7 +239,8 @@ func TestChooseIsMinimal(t *testing.T) {
 }
 
 func TestSize(t *testing.T) {
-	for bytes, want := range map[uint64]string{1023: "1023 B", 1024: "1.0 KiB", 3 << 19: "1.5 MiB", 252 << 30: "252.0 GiB", 5 << 40: "5.0 TiB", 1 << 55: "32768.0 TiB"} {
+	for bytes, want := range map[uint64]string{1023: "1023 B", 1024: "1.0 KiB", 3 << 19: "1.5 MiB",
+		252 << 30: "252.0 GiB", 5 << 40: "5.0 TiB", 1 << 55: "32768.0 TiB"} {
 		if got := size(bytes); got != want {
 			t.Errorf("%d: %s, want %s", bytes, got, want)
 		}

@@ -55,10 +55,12 @@ func TestCredentials(t *testing.T) {
 	p := New(Config{Secrets: secrets{
 		"json": {Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(
 			`{"auths":{"reg.example.com":{"username":"wide","password":"p"},"reg.example.com/team":{"auth":"bmFycm93OmE6Yg=="}}}`)}},
-		"old":    {Type: v1.SecretTypeDockercfg, Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"docker.io":{"username":"hub","password":"q"}}`)}},
+		"old": {Type: v1.SecretTypeDockercfg,
+			Data: map[string][]byte{v1.DockerConfigKey: []byte(`{"docker.io":{"username":"hub","password":"q"}}`)}},
 		"broken": {Type: v1.SecretTypeDockerConfigJson, Data: map[string][]byte{v1.DockerConfigJsonKey: []byte(`{`)}},
 	}})
-	pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "none"}, {Name: "broken"}, {Name: "json"}, {Name: "old"}}}}
+	pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "none"},
+		{Name: "broken"}, {Name: "json"}, {Name: "old"}}}}
 	for image, want := range map[string][]string{
 		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific one first
 		"reg.example.com/app":        {"wide p"},
@@ -85,7 +87,8 @@ func TestCredentials(t *testing.T) {
 // TestMissingPullSecrets checks that a missing pull secret is reported when a pull fails, and only
 // then (kubernetes/kubernetes#138432).
 func TestMissingPullSecrets(t *testing.T) {
-	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); attempting to pull the image may not succeed."
+	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); " +
+		"attempting to pull the image may not succeed."
 	for name, tc := range map[string]struct {
 		fails error
 		want  bool
@@ -99,7 +102,8 @@ func TestMissingPullSecrets(t *testing.T) {
 				p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event})
 				pod := pod("u")
 				pod.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "a"}, {Name: "b"}}
-				_, err := p.Ensure(t.Context(), pod, &v1.Container{Name: "c", Image: "img", ImagePullPolicy: v1.PullAlways}, nil, "")
+				_, err := p.Ensure(t.Context(), pod,
+					&v1.Container{Name: "c", Image: "img", ImagePullPolicy: v1.PullAlways}, nil, "")
 				if (err != nil) != (tc.fails != nil) {
 					t.Fatal(err)
 				}

@@ -127,21 +127,26 @@ func (p *Puller) Forget(uid types.UID) {
 
 // Ensure returns the image of a container. It pulls the image if the pull policy requires it. The
 // error is an *Error.
-func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error) {
+func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+	handler string) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseDockerRef(c.Image); err != nil {
-		return nil, p.fail(pod, c, ErrInvalidImageName, "InspectFailed", fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", c.Image, c.Image, err))
+		return nil, p.fail(pod, c, ErrInvalidImageName, "InspectFailed",
+			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", c.Image, c.Image, err))
 	}
 	spec := &runtimeapi.ImageSpec{Image: c.Image, UserSpecifiedImage: c.Image, RuntimeHandler: handler}
 	image, err := p.cfg.Runtime.ImageStatus(ctx, spec)
 	if err != nil {
-		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed", fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
+		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed",
+			fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
 	}
 	if image != nil && c.ImagePullPolicy != v1.PullAlways && p.mayUse(ctx, pod, c.Image, image) {
-		p.event(pod, c, "Pulled", fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
+		p.event(pod, c, "Pulled",
+			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return image, nil
 	}
 	if c.ImagePullPolicy == v1.PullNever {
-		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull, fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
+		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull,
+			fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
 	}
 	return p.pull(ctx, pod, c, spec, sandbox)
 }
@@ -154,7 +159,8 @@ func (p *Puller) mayUse(ctx context.Context, pod *v1.Pod, name string, image *ru
 	return p.cfg.Records.MayUse(name, image.GetId(), func() []credential { return p.credentials(ctx, pod, name) })
 }
 
-func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *runtimeapi.ImageSpec,
+	sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	st := p.state(pod, c.Image)
 	now := p.cfg.Clock.Now()
 	if until := st.backoff.Until(st.failed, now); !st.failed.IsZero() && now.Before(until) {
@@ -185,13 +191,15 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 	took := p.cfg.Clock.Since(begun)
 	p.forget(pod, c.Image)
 	p.cfg.Metrics.Pulled(image.GetSize(), took+waited)
-	p.event(pod, c, "Pulled", fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
-		c.Image, took.Truncate(time.Millisecond), (took+waited).Truncate(time.Millisecond), image.GetSize()))
+	p.event(pod, c, "Pulled",
+		fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %d bytes.",
+			c.Image, took.Truncate(time.Millisecond), (took+waited).Truncate(time.Millisecond), image.GetSize()))
 	return image, nil
 }
 
 // recorded pulls an image, and records the credential that it was pulled with.
-func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
+func (p *Puller) recorded(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec,
+	sandbox *runtimeapi.PodSandboxConfig) (*runtimeapi.Image, error) {
 	r := p.cfg.Records
 	if r != nil {
 		if err := r.Begin(spec.Image); err != nil {
@@ -248,7 +256,8 @@ var errTooOften = errors.New("pull QPS exceeded")
 
 // fetch pulls an image with each of the pod's matching credentials, or with none. It returns the
 // credential that succeeded.
-func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig) (ref string, with credential, err error) {
+func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageSpec,
+	sandbox *runtimeapi.PodSandboxConfig) (ref string, with credential, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	list := p.credentials(ctx, pod, spec.Image)
@@ -260,7 +269,8 @@ func (p *Puller) fetch(ctx context.Context, pod *v1.Pod, spec *runtimeapi.ImageS
 		if p.cfg.Allow != nil && !p.cfg.Allow() {
 			return "", with, errTooOften
 		}
-		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: c.auth, SandboxConfig: sandbox})
+		ref, err := p.cfg.Runtime.PullImage(ctx, &runtimeapi.PullImageRequest{Image: spec, Auth: c.auth,
+			SandboxConfig: sandbox})
 		if err == nil {
 			return ref, c, nil
 		}

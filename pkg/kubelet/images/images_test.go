@@ -117,7 +117,8 @@ func TestParallelPulls(t *testing.T) {
 func TestPullsAreTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e, m := &registry{here: map[string]bool{}}, &recordedEvents{}, prometheus.NewRegistry()
-		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1, Metrics: metrics.NewNode(m)})
+		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Parallel: 1,
+			Metrics: metrics.NewNode(m)})
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() { _, _ = p.get(t.Context(), "u", fmt.Sprint("img:", i)) })
@@ -126,7 +127,8 @@ func TestPullsAreTimed(t *testing.T) {
 		r.fails = errors.New("no")
 		_, _ = p.get(t.Context(), "u", "img:2")
 		metricstest.Expect(t, metricstest.Scrape(t, m), map[string]float64{
-			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`: 2, `kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: 3,
+			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`: 2,
+			`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`:   3,
 		})
 	})
 }
@@ -206,7 +208,8 @@ func TestPullRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}
 		p := New(Config{Runtime: r, Secrets: r, Clock: clock.Real(), Event: e.event, Allow: func() bool { return false }})
-		if _, err := p.get(t.Context(), "u", "img:1"); err == nil || err.Error() != "ErrImagePull: pull QPS exceeded" || len(r.pulled) != 0 {
+		if _, err := p.get(t.Context(), "u", "img:1"); err == nil ||
+			err.Error() != "ErrImagePull: pull QPS exceeded" || len(r.pulled) != 0 {
 			t.Errorf("%v, pulled %q", err, r.pulled)
 		}
 	})

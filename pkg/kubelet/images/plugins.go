@@ -83,8 +83,9 @@ func NewPlugins(cfg PluginsConfig) (*Plugins, error) {
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "kubelet_credential_provider_plugin_duration",
 			Help: "[ALPHA] Duration of execution in seconds for credential provider plugin"}, []string{"plugin_name"}),
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info", ConstLabels: prometheus.Labels{"hash": sum},
-		Help: "[ALPHA] Information about the last applied credential provider configuration with hash as label"})
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_credential_provider_config_info",
+		ConstLabels: prometheus.Labels{"hash": sum},
+		Help:        "[ALPHA] Information about the last applied credential provider configuration with hash as label"})
 	info.Set(1)
 	cfg.Metrics.MustRegister(p.errors, p.duration, info)
 	for _, one := range list {
@@ -116,7 +117,8 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 		}
 		for key, a := range auth {
 			if matchesRegistry(key, image) {
-				out = append(out, login{key, credential{auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}, account: account}})
+				out = append(out, login{key,
+					credential{auth: &runtimeapi.AuthConfig{Username: a.Username, Password: a.Password}, account: account}})
 			}
 		}
 	}
@@ -133,7 +135,8 @@ type identity struct {
 
 // ask returns a plugin's answer, which may be cached. The account is nil if the answer does not
 // depend on one.
-func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
+func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod,
+	image string) (map[string]pluginapi.AuthConfig, *kubeletconfig.ImagePullServiceAccount, error) {
 	who, err := p.identify(ctx, one, pod)
 	if err != nil {
 		return nil, nil, err
@@ -157,7 +160,8 @@ func (p *Plugins) ask(ctx context.Context, one *plugin, pod *v1.Pod, image strin
 }
 
 // fresh calls a plugin, and caches the answer.
-func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who identity) (map[string]pluginapi.AuthConfig, error) {
+func (p *Plugins) fresh(ctx context.Context, one *plugin, image string,
+	who identity) (map[string]pluginapi.AuthConfig, error) {
 	response, err := p.run(ctx, one, &pluginapi.CredentialProviderRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: one.APIVersion, Kind: "CredentialProviderRequest"}, Image: image,
 		ServiceAccountToken: who.token, ServiceAccountAnnotations: who.annotations,
@@ -169,7 +173,8 @@ func (p *Plugins) fresh(ctx context.Context, one *plugin, image string, who iden
 		for _, a := range response.Auth {
 			// The token belongs to one pod, so other pods must not get it.
 			if a.Password == who.token {
-				return nil, errors.New("the plugin returned the service account's token as the password, which requires cacheType Token")
+				return nil, errors.New(
+					"the plugin returned the service account's token as the password, which requires cacheType Token")
 			}
 		}
 	}
@@ -197,7 +202,8 @@ func scope(t pluginapi.PluginCacheKeyType, image string) string {
 func (one *plugin) remembered(image, as string, now time.Time) (map[string]pluginapi.AuthConfig, bool) {
 	one.mu.Lock()
 	defer one.mu.Unlock()
-	for _, t := range []pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType} {
+	for _, t := range []pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType,
+		pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType} {
 		if a, ok := one.answers[answerKey{scope(t, image), as}]; ok && now.Before(a.until) {
 			return a.auth, true
 		}

@@ -25,11 +25,14 @@ import (
 
 // attributesOf returns the configuration of a plugin that uses service accounts.
 func attributesOf(cache, required, optional string) string {
-	return fmt.Sprintf("  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s], optionalServiceAccountAnnotationKeys: [%s]}\n", cache, required, optional)
+	return fmt.Sprintf("  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, "+
+		"requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s], "+
+		"optionalServiceAccountAnnotationKeys: [%s]}\n", cache, required, optional)
 }
 
 func accountPod(name, account string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{ServiceAccountName: account}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+		Spec: v1.PodSpec{ServiceAccountName: account}}
 }
 
 // TestAccountsWithoutAnnotations checks that a plugin is not called, and no failure is logged, for an
@@ -39,7 +42,9 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
 	program(t, dir, "required", answer)
 	program(t, dir, "optional", answer)
-	p, err := pluginsOf(t, dir, entryOf("required", "reg.example", attributesOf("ServiceAccount", "missing", ""))+entryOf("optional", "reg.example", attributesOf("ServiceAccount", "role", "missing")), c)
+	p, err := pluginsOf(t, dir,
+		entryOf("required", "reg.example", attributesOf("ServiceAccount", "missing", ""))+
+			entryOf("optional", "reg.example", attributesOf("ServiceAccount", "role", "missing")), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +57,8 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 	if got := asked(t, dir, "required"); len(got) != 0 {
 		t.Errorf("plugin called: %s", got)
 	}
-	if list := p.logins(t.Context(), accountPod("a", "one"), "reg.example/app"); len(list) != 1 || !strings.Contains(asked(t, dir, "optional")[0], `"serviceAccountAnnotations":{"role":"r-one"}`) {
+	if list := p.logins(t.Context(), accountPod("a", "one"), "reg.example/app"); len(list) != 1 ||
+		!strings.Contains(asked(t, dir, "optional")[0], `"serviceAccountAnnotations":{"role":"r-one"}`) {
 		t.Errorf("logins %v, asked %s", list, asked(t, dir, "optional"))
 	}
 }
@@ -62,7 +68,8 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 func TestTokenAsPassword(t *testing.T) {
 	for cache, want := range map[string]int{"ServiceAccount": 0, "Token": 1} {
 		dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-		program(t, dir, "echo", response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"a for reg"}}`))
+		program(t, dir, "echo",
+			response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"a for reg"}}`))
 		p, err := pluginsOf(t, dir, entryOf("echo", "reg.example", attributesOf(cache, "", "")), c)
 		if err != nil {
 			t.Fatal(err)
@@ -78,7 +85,8 @@ func TestTokenAsPassword(t *testing.T) {
 func TestPluginsRunConcurrently(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
 	// The plugin answers once it has been called for both images.
-	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two %[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",
+	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two "+
+		"%[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",
 		dir, response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))
 	if err := os.WriteFile(filepath.Join(dir, "slow"), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
@@ -114,8 +122,10 @@ func TestPluginConfigs(t *testing.T) {
 	program(t, bin, "two", "")
 	hash := sha256.New()
 	for _, file := range []struct{ name, text string }{
-		{"a.json", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"CredentialProviderConfig","providers":[{"name":"two","matchImages":["a"],"defaultCacheDuration":"0s","apiVersion":"credentialprovider.kubelet.k8s.io/v1alpha1"}]}`},
-		{"b.yml", strings.Replace(pluginHead, "/v1\n", "/v1alpha1\n", 1) + strings.Replace(entryOf("one", "a", ""), "k8s.io/v1\n", "k8s.io/v1beta1\n", 1)},
+		{"a.json", `{"apiVersion":"kubelet.config.k8s.io/v1beta1","kind":"CredentialProviderConfig",` +
+			`"providers":[{"name":"two","matchImages":["a"],"defaultCacheDuration":"0s","apiVersion":"credentialprovider.kubelet.k8s.io/v1alpha1"}]}`},
+		{"b.yml", strings.Replace(pluginHead, "/v1\n", "/v1alpha1\n", 1) +
+			strings.Replace(entryOf("one", "a", ""), "k8s.io/v1\n", "k8s.io/v1beta1\n", 1)},
 	} {
 		if err := os.WriteFile(filepath.Join(dir, file.name), []byte(file.text), 0o600); err != nil {
 			t.Fatal(err)

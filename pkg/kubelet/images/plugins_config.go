@@ -68,9 +68,11 @@ func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 	if err := yaml.UnmarshalStrict(b, &c); err != nil {
 		return nil, err
 	}
-	versions := []string{kubeletconfigv1.SchemeGroupVersion.String(), kubeletconfigv1beta1.SchemeGroupVersion.String(), kubeletconfigv1alpha1.SchemeGroupVersion.String()}
+	versions := []string{kubeletconfigv1.SchemeGroupVersion.String(),
+		kubeletconfigv1beta1.SchemeGroupVersion.String(), kubeletconfigv1alpha1.SchemeGroupVersion.String()}
 	if c.Kind != "CredentialProviderConfig" || !slices.Contains(versions, c.APIVersion) {
-		return nil, fmt.Errorf("is %s %s, not %s CredentialProviderConfig", c.APIVersion, c.Kind, kubeletconfigv1.SchemeGroupVersion)
+		return nil, fmt.Errorf("is %s %s, not %s CredentialProviderConfig", c.APIVersion, c.Kind,
+			kubeletconfigv1.SchemeGroupVersion)
 	}
 	for _, p := range c.Providers {
 		// The only field that other versions do not have.
@@ -133,7 +135,8 @@ func checkPlugin(p *kubeletconfigv1.CredentialProvider, bin string) error {
 
 // pluginVersions returns the supported versions of requests and answers.
 func pluginVersions() []string {
-	return []string{pluginapi.SchemeGroupVersion.String(), pluginv1beta1.SchemeGroupVersion.String(), pluginv1alpha1.SchemeGroupVersion.String()}
+	return []string{pluginapi.SchemeGroupVersion.String(), pluginv1beta1.SchemeGroupVersion.String(),
+		pluginv1alpha1.SchemeGroupVersion.String()}
 }
 
 // checkToken checks which service account data a plugin requests.
@@ -147,7 +150,8 @@ func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 		return fmt.Errorf("is only supported for %s", pluginapi.SchemeGroupVersion)
 	case t.ServiceAccountTokenAudience == "":
 		return errors.New("serviceAccountTokenAudience is required")
-	case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType && t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
+	case t.CacheType != kubeletconfigv1.ServiceAccountServiceAccountTokenCacheType &&
+		t.CacheType != kubeletconfigv1.TokenServiceAccountTokenCacheType:
 		return fmt.Errorf("cacheType %q is neither ServiceAccount nor Token", t.CacheType)
 	case t.RequireServiceAccount == nil:
 		return errors.New("requireServiceAccount is required")

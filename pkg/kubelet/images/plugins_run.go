@@ -28,7 +28,8 @@ const (
 )
 
 // run runs a plugin's program.
-func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.CredentialProviderRequest) (*pluginapi.CredentialProviderResponse, error) {
+func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.CredentialProviderRequest) (
+	*pluginapi.CredentialProviderResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)
 	defer cancel()
 	body, err := json.Marshal(request)
@@ -56,8 +57,10 @@ func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.Crede
 	}
 	switch {
 	case response.APIVersion != one.APIVersion || response.Kind != "CredentialProviderResponse":
-		return nil, fmt.Errorf("answer is %q %q, not %s CredentialProviderResponse", response.APIVersion, response.Kind, one.APIVersion)
-	case !slices.Contains([]pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType, pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType}, response.CacheKeyType):
+		return nil, fmt.Errorf("answer is %q %q, not %s CredentialProviderResponse", response.APIVersion,
+			response.Kind, one.APIVersion)
+	case !slices.Contains([]pluginapi.PluginCacheKeyType{pluginapi.ImagePluginCacheKeyType,
+		pluginapi.RegistryPluginCacheKeyType, pluginapi.GlobalPluginCacheKeyType}, response.CacheKeyType):
 		return nil, fmt.Errorf("answer has the cacheKeyType %q", response.CacheKeyType)
 	}
 	return response, nil

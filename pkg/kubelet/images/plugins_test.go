@@ -27,14 +27,16 @@ const pluginHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProvid
 // and with body.
 func program(t *testing.T, dir, name, body string) {
 	t.Helper()
-	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name, dir, name, body)
+	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name,
+		dir, name, body)
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func response(kind, scope, duration, auth string) string {
-	return fmt.Sprintf(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"%s","cacheKeyType":"%s"%s,"auth":%s}`, kind, scope, duration, auth)
+	return fmt.Sprintf(`{"apiVersion":"credentialprovider.kubelet.k8s.io/v1","kind":"%s",`+
+		`"cacheKeyType":"%s"%s,"auth":%s}`, kind, scope, duration, auth)
 }
 
 func pluginsOf(t *testing.T, dir, list string, c *clocktesting.FakeClock) (*Plugins, error) {
@@ -52,7 +54,8 @@ func pluginsOf(t *testing.T, dir, list string, c *clocktesting.FakeClock) (*Plug
 			return pod.Name + " for " + audience, nil
 		},
 		ServiceAccount: func(_ context.Context, ns, name string) (*v1.ServiceAccount, error) {
-			return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, UID: types.UID("u-" + name), Annotations: map[string]string{"role": "r-" + name}}}, nil
+			return &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name,
+				UID: types.UID("u-" + name), Annotations: map[string]string{"role": "r-" + name}}}, nil
 		},
 	})
 }
@@ -70,7 +73,8 @@ func asked(t *testing.T, dir, name string) []string {
 }
 
 func entryOf(name, match, more string) string {
-	return fmt.Sprintf("- name: %s\n  matchImages: [%q]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n%s", name, match, more)
+	return fmt.Sprintf("- name: %s\n  matchImages: [%q]\n  defaultCacheDuration: 1h\n  apiVersion: "+
+		"credentialprovider.kubelet.k8s.io/v1\n%s", name, match, more)
 }
 
 func users(p *Puller, t *testing.T, pod *v1.Pod, image string) string {
@@ -84,16 +88,20 @@ func users(p *Puller, t *testing.T, pod *v1.Pod, image string) string {
 
 func TestPlugins(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	program(t, dir, "registry", response("CredentialProviderResponse", "Registry", `,"cacheDuration":"5m"`, `{"reg.example":{"username":"wide","password":"$WORD"},"reg.example/team":{"username":"narrow","password":"p"}}`))
-	program(t, dir, "image", response("CredentialProviderResponse", "Image", `,"cacheDuration":"0s"`, `{"*.example":{"username":"second","password":"q"}}`))
+	program(t, dir, "registry", response("CredentialProviderResponse", "Registry", `,"cacheDuration":"5m"`,
+		`{"reg.example":{"username":"wide","password":"$WORD"},"reg.example/team":{"username":"narrow","password":"p"}}`))
+	program(t, dir, "image", response("CredentialProviderResponse", "Image", `,"cacheDuration":"0s"`,
+		`{"*.example":{"username":"second","password":"q"}}`))
 	program(t, dir, "wrong", response("Other", "Image", "", `{"reg.example":{"username":"no"}}`))
-	p, err := pluginsOf(t, dir, entryOf("registry", "reg.example", "  env: [{name: WORD, value: secret}]\n")+entryOf("image", "*.example", "")+entryOf("wrong", "reg.example", ""), c)
+	p, err := pluginsOf(t, dir, entryOf("registry", "reg.example", "  env: [{name: WORD, value: secret}]\n")+
+		entryOf("image", "*.example", "")+entryOf("wrong", "reg.example", ""), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	puller := New(Config{Plugins: p, Secrets: secrets{}})
 	pod := &v1.Pod{}
-	for image, want := range map[string]string{"reg.example/team/app:1": "narrow:p wide:secret second:q", "reg.example/app": "wide:secret second:q", "other.example/app": "second:q", "busybox": ""} {
+	for image, want := range map[string]string{"reg.example/team/app:1": "narrow:p wide:secret second:q",
+		"reg.example/app": "wide:secret second:q", "other.example/app": "second:q", "busybox": ""} {
 		if got := users(puller, t, pod, image); got != want {
 			t.Errorf("%s: %q, want %q", image, got, want)
 		}
@@ -133,13 +141,17 @@ func TestPluginsWithServiceAccounts(t *testing.T) {
 	answer := response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`)
 	program(t, dir, "account", answer)
 	program(t, dir, "token", answer)
-	attributes := "  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s]}\n"
-	p, err := pluginsOf(t, dir, entryOf("account", "reg.example", fmt.Sprintf(attributes, "ServiceAccount", "role"))+entryOf("token", "reg.example", fmt.Sprintf(attributes, "Token", "role")), c)
+	attributes := "  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: %s, " +
+		"requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [%s]}\n"
+	p, err := pluginsOf(t, dir,
+		entryOf("account", "reg.example", fmt.Sprintf(attributes, "ServiceAccount", "role"))+
+			entryOf("token", "reg.example", fmt.Sprintf(attributes, "Token", "role")), c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	podOf := func(name, account string) *v1.Pod {
-		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1.PodSpec{ServiceAccountName: account}}
+		return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name},
+			Spec: v1.PodSpec{ServiceAccountName: account}}
 	}
 	for _, pod := range []*v1.Pod{podOf("a", "one"), podOf("b", "one"), podOf("c", "two")} {
 		list := p.logins(t.Context(), pod, "reg.example/app")
@@ -161,7 +173,8 @@ func TestPluginsWithServiceAccounts(t *testing.T) {
 	if list := p.logins(t.Context(), podOf("d", ""), "reg.example/app"); len(list) != 0 {
 		t.Errorf("a pod without a service account has %v", list)
 	}
-	if _, err := pluginsOf(t, dir, entryOf("account", "reg.example", fmt.Sprintf(attributes, "ServiceAccount", "missing")), c); err != nil {
+	if _, err := pluginsOf(t, dir,
+		entryOf("account", "reg.example", fmt.Sprintf(attributes, "ServiceAccount", "missing")), c); err != nil {
 		t.Error(err)
 	}
 }
@@ -170,8 +183,10 @@ func TestPluginsWithServiceAccounts(t *testing.T) {
 // was pulled for it.
 func TestPulledForAnAccount(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	program(t, dir, "account", response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))
-	p, err := pluginsOf(t, dir, entryOf("account", "reg.example", "  tokenAttributes: {serviceAccountTokenAudience: reg, cacheType: ServiceAccount, requireServiceAccount: true}\n"), c)
+	program(t, dir, "account",
+		response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))
+	p, err := pluginsOf(t, dir, entryOf("account", "reg.example", "  tokenAttributes: "+
+		"{serviceAccountTokenAudience: reg, cacheType: ServiceAccount, requireServiceAccount: true}\n"), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,22 +217,36 @@ func TestInvalidPlugins(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, list := range map[string]string{
-		"none":                                "",
-		"no program":                          entryOf("missing", "a", ""),
-		"invalid program name":                entryOf("data", "a", ""),
-		"a path":                              entryOf("../good", "a", ""),
-		"twice":                               entryOf("good", "a", "") + entryOf("good", "b", ""),
-		"no matchImages":                      "- name: good\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
-		"no defaultCacheDuration":             "- name: good\n  matchImages: [a]\n  apiVersion: credentialprovider.kubelet.k8s.io/v1\n",
-		"another version":                     "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v9\n",
-		"unknown field":                       entryOf("good", "a", "  other: 1\n"),
-		"token without audience":              entryOf("good", "a", "  tokenAttributes: {cacheType: Token, requireServiceAccount: true}\n"),
-		"invalid pattern":                     entryOf("good", "a b%zz", ""),
-		"token in an old version":             "- name: good\n  matchImages: [a]\n  defaultCacheDuration: 1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1beta1\n  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n",
-		"duplicate annotation":                entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b, b]}\n"),
-		"annotation required and optional":    entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [b], optionalServiceAccountAnnotationKeys: [b]}\n"),
-		"invalid annotation":                  entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [b c]}\n"),
-		"annotations without service account": entryOf("good", "a", "  tokenAttributes: {serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [b]}\n"),
+		"none":                 "",
+		"no program":           entryOf("missing", "a", ""),
+		"invalid program name": entryOf("data", "a", ""),
+		"a path":               entryOf("../good", "a", ""),
+		"twice":                entryOf("good", "a", "") + entryOf("good", "b", ""),
+		"no matchImages": "- name: good\n  defaultCacheDuration: 1h\n  apiVersion: " +
+			"credentialprovider.kubelet.k8s.io/v1\n",
+		"no defaultCacheDuration": "- name: good\n  matchImages: [a]\n  apiVersion: " +
+			"credentialprovider.kubelet.k8s.io/v1\n",
+		"another version": "- name: good\n  matchImages: [a]\n  defaultCacheDuration: " +
+			"1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v9\n",
+		"unknown field": entryOf("good", "a", "  other: 1\n"),
+		"token without audience": entryOf("good", "a",
+			"  tokenAttributes: {cacheType: Token, requireServiceAccount: true}\n"),
+		"invalid pattern": entryOf("good", "a b%zz", ""),
+		"token in an old version": "- name: good\n  matchImages: [a]\n  defaultCacheDuration: " +
+			"1h\n  apiVersion: credentialprovider.kubelet.k8s.io/v1beta1\n  tokenAttributes: " +
+			"{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true}\n",
+		"duplicate annotation": entryOf("good", "a", "  tokenAttributes: "+
+			"{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, "+
+			"optionalServiceAccountAnnotationKeys: [b, b]}\n"),
+		"annotation required and optional": entryOf("good", "a", "  tokenAttributes: "+
+			"{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, "+
+			"requiredServiceAccountAnnotationKeys: [b], optionalServiceAccountAnnotationKeys: [b]}\n"),
+		"invalid annotation": entryOf("good", "a", "  tokenAttributes: "+
+			"{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: true, "+
+			"optionalServiceAccountAnnotationKeys: [b c]}\n"),
+		"annotations without service account": entryOf("good", "a", "  tokenAttributes: "+
+			"{serviceAccountTokenAudience: a, cacheType: Token, requireServiceAccount: false, "+
+			"requiredServiceAccountAnnotationKeys: [b]}\n"),
 	} {
 		if _, err := pluginsOf(t, dir, list, c); err == nil {
 			t.Errorf("%s is taken", name)

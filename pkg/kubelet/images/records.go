@@ -48,7 +48,8 @@ func NewRecords(dir string, c *kubeletconfig.KubeletConfiguration, cl clock.Cloc
 		policy: c.ImagePullCredentialsVerificationPolicy, clock: cl, log: log, wanted: map[string]int{},
 	}
 	switch r.policy {
-	case kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages, kubeletconfig.NeverVerifyAllowlistedImages, kubeletconfig.AlwaysVerify:
+	case kubeletconfig.NeverVerify, kubeletconfig.NeverVerifyPreloadedImages,
+		kubeletconfig.NeverVerifyAllowlistedImages, kubeletconfig.AlwaysVerify:
 	case "":
 		r.policy = kubeletconfig.NeverVerifyPreloadedImages
 	default:
@@ -156,7 +157,8 @@ func (r *Records) add(image, id string, with credential) error {
 		if slices.Contains(has.KubernetesSecrets, *with.secret) {
 			return nil
 		}
-		has.KubernetesSecrets = append(slices.DeleteFunc(has.KubernetesSecrets, func(s kubeletconfig.ImagePullSecret) bool { return sameSecret(s, *with.secret) }), *with.secret)
+		has.KubernetesSecrets = append(slices.DeleteFunc(has.KubernetesSecrets,
+			func(s kubeletconfig.ImagePullSecret) bool { return sameSecret(s, *with.secret) }), *with.secret)
 	case with.account != nil:
 		if slices.Contains(has.KubernetesServiceAccounts, *with.account) {
 			return nil

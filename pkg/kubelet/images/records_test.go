@@ -23,7 +23,8 @@ func TestRecords(t *testing.T) {
 	dir := t.TempDir()
 	open := func(dir string, p policy, allow ...string) *Records {
 		t.Helper()
-		c := &kubeletconfig.KubeletConfiguration{ImagePullCredentialsVerificationPolicy: p, PreloadedImagesVerificationAllowlist: allow}
+		c := &kubeletconfig.KubeletConfiguration{ImagePullCredentialsVerificationPolicy: p,
+			PreloadedImagesVerificationAllowlist: allow}
 		r, err := NewRecords(dir, c, clock, slog.New(slog.DiscardHandler))
 		if err != nil {
 			t.Fatal(err)
@@ -74,7 +75,8 @@ func TestRecords(t *testing.T) {
 		may(open(dir, p), image, id, nil, want)
 		may(open(t.TempDir(), p), image, id, nil, want || p != kubeletconfig.AlwaysVerify)
 	}
-	for allow, want := range map[string]bool{"registry.example/app": true, "registry.example/*": true, "registry.example/ap": false, "registry.example/a/*": false} {
+	for allow, want := range map[string]bool{"registry.example/app": true, "registry.example/*": true,
+		"registry.example/ap": false, "registry.example/a/*": false} {
 		may(open(dir, kubeletconfig.NeverVerifyAllowlistedImages, allow), image, id, nil, want)
 	}
 	r = open(dir, kubeletconfig.AlwaysVerify)
@@ -97,7 +99,8 @@ func TestRecords(t *testing.T) {
 	may(open(dir, ""), image, id, secret("a", "1"), false)
 
 	for _, bad := range []kubeletconfig.KubeletConfiguration{
-		{ImagePullCredentialsVerificationPolicy: "x"}, {PreloadedImagesVerificationAllowlist: []string{"a/*/b"}}, {PreloadedImagesVerificationAllowlist: []string{"a:1"}},
+		{ImagePullCredentialsVerificationPolicy: "x"},
+		{PreloadedImagesVerificationAllowlist: []string{"a/*/b"}}, {PreloadedImagesVerificationAllowlist: []string{"a:1"}},
 	} {
 		if _, err := NewRecords(dir, &bad, clock, slog.New(slog.DiscardHandler)); err == nil {
 			t.Errorf("%+v is taken", bad)

@@ -16,13 +16,16 @@ import (
 )
 
 // ControllerGetCapabilities implements csi.ControllerServer.
-func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (
+	*csi.ControllerGetCapabilitiesResponse, error) {
 	out := &csi.ControllerGetCapabilitiesResponse{}
 	for _, t := range []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_GET_CAPACITY, csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.ControllerServiceCapability{
+				Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
@@ -48,7 +51,8 @@ func (d *Driver) CreateVolume(ctx context.Context, r *csi.CreateVolumeRequest) (
 				return nil, err
 			}
 		}
-		return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: want.ID, CapacityBytes: want.Size, AccessibleTopology: []*csi.Topology{d.here()}}}, nil
+		return &csi.CreateVolumeResponse{Volume: &csi.Volume{VolumeId: want.ID, CapacityBytes: want.Size,
+			AccessibleTopology: []*csi.Topology{d.here()}}}, nil
 	})
 }
 
@@ -67,7 +71,8 @@ func (d *Driver) wanted(r *csi.CreateVolumeRequest) (*image, error) {
 		return nil, err
 	}
 	if !d.reachable(r.GetAccessibilityRequirements()) {
-		return nil, status.Errorf(codes.ResourceExhausted, "volumes of node %s are accessible from that node only", d.cfg.NodeName)
+		return nil, status.Errorf(codes.ResourceExhausted,
+			"volumes of node %s are accessible from that node only", d.cfg.NodeName)
 	}
 	size, err := rounded(r.GetCapacityRange())
 	return &image{ID: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil}, err
@@ -87,7 +92,8 @@ func rounded(r *csi.CapacityRange) (int64, error) {
 	}
 	size = max((size+unit-1)/unit*unit, smallest)
 	if limit > 0 && size > limit {
-		return 0, status.Errorf(codes.OutOfRange, "the size of a volume must be a multiple of %d bytes and at least %d", unit, smallest)
+		return 0, status.Errorf(codes.OutOfRange,
+			"the size of a volume must be a multiple of %d bytes and at least %d", unit, smallest)
 	}
 	return size, nil
 }
@@ -102,7 +108,8 @@ func checkCapabilities(all []*csi.VolumeCapability) error {
 		case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
 			csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 		default:
-			return status.Error(codes.InvalidArgument, "a volume on a node's disk is accessible from that node only: its access mode must be ReadWriteOnce or ReadWriteOncePod")
+			return status.Error(codes.InvalidArgument, "a volume on a node's disk is accessible from that "+
+				"node only: its access mode must be ReadWriteOnce or ReadWriteOncePod")
 		}
 		if t := c.GetMount().GetFsType(); t != "" && t != fsType {
 			return status.Errorf(codes.InvalidArgument, "volumes have the file system %s, not %s", fsType, t)
@@ -137,7 +144,8 @@ func (d *Driver) promise(size int64, take func() error) error {
 		return err
 	}
 	if size > room {
-		return status.Errorf(codes.ResourceExhausted, "node %s has %d bytes free, which is less than %d", d.cfg.NodeName, room, size)
+		return status.Errorf(codes.ResourceExhausted, "node %s has %d bytes free, which is less than %d",
+			d.cfg.NodeName, room, size)
 	}
 	return take()
 }
@@ -167,7 +175,8 @@ func (d *Driver) DeleteVolume(_ context.Context, r *csi.DeleteVolumeRequest) (*c
 }
 
 // ValidateVolumeCapabilities implements csi.ControllerServer.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (
+	*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "volume and capability are required")
 	}
@@ -177,7 +186,8 @@ func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVo
 	if err := checkCapabilities(r.GetVolumeCapabilities()); err != nil {
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: status.Convert(err).Message()}, nil
 	}
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
 }
 
 // GetCapacity implements csi.ControllerServer.
@@ -190,7 +200,8 @@ func (d *Driver) GetCapacity(_ context.Context, r *csi.GetCapacityRequest) (*csi
 }
 
 // ControllerExpandVolume implements csi.ControllerServer.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (
+	*csi.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume and attributes are required")
 	}

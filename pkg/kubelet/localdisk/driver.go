@@ -181,11 +181,13 @@ func alone[T any](d *Driver, id string, f func() (T, error)) (T, error) {
 
 // GetInfo implements registration.RegistrationServer.
 func (d *Driver) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
-	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Name, Endpoint: d.socket(), SupportedVersions: []string{"1.0.0"}}, nil
+	return &registration.PluginInfo{Type: registration.CSIPlugin, Name: Name, Endpoint: d.socket(),
+		SupportedVersions: []string{"1.0.0"}}, nil
 }
 
 // NotifyRegistrationStatus implements registration.RegistrationServer.
-func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (d *Driver) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (
+	*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		d.cfg.Log.Warn("Failed to register the driver for volumes on the node's disk", "err", s.GetError())
 	}
@@ -198,13 +200,17 @@ func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 }
 
 // GetPluginCapabilities implements csi.IdentityServer.
-func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (
+	*csi.GetPluginCapabilitiesResponse, error) {
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
 	}
-	online := &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
+	online := &csi.PluginCapability{
+		Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+			Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{
-		service(csi.PluginCapability_Service_CONTROLLER_SERVICE), service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS), online,
+		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
+		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS), online,
 	}}, nil
 }
 

@@ -33,7 +33,8 @@ func newDriver(t *testing.T) *Driver {
 }
 
 func capability(block bool) *csi.VolumeCapability {
-	c := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
+	c := &csi.VolumeCapability{
+		AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}}
 	if block {
 		c.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 	} else {
@@ -43,7 +44,8 @@ func capability(block bool) *csi.VolumeCapability {
 }
 
 func request(name string, size int64, block bool) *csi.CreateVolumeRequest {
-	return &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
+	return &csi.CreateVolumeRequest{Name: name, CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
 }
 
 // user calls the node service for one volume, like the kubelet.
@@ -58,7 +60,8 @@ type user struct {
 func newUser(t *testing.T, d *Driver, id string, block bool) *user {
 	t.Helper()
 	dir := t.TempDir()
-	u := &user{t: t, d: d, id: id, block: block, staging: filepath.Join(dir, "staging"), target: filepath.Join(dir, "target")}
+	u := &user{t: t, d: d, id: id, block: block, staging: filepath.Join(dir, "staging"),
+		target: filepath.Join(dir, "target")}
 	if err := os.Mkdir(u.staging, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +76,14 @@ func newUser(t *testing.T, d *Driver, id string, block bool) *user {
 func (u *user) use() {
 	u.t.Helper()
 	for range 2 { // every call may be repeated
-		if _, err := u.d.NodeStageVolume(u.t.Context(), &csi.NodeStageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging, VolumeCapability: capability(u.block)}); err != nil {
+		if _, err := u.d.NodeStageVolume(u.t.Context(),
+			&csi.NodeStageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging,
+				VolumeCapability: capability(u.block)}); err != nil {
 			u.t.Fatal(err)
 		}
-		if _, err := u.d.NodePublishVolume(u.t.Context(), &csi.NodePublishVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging, TargetPath: u.target, VolumeCapability: capability(u.block)}); err != nil {
+		if _, err := u.d.NodePublishVolume(u.t.Context(),
+			&csi.NodePublishVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging, TargetPath: u.target,
+				VolumeCapability: capability(u.block)}); err != nil {
 			u.t.Fatal(err)
 		}
 	}
@@ -85,10 +92,12 @@ func (u *user) use() {
 func (u *user) leave() {
 	u.t.Helper()
 	for range 2 {
-		if _, err := u.d.NodeUnpublishVolume(u.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: u.id, TargetPath: u.target}); err != nil {
+		if _, err := u.d.NodeUnpublishVolume(u.t.Context(),
+			&csi.NodeUnpublishVolumeRequest{VolumeId: u.id, TargetPath: u.target}); err != nil {
 			u.t.Fatal(err)
 		}
-		if _, err := u.d.NodeUnstageVolume(u.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging}); err != nil {
+		if _, err := u.d.NodeUnstageVolume(u.t.Context(),
+			&csi.NodeUnstageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging}); err != nil {
 			u.t.Fatal(err)
 		}
 	}
@@ -99,7 +108,9 @@ func (u *user) leave() {
 
 func (u *user) grow(size int64) {
 	u.t.Helper()
-	if _, err := u.d.ControllerExpandVolume(u.t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: u.id, CapacityRange: &csi.CapacityRange{RequiredBytes: size}}); err != nil {
+	if _, err := u.d.ControllerExpandVolume(u.t.Context(),
+		&csi.ControllerExpandVolumeRequest{VolumeId: u.id,
+			CapacityRange: &csi.CapacityRange{RequiredBytes: size}}); err != nil {
 		u.t.Fatal(err)
 	}
 	expand := func() error {
@@ -124,7 +135,8 @@ func create(t *testing.T, d *Driver, r *csi.CreateVolumeRequest) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := got.GetVolume(); v.GetAccessibleTopology()[0].GetSegments()[TopologyKey] != "n1" || v.GetCapacityBytes() != r.GetCapacityRange().GetRequiredBytes() {
+		if v := got.GetVolume(); v.GetAccessibleTopology()[0].GetSegments()[TopologyKey] != "n1" ||
+			v.GetCapacityBytes() != r.GetCapacityRange().GetRequiredBytes() {
 			t.Errorf("got %v", v)
 		}
 	}
@@ -215,7 +227,8 @@ func TestRefused(t *testing.T) {
 	many, other, far, source := request("a", 1, true), request("a", 1, false), request("a", 1, true), request("a", 1, true)
 	many.VolumeCapabilities[0].AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
 	other.VolumeCapabilities[0].GetMount().FsType = "xfs"
-	far.AccessibilityRequirements = &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{TopologyKey: "n2"}}}}
+	far.AccessibilityRequirements = &csi.TopologyRequirement{
+		Requisite: []*csi.Topology{{Segments: map[string]string{TopologyKey: "n2"}}}}
 	source.VolumeContentSource = &csi.VolumeContentSource{}
 	small := request("a", 1, true)
 	small.CapacityRange.LimitBytes = 1 << 20

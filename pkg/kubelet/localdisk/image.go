@@ -113,7 +113,8 @@ func (i *image) fill(ctx context.Context) error {
 	if !i.Block {
 		// The root directory belongs to root, no blocks are reserved, and unused blocks take no
 		// space on the node's disk.
-		if err := command(ctx, "mkfs."+fsType, "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E", "root_owner=0:0,nodiscard", i.disk()); err != nil {
+		if err := command(ctx, "mkfs."+fsType, "-q", "-F", "-m", "0", "-b", strconv.Itoa(block), "-E",
+			"root_owner=0:0,nodiscard", i.disk()); err != nil {
 			return err
 		}
 	}
@@ -229,7 +230,8 @@ func (i *image) fillDisk(path string) error {
 	case errno == 0:
 		return nil
 	case errno == unix.EPERM:
-		return status.Errorf(codes.FailedPrecondition, "volume %s grows when its pods are restarted: without CAP_SYS_RESOURCE the kubelet cannot grow a mounted file system", i.ID)
+		return status.Errorf(codes.FailedPrecondition, "volume %s grows when its pods are restarted: "+
+			"without CAP_SYS_RESOURCE the kubelet cannot grow a mounted file system", i.ID)
 	}
 	return fmt.Errorf("grow volume: %w", errno)
 }

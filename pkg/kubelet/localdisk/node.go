@@ -27,19 +27,22 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 }
 
 // NodeGetCapabilities implements csi.NodeServer.
-func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (
+	*csi.NodeGetCapabilitiesResponse, error) {
 	out := &csi.NodeGetCapabilitiesResponse{}
 	for _, t := range []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
 
 // NodeStageVolume implements csi.NodeServer. It mounts a file system, or attaches a device.
-func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(ctx context.Context, r *csi.NodeStageVolumeRequest) (
+	*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
@@ -90,14 +93,16 @@ func (i *image) mount(ctx context.Context, target string, options []string) erro
 		return closeDevice(dev, fmt.Errorf("mount volume: %w", err))
 	}
 	// Some databases require an empty directory. e2fsck creates lost+found again if it needs it.
-	if err := os.Remove(filepath.Join(target, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EROFS) {
+	if err := os.Remove(filepath.Join(target, "lost+found")); err != nil && !errors.Is(err, fs.ErrNotExist) &&
+		!errors.Is(err, unix.ENOTEMPTY) && !errors.Is(err, unix.EROFS) {
 		return closeDevice(dev, fmt.Errorf("root of volume: %w", err))
 	}
 	return dev.Close()
 }
 
 // NodeUnstageVolume implements csi.NodeServer.
-func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (
+	*csi.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -117,8 +122,10 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 }
 
 // NodePublishVolume implements csi.NodeServer.
-func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
+func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (
+	*csi.NodePublishVolumeResponse, error) {
+	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetStagingTargetPath() == "" ||
+		r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
 	return alone(d, r.GetVolumeId(), func() (*csi.NodePublishVolumeResponse, error) {
@@ -158,7 +165,8 @@ func staged(path string) error {
 }
 
 // NodeUnpublishVolume implements csi.NodeServer.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (
+	*csi.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -174,7 +182,8 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 }
 
 // NodeExpandVolume implements csi.NodeServer. It grows the device and the file system on it.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (
+	*csi.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -197,7 +206,8 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 }
 
 // NodeGetVolumeStats implements csi.NodeServer.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (
+	*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -213,9 +223,11 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: i.Size}}}, nil
 	}
 	bytes := &csi.VolumeUsage{
-		Unit: csi.VolumeUsage_BYTES, Total: int64(fsys.Blocks) * fsys.Bsize, Used: int64(fsys.Blocks-fsys.Bfree) * fsys.Bsize, Available: int64(fsys.Bavail) * fsys.Bsize,
+		Unit: csi.VolumeUsage_BYTES, Total: int64(fsys.Blocks) * fsys.Bsize,
+		Used: int64(fsys.Blocks-fsys.Bfree) * fsys.Bsize, Available: int64(fsys.Bavail) * fsys.Bsize,
 	}
-	inodes := &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: int64(fsys.Files), Used: int64(fsys.Files - fsys.Ffree), Available: int64(fsys.Ffree)}
+	inodes := &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: int64(fsys.Files),
+		Used: int64(fsys.Files - fsys.Ffree), Available: int64(fsys.Ffree)}
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes, inodes}}, nil
 }
 

@@ -59,7 +59,8 @@ func TestLinks(t *testing.T) {
 // POD_NAMESPACE_CONTAINER-ID.log, and that it is different for each run.
 func TestLinksOfLongNames(t *testing.T) {
 	dir := t.TempDir()
-	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63), strings.Repeat("0", 63)
+	pod, namespace, container, id := strings.Repeat("p", 253), strings.Repeat("n", 63), strings.Repeat("c", 63),
+		strings.Repeat("0", 63)
 	for i, run := range []string{"1", "2", "3"} {
 		path := filepath.Join(dir, run)
 		if err := Link(dir, namespace, pod, container, id+run, path); err != nil {

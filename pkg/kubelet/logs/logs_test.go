@@ -52,7 +52,8 @@ func (w *writer) write(t *testing.T, text string) {
 func keeper(t *testing.T, w *writer, c *testclock.FakeClock, files int) *logs.Keeper {
 	t.Helper()
 	k, err := logs.New(logs.Config{
-		Runtime: w, Clock: c, Log: slog.New(slog.DiscardHandler), Root: filepath.Dir(w.path), MaxSize: 10, MaxFiles: files, Period: time.Second,
+		Runtime: w, Clock: c, Log: slog.New(slog.DiscardHandler), Root: filepath.Dir(w.path), MaxSize: 10,
+		MaxFiles: files, Period: time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +151,8 @@ func TestRotateByABadClock(t *testing.T) {
 func TestRotateCompletesWhatWasInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	w := &writer{path: filepath.Join(dir, "0.log")}
-	for _, name := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz", "0.log.20260101-000001.tmp", "other.log.1"} {
+	for _, name := range []string{"0.log.20260101-000000", "0.log.20260101-000000.gz",
+		"0.log.20260101-000001.tmp", "other.log.1"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
 		}

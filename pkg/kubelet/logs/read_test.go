@@ -79,7 +79,8 @@ func TestFollowOverRotations(t *testing.T) {
 		return true, nil
 	}
 	var out strings.Builder
-	if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
+	if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out,
+		Clock: hurried{clock.Real()}}); err != nil {
 		t.Fatal(err)
 	}
 	if want := "one\ntwo\nthree\nfour\nfive!\nsix\nseven\n"; out.String() != want {
@@ -97,7 +98,8 @@ func TestFollowFromBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 			now := testclock.NewFakeClock(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
-			k, err := New(Config{Runtime: reopened{}, Clock: now, Log: slog.New(slog.DiscardHandler), MaxSize: 1, MaxFiles: c.files, Period: time.Second})
+			k, err := New(Config{Runtime: reopened{}, Clock: now, Log: slog.New(slog.DiscardHandler),
+				MaxSize: 1, MaxFiles: c.files, Period: time.Second})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +125,8 @@ func TestFollowFromBehind(t *testing.T) {
 				return true, nil
 			}
 			var out strings.Builder
-			if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out, Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
+			if err := Read(t.Context(), f.path, Options{Follow: true, Running: running, Stdout: &out,
+				Stderr: &out, Clock: hurried{clock.Real()}}); err != nil {
 				t.Fatal(err)
 			}
 			if got := strings.ReplaceAll(out.String(), "\n", " "); got != c.want {
@@ -151,7 +154,9 @@ func TestFollowWithoutTimers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- Read(ctx, f.path, Options{Follow: true, Running: func(context.Context) (bool, error) { return true, nil }, Stdout: in, Clock: stopped{clock.Real()}})
+		done <- Read(ctx, f.path,
+			Options{Follow: true, Running: func(context.Context) (bool, error) { return true, nil }, Stdout: in,
+				Clock: stopped{clock.Real()}})
 	}()
 	expect := func(want string) {
 		t.Helper()
@@ -226,7 +231,8 @@ func TestParse(t *testing.T) {
 		"\n":                            "none",
 	} {
 		m, ok := parse([]byte(line))
-		if got := string(m.text); ok != (want != "none") || ok && (got != want || m.stderr != strings.Contains(line, "stderr")) {
+		if got := string(m.text); ok != (want != "none") || ok &&
+			(got != want || m.stderr != strings.Contains(line, "stderr")) {
 			t.Errorf("%q: %q %v", line, got, ok)
 		}
 	}

@@ -27,14 +27,16 @@ func (m *Manager) load() error {
 		err = m.restore(s)
 	}
 	if err != nil {
-		return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete the memory manager checkpoint file %q before restarting Kubelet", err, m.cfg.File)
+		return fmt.Errorf("could not restore state from checkpoint: %w, please drain this node and delete "+
+			"the memory manager checkpoint file %q before restarting Kubelet", err, m.cfg.File)
 	}
 	return m.write()
 }
 
 func (m *Manager) restore(s MemoryManagerCheckpoint) error {
 	if s.PolicyName != m.cfg.Policy {
-		return fmt.Errorf("[memorymanager] configured policy %q differs from state checkpoint policy %q", m.cfg.Policy, s.PolicyName)
+		return fmt.Errorf("[memorymanager] configured policy %q differs from state checkpoint policy %q",
+			m.cfg.Policy, s.PolicyName)
 	}
 	if !m.Static() {
 		return nil
@@ -50,7 +52,8 @@ func (m *Manager) restore(s MemoryManagerCheckpoint) error {
 			for _, b := range blocks {
 				for _, id := range b.NUMAAffinity {
 					if m.nodes[id] == nil {
-						return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment uses the NUMA that does not exist", uid, name)
+						return fmt.Errorf("[memorymanager] (pod: %s, container: %s) the memory assignment "+
+							"uses the NUMA that does not exist", uid, name)
 					}
 				}
 				m.nodes.give(b.NUMAAffinity, b.Type, b.Size)

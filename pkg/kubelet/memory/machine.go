@@ -148,13 +148,15 @@ func (s NUMANodeMap) fits(o NUMANodeMap) bool {
 	}
 	for id, a := range s {
 		b := o[id]
-		if a.NumberOfAssignments != b.NumberOfAssignments || numa.MaskOf(a.Cells...) != numa.MaskOf(b.Cells...) || len(a.MemoryMap) != len(b.MemoryMap) {
+		if a.NumberOfAssignments != b.NumberOfAssignments ||
+			numa.MaskOf(a.Cells...) != numa.MaskOf(b.Cells...) || len(a.MemoryMap) != len(b.MemoryMap) {
 			return false
 		}
 		group := numa.MaskOf(a.Cells...)
 		for name, x := range a.MemoryMap {
 			y := b.MemoryMap[name]
-			if y == nil || x.TotalMemSize != y.TotalMemSize || x.SystemReserved != y.SystemReserved || x.Allocatable != y.Allocatable ||
+			if y == nil || x.TotalMemSize != y.TotalMemSize || x.SystemReserved != y.SystemReserved ||
+				x.Allocatable != y.Allocatable ||
 				s.free(group, name) != o.free(group, name) {
 				return false
 			}

@@ -89,7 +89,8 @@ func (m *Manager) reserve() error {
 	for _, r := range m.cfg.Reserved {
 		id := int(r.NumaNode)
 		if !slices.Contains(m.cfg.Layout.NodeIDs(), id) {
-			return fmt.Errorf("the reserved memory configuration references a NUMA node %d that does not exist on this machine", id)
+			return fmt.Errorf("the reserved memory configuration references a NUMA node %d that does not "+
+				"exist on this machine", id)
 		}
 		if m.kept[id] == nil {
 			m.kept[id] = map[v1.ResourceName]uint64{}
@@ -103,7 +104,8 @@ func (m *Manager) reserve() error {
 	}
 	for name, q := range m.cfg.NodeReserved {
 		if sum := total[name]; counts(name) && sum.Cmp(q) != 0 {
-			return fmt.Errorf("the total amount %q of type %q is not equal to the value %q determined by Node Allocatable feature", sum.String(), name, q.String())
+			return fmt.Errorf("the total amount %q of type %q is not equal to the value %q determined by "+
+				"Node Allocatable feature", sum.String(), name, q.String())
 		}
 	}
 	if sum := total[v1.ResourceMemory]; sum.Sign() <= 0 {
@@ -236,7 +238,8 @@ func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa
 	if near.Nodes == 0 {
 		hints := m.hints(pod, want)
 		if len(hints) == 0 {
-			return 0, errors.New("[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
+			return 0, errors.New(
+				"[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available")
 		}
 		if best = bestOf(hints); !best.Preferred && near.Preferred {
 			return 0, errors.New("[memorymanager] failed to find the default preferred hint")

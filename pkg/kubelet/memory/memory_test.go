@@ -35,8 +35,9 @@ func configOf(file string, nodes int) Config {
 	}
 	one := v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}
 	return Config{
-		Layout: l, Policy: PolicyStatic, NodeReserved: one, Reserved: []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: one}},
-		File: file, Log: slog.New(slog.DiscardHandler),
+		Layout: l, Policy: PolicyStatic, NodeReserved: one,
+		Reserved: []kubeletconfig.MemoryReservation{{NumaNode: 0, Limits: one}},
+		File:     file, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -54,7 +55,8 @@ func newManager(t *testing.T, cfg Config) *Manager {
 func podOf(uid string, amounts ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
 	for i, text := range amounts {
-		q := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"), v1.ResourceMemory: resource.MustParse(strings.Trim(text, "ih") + "i")}
+		q := v1.ResourceList{v1.ResourceCPU: resource.MustParse("1"),
+			v1.ResourceMemory: resource.MustParse(strings.Trim(text, "ih") + "i")}
 		if strings.HasSuffix(text, "h") {
 			q["hugepages-2Mi"] = resource.MustParse("2Gi")
 		}
@@ -93,7 +95,8 @@ func TestManager(t *testing.T) {
 		"nodes in order": {
 			{pod: podOf("a", "7G"), on: "[[0]]", all: "0 8"},
 			{pod: podOf("b", "7G"), on: "[[1]]", all: "0 1"},
-			{pod: podOf("c", "7G"), err: "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"},
+			{pod: podOf("c", "7G"),
+				err: "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"},
 			{free: "a", all: "7 1"},
 			{restart: true, all: "7 1"},
 			{pod: podOf("c", "7G"), on: "[[0]]", all: "0 1"},
@@ -102,7 +105,8 @@ func TestManager(t *testing.T) {
 			{pod: podOf("a", "9G"), on: "[[0 1]]", all: "0 6"},
 			{pod: podOf("b", "1G"), on: "[[0 1]]", all: "0 5"},
 			{pod: podOf("b2", "1G"), policy: numa.PolicyRestricted, err: "Resources cannot be allocated with Topology locality"},
-			{pod: podOf("c", "9G"), err: "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"},
+			{pod: podOf("c", "9G"),
+				err: "[memorymanager] failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"},
 			{restart: true, all: "0 5"},
 			{free: "a"},
 			{free: "b", all: "7 8"},
@@ -120,7 +124,8 @@ func TestManager(t *testing.T) {
 		"aligned": {
 			{pod: podOf("a", "6G", "6G"), policy: numa.PolicySingleNode, on: "[[0] [1]]", all: "1 2"},
 			{free: "a"},
-			{pod: podOf("b", "6G", "6G"), policy: numa.PolicySingleNode, scope: numa.ScopePod, err: "Pod Scope Resources cannot be allocated with Topology locality"},
+			{pod: podOf("b", "6G", "6G"), policy: numa.PolicySingleNode, scope: numa.ScopePod,
+				err: "Pod Scope Resources cannot be allocated with Topology locality"},
 			{pod: podOf("c", "6G", "1G"), policy: numa.PolicySingleNode, scope: numa.ScopePod, on: "[[0] [0]]", all: "0 8"},
 			{pod: podOf("d", "9G"), policy: numa.PolicySingleNode, err: "Resources cannot be allocated with Topology locality"},
 			{pod: podOf("c", "6G", "1G"), policy: numa.PolicySingleNode, scope: numa.ScopePod, on: "[[0] [0]]", all: "0 8"},
@@ -151,7 +156,8 @@ func TestManager(t *testing.T) {
 						t.Errorf("step %d: %q, on %v", i, got, on)
 					}
 				}
-				if got := fmt.Sprint(m.nodes.free(1, v1.ResourceMemory)/gi, m.nodes.free(2, v1.ResourceMemory)/gi); s.all != "" && got != s.all {
+				if got := fmt.Sprint(m.nodes.free(1, v1.ResourceMemory)/gi,
+					m.nodes.free(2, v1.ResourceMemory)/gi); s.all != "" && got != s.all {
 					t.Errorf("step %d: free %s, want %s", i, got, s.all)
 				}
 			}
@@ -164,10 +170,12 @@ func TestConfiguration(t *testing.T) {
 		change func(c *Config)
 		err    string
 	}{
-		"nothing reserved": {func(c *Config) { c.Reserved, c.NodeReserved = nil, nil }, "[memorymanager] you should specify the system reserved memory"},
+		"nothing reserved": {func(c *Config) { c.Reserved, c.NodeReserved = nil, nil },
+			"[memorymanager] you should specify the system reserved memory"},
 		"another amount": {func(c *Config) { c.NodeReserved = v1.ResourceList{v1.ResourceMemory: resource.MustParse("2Gi")} },
 			`the total amount "1Gi" of type "memory" is not equal to the value "2Gi" determined by Node Allocatable feature`},
-		"no such node":   {func(c *Config) { c.Reserved[0].NumaNode = 7 }, "the reserved memory configuration references a NUMA node 7 that does not exist on this machine"},
+		"no such node": {func(c *Config) { c.Reserved[0].NumaNode = 7 },
+			"the reserved memory configuration references a NUMA node 7 that does not exist on this machine"},
 		"unknown policy": {func(c *Config) { c.Policy = "x" }, `unknown policy: "x"`},
 	} {
 		cfg := configOf(filepath.Join(t.TempDir(), "state"), 2)
@@ -181,7 +189,8 @@ func TestConfiguration(t *testing.T) {
 	if err := admit(t, m, "", "", podOf("a", "9G")); err != nil {
 		t.Fatal(err)
 	}
-	for name, cfg := range map[string]Config{"another machine": configOf(file, 1), "another policy": {Layout: &numa.Layout{}, Policy: PolicyNone, File: file}} {
+	for name, cfg := range map[string]Config{"another machine": configOf(file, 1),
+		"another policy": {Layout: &numa.Layout{}, Policy: PolicyNone, File: file}} {
 		if _, err := New(cfg); err == nil || !strings.Contains(err.Error(), "please drain this node and delete") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -217,7 +226,8 @@ func TestAccount(t *testing.T) {
 				}
 			default:
 				amount := rapid.Custom(func(t *rapid.T) string {
-					return rapid.SampledFrom([]string{"", "i"}).Draw(t, "kind") + fmt.Sprint(rapid.IntRange(1, 20).Draw(t, "size"), "G")
+					return rapid.SampledFrom([]string{"", "i"}).Draw(t, "kind") +
+						fmt.Sprint(rapid.IntRange(1, 20).Draw(t, "size"), "G")
 				})
 				pod := podOf(fmt.Sprint(i), rapid.SliceOfN(amount, 1, 3).Draw(t, "containers")...)
 				near := numa.Hint{Nodes: rapid.SampledFrom(append(numa.Subsets(cfg.Layout.NodeIDs()), 0)).Draw(t, "near")}
@@ -257,8 +267,11 @@ func TestAccount(t *testing.T) {
 // content.
 func TestChecksum(t *testing.T) {
 	s := MemoryManagerCheckpoint{PolicyName: "static",
-		MachineState: NUMANodeMap{0: {MemoryMap: map[v1.ResourceName]*MemoryTable{v1.ResourceMemory: {Allocatable: 1536, Free: 1024, Reserved: 512, SystemReserved: 512, TotalMemSize: 2048}}, Cells: []int{}}},
-		Entries:      ContainerMemoryAssignments{"pod": {"container1": {{NUMAAffinity: []int{0}, Type: v1.ResourceMemory, Size: 512}}}},
+		MachineState: NUMANodeMap{
+			0: {MemoryMap: map[v1.ResourceName]*MemoryTable{v1.ResourceMemory: {Allocatable: 1536, Free: 1024,
+				Reserved: 512, SystemReserved: 512, TotalMemSize: 2048}}, Cells: []int{}}},
+		Entries: ContainerMemoryAssignments{
+			"pod": {"container1": {{NUMAAffinity: []int{0}, Type: v1.ResourceMemory, Size: 512}}}},
 	}
 	if got := checkpoint.Sum(&s); got != 4215593881 {
 		t.Errorf("%d", got)

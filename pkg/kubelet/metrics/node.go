@@ -32,24 +32,32 @@ type Node struct {
 // NewNode registers the metrics; r may be nil.
 func NewNode(r prometheus.Registerer) *Node {
 	m := &Node{
-		evictions: counter("kubelet_evictions", "[ALPHA] Number of pods that were evicted because the node ran out of a resource or because they exceeded a limit, by signal.", "eviction_signal"),
+		evictions: counter("kubelet_evictions", "[ALPHA] Number of pods that were evicted because the node "+
+			"ran out of a resource or because they exceeded a limit, by signal.", "eviction_signal"),
 		age: histogram("kubelet_eviction_stats_age_seconds",
-			"[ALPHA] Age of the measurement of each crossed signal when a pod was evicted, in seconds.", durations, "eviction_signal"),
-		pulls: histogram("kubelet_image_pull_duration_seconds", "[ALPHA] Duration of image pulls in seconds, including the wait for other pulls, by the size of the image.",
-			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600}, "image_size_in_bytes"),
-		cgroups: histogram("kubelet_cgroup_manager_duration_seconds", "[ALPHA] Duration of creating, updating or destroying a cgroup in seconds.", durations, "operation_type"),
-		relist: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds", Buckets: durations,
-			Help: "[ALPHA] Duration of listing all pods of the runtime in seconds."}),
-		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds", Buckets: durations,
-			Help: "[ALPHA] Interval between listings of the runtime in seconds."}),
+			"[ALPHA] Age of the measurement of each crossed signal when a pod was evicted, in seconds.",
+			durations, "eviction_signal"),
+		pulls: histogram("kubelet_image_pull_duration_seconds", "[ALPHA] Duration of image pulls in "+
+			"seconds, including the wait for other pulls, by the size of the image.",
+			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
+			"image_size_in_bytes"),
+		cgroups: histogram("kubelet_cgroup_manager_duration_seconds",
+			"[ALPHA] Duration of creating, updating or destroying a cgroup in seconds.", durations, "operation_type"),
+		relist: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds",
+			Buckets: durations,
+			Help:    "[ALPHA] Duration of listing all pods of the runtime in seconds."}),
+		interval: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_interval_seconds",
+			Buckets: durations,
+			Help:    "[ALPHA] Interval between listings of the runtime in seconds."}),
 		seen: prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_pleg_last_seen_seconds",
 			Help: "[ALPHA] Time of the last listing of the runtime in seconds since 1970."}),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_evented_pleg_connection_success_count",
 			Help: "[ALPHA] Number of event streams of the runtime that were opened."}),
 		broken: prometheus.NewCounter(prometheus.CounterOpts{Name: "kubelet_evented_pleg_connection_error_count",
 			Help: "[ALPHA] Number of event streams of the runtime that could not be opened, or that broke."}),
-		latency: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_evented_pleg_connection_latency_seconds", Buckets: durations,
-			Help: "[ALPHA] Time from an event in the runtime to its arrival, in seconds."}),
+		latency: prometheus.NewHistogram(
+			prometheus.HistogramOpts{Name: "kubelet_evented_pleg_connection_latency_seconds", Buckets: durations,
+				Help: "[ALPHA] Time from an event in the runtime to its arrival, in seconds."}),
 	}
 	register(r, m.evictions, m.age, m.pulls, m.cgroups, m.relist, m.interval, m.seen, m.streams, m.broken, m.latency)
 	return m
@@ -68,8 +76,10 @@ var sizes = []struct {
 	above uint64
 	label string
 }{
-	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"}, {20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"},
-	{5 << 30, "5GB-10GB"}, {1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"}, {10 << 20, "10MB-100MB"}, {0, "0-10MB"},
+	{100 << 30, "GT100GB"}, {60 << 30, "60GB-100GB"}, {40 << 30, "40GB-60GB"}, {30 << 30, "30GB-40GB"},
+	{20 << 30, "20GB-30GB"}, {10 << 30, "10GB-20GB"},
+	{5 << 30, "5GB-10GB"}, {1 << 30, "1GB-5GB"}, {500 << 20, "500MB-1GB"}, {100 << 20, "100MB-500MB"},
+	{10 << 20, "10MB-100MB"}, {0, "0-10MB"},
 }
 
 // Pulled records the duration of a pull of an image; size is 0 if it is not known.

@@ -23,7 +23,8 @@ func TestPullsBySize(t *testing.T) {
 		return `kubelet_image_pull_duration_seconds_count{image_size_in_bytes="` + label + `"}`
 	}
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
-		series("N/A"): 1, series("0-10MB"): 2, series("10MB-100MB"): 1, series("500MB-1GB"): 1, series("1GB-5GB"): 1, series("GT100GB"): 1,
+		series("N/A"): 1, series("0-10MB"): 2, series("10MB-100MB"): 1, series("500MB-1GB"): 1,
+		series("1GB-5GB"): 1, series("GT100GB"): 1,
 		`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: 4,
 	})
 }
@@ -40,7 +41,8 @@ func TestListings(t *testing.T) {
 	m.Event(time.Second)
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_pleg_relist_duration_seconds_count": 2, "kubelet_pleg_relist_duration_seconds_sum": 3,
-		"kubelet_pleg_relist_interval_seconds_count": 1, "kubelet_pleg_relist_interval_seconds_sum": 10, "kubelet_pleg_last_seen_seconds": 1010,
+		"kubelet_pleg_relist_interval_seconds_count": 1, "kubelet_pleg_relist_interval_seconds_sum": 10,
+		"kubelet_pleg_last_seen_seconds":                1010,
 		"kubelet_evented_pleg_connection_success_count": 1, "kubelet_evented_pleg_connection_error_count": 1,
 		"kubelet_evented_pleg_connection_latency_seconds_count": 2, "kubelet_evented_pleg_connection_latency_seconds_sum": 1,
 	})

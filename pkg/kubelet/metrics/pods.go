@@ -59,48 +59,68 @@ type Pods struct {
 func NewPods(r prometheus.Registerer) *Pods {
 	m := &Pods{
 		sandboxes: histogram("kubelet_run_podsandbox_duration_seconds",
-			"[ALPHA] Duration of creating a sandbox in seconds, by the handler of its RuntimeClass.", durations, "runtime_handler"),
+			"[ALPHA] Duration of creating a sandbox in seconds, by the handler of its RuntimeClass.", durations,
+			"runtime_handler"),
 		sandboxErrors: counter("kubelet_run_podsandbox_errors_total",
 			"[ALPHA] Number of sandboxes that the runtime failed to create, by the handler of their RuntimeClass.", "runtime_handler"),
-		containers: counter("kubelet_started_containers_total", "[ALPHA] Number of attempts to start a container.", "container_type"),
+		containers: counter("kubelet_started_containers_total",
+			"[ALPHA] Number of attempts to start a container.", "container_type"),
 		containerErrors: counter("kubelet_started_containers_errors_total",
 			"[ALPHA] Number of failed attempts to start a container, by the reason in its status.", "container_type", "code"),
 		terminated: counter("kubelet_terminated_containers_total",
 			"[ALPHA] Number of terminated containers, by exit code and reason.", "container_type", "exit_code", "reason"),
 		restarted: counter("kubelet_restarted_pods_total",
-			"[ALPHA] Number of pods that were removed and added again with the same UID while the kubelet was running, such as static pods.", "static"),
-		rejected:  counter("kubelet_admission_rejections_total", "[ALPHA] Number of pods that the node rejected, by reason.", "reason"),
-		preempted: counter("kubelet_preemptions", "[ALPHA] Number of pods that were preempted for a critical pod, by the first missing resource.", "preemption_signal"),
+			"[ALPHA] Number of pods that were removed and added again with the same UID while the kubelet "+
+				"was running, such as static pods.", "static"),
+		rejected: counter("kubelet_admission_rejections_total",
+			"[ALPHA] Number of pods that the node rejected, by reason.", "reason"),
+		preempted: counter("kubelet_preemptions",
+			"[ALPHA] Number of pods that were preempted for a critical pod, by the first missing resource.",
+			"preemption_signal"),
 		operations: histogram("kubelet_pod_worker_duration_seconds",
-			"[ALPHA] Duration of operations on a pod in seconds: syncing it (create, update, sync), stopping its containers (kill) and releasing its resources (terminated).",
+			"[ALPHA] Duration of operations on a pod in seconds: syncing it (create, update, sync), "+
+				"stopping its containers (kill) and releasing its resources (terminated).",
 			durations, "operation_type"),
 	}
 	one := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m.started = one("kubelet_started_pods_total", "[ALPHA] Number of attempts to create the sandbox of a pod.")
-	m.failed = one("kubelet_started_pods_errors_total", "[ALPHA] Number of failed attempts to create the sandbox of a pod.")
-	m.namespaced = one("kubelet_started_user_namespaced_pods_total", "[ALPHA] Number of attempts to create the sandbox of a pod with a user namespace of its own.")
-	m.notNamespaced = one("kubelet_started_user_namespaced_pods_errors_total", "[ALPHA] Number of failed attempts to start a pod with a user namespace of its own: creating its sandbox or starting a first container failed.")
-	m.requested = one("kubelet_image_volume_requested_total", "[BETA] Number of images that containers requested as volumes.")
+	m.failed = one("kubelet_started_pods_errors_total",
+		"[ALPHA] Number of failed attempts to create the sandbox of a pod.")
+	m.namespaced = one("kubelet_started_user_namespaced_pods_total",
+		"[ALPHA] Number of attempts to create the sandbox of a pod with a user namespace of its own.")
+	m.notNamespaced = one("kubelet_started_user_namespaced_pods_errors_total",
+		"[ALPHA] Number of failed attempts to start a pod with a user namespace of its own: creating its "+
+			"sandbox or starting a first container failed.")
+	m.requested = one("kubelet_image_volume_requested_total",
+		"[BETA] Number of images that containers requested as volumes.")
 	m.mounted = one("kubelet_image_volume_mounted_succeed_total", "[BETA] Number of successful mounts of image volumes.")
 	m.unmounted = one("kubelet_image_volume_mounted_errors_total", "[BETA] Number of failed mounts of image volumes.")
-	m.orphaned = one("kubelet_orphaned_runtime_pods_total", "[ALPHA] Number of pods that existed only in the runtime and were ended.")
-	m.fellBack = one("kubelet_lifecycle_handler_http_fallbacks_total", "[ALPHA] Number of lifecycle handlers that failed over HTTPS and succeeded over HTTP.")
-	m.sleepsCut = one("kubelet_sleep_action_terminated_early_total", "[ALPHA] Number of lifecycle handlers whose sleep was cut short.")
+	m.orphaned = one("kubelet_orphaned_runtime_pods_total",
+		"[ALPHA] Number of pods that existed only in the runtime and were ended.")
+	m.fellBack = one("kubelet_lifecycle_handler_http_fallbacks_total",
+		"[ALPHA] Number of lifecycle handlers that failed over HTTPS and succeeded over HTTP.")
+	m.sleepsCut = one("kubelet_sleep_action_terminated_early_total",
+		"[ALPHA] Number of lifecycle handlers whose sleep was cut short.")
 	span := func(name, help string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
 	}
-	m.first = span("kubelet_pod_worker_start_duration_seconds", "[ALPHA] Time from when the kubelet first saw a pod to its first sync, in seconds.", durations)
-	m.size = span("kubelet_containers_per_pod_count", "[ALPHA] Number of containers per pod, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))
+	m.first = span("kubelet_pod_worker_start_duration_seconds",
+		"[ALPHA] Time from when the kubelet first saw a pod to its first sync, in seconds.", durations)
+	m.size = span("kubelet_containers_per_pod_count",
+		"[ALPHA] Number of containers per pod, without init containers.", prometheus.ExponentialBuckets(1, 2, 5))
 	m.written = span("kubelet_pod_status_sync_duration_seconds",
-		"[ALPHA] Time from the first change of a pod's status that the API server does not have until it has the newest status, in seconds.",
+		"[ALPHA] Time from the first change of a pod's status that the API server does not have until it "+
+			"has the newest status, in seconds.",
 		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})
 	for _, is := range []bool{false, true} {
 		m.restarted.WithLabelValues(static(is)) // exported as 0 from the start
 	}
-	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers, m.containerErrors, m.terminated,
-		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations, m.first, m.size, m.written, m.fellBack, m.sleepsCut)
+	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers,
+		m.containerErrors, m.terminated,
+		m.requested, m.mounted, m.unmounted, m.restarted, m.orphaned, m.rejected, m.preempted, m.operations,
+		m.first, m.size, m.written, m.fellBack, m.sleepsCut)
 	return m
 }
 
@@ -168,7 +188,9 @@ func (m *Pods) Ended(before, after *v1.PodStatus) {
 		for i := range list.after {
 			known := terminatedStates(list.before, list.after[i].Name)
 			for _, t := range terminatedStates(list.after, list.after[i].Name) {
-				if !slices.ContainsFunc(known, func(k *v1.ContainerStateTerminated) bool { return k.ContainerID == t.ContainerID }) {
+				if !slices.ContainsFunc(known, func(k *v1.ContainerStateTerminated) bool {
+					return k.ContainerID == t.ContainerID
+				}) {
 					m.terminated.WithLabelValues(list.kind, strconv.Itoa(int(t.ExitCode)), t.Reason).Inc()
 				}
 			}
@@ -201,9 +223,11 @@ func (m *Pods) Orphaned() { m.orphaned.Inc() }
 // rejections are the reasons that are used as label values. All others are counted together,
 // because a reason may contain the name of a resource.
 var rejections = []string{
-	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo", "InitContainerRestartPolicyForbidden",
+	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo",
+	"InitContainerRestartPolicyForbidden",
 	"SupplementalGroupsPolicyNotSupported", "UnexpectedAdmissionError", "UnknownReason", "UnexpectedPredicateFailureType",
-	"OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "PodLevelResourcesNotSupported", "PodFeatureUnsupported",
+	"OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "PodLevelResourcesNotSupported",
+	"PodFeatureUnsupported",
 	"Evicted", "SysctlForbidden", "TopologyAffinityError", "NodeShutdown", "VolumeAttachmentLimitExceeded",
 }
 

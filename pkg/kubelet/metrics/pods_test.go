@@ -26,8 +26,10 @@ func TestSandboxes(t *testing.T) {
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_started_pods_total": 4, "kubelet_started_pods_errors_total": 2,
 		"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 1,
-		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""}`: 3, `kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="kata"}`: 1,
-		`kubelet_run_podsandbox_errors_total{runtime_handler=""}`: 1, `kubelet_run_podsandbox_errors_total{runtime_handler="kata"}`: 1,
+		`kubelet_run_podsandbox_duration_seconds_count{runtime_handler=""}`:   3,
+		`kubelet_run_podsandbox_duration_seconds_sum{runtime_handler="kata"}`: 1,
+		`kubelet_run_podsandbox_errors_total{runtime_handler=""}`:             1,
+		`kubelet_run_podsandbox_errors_total{runtime_handler="kata"}`:         1,
 	})
 }
 
@@ -63,8 +65,10 @@ func TestEnded(t *testing.T) {
 		// Two ends between two statuses.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}},
 		// Another kind of container.
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}, InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}},
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}, EphemeralContainerStatuses: []v1.ContainerStatus{run("e", "6", "", 1)}},
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
+			InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}},
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
+			EphemeralContainerStatuses: []v1.ContainerStatus{run("e", "6", "", 1)}},
 	}
 	for i := 1; i < len(statuses); i++ {
 		m.Ended(&statuses[i-1], &statuses[i])
@@ -84,7 +88,8 @@ func TestImageVolumes(t *testing.T) {
 	m.ImageVolumes(1, 2, "ImageVolumeMountFailed: no such directory")
 	m.ImageVolumes(1, 1, "out of memory") // an error that is not about the mount
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
-		"kubelet_image_volume_requested_total": 4, "kubelet_image_volume_mounted_succeed_total": 3, "kubelet_image_volume_mounted_errors_total": 2,
+		"kubelet_image_volume_requested_total": 4, "kubelet_image_volume_mounted_succeed_total": 3,
+		"kubelet_image_volume_mounted_errors_total": 2,
 	})
 }
 
@@ -92,13 +97,15 @@ func TestImageVolumes(t *testing.T) {
 func TestRejectionsAreFew(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := metrics.NewPods(r)
-	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/a", "OutOfexample.com/b", "NodeAffinity", "NodePorts", "Evicted"} {
+	for _, reason := range []string{"OutOfcpu", "OutOfexample.com/a", "OutOfexample.com/b", "NodeAffinity",
+		"NodePorts", "Evicted"} {
 		m.Rejected(reason)
 	}
 	got := metricstest.Scrape(t, r)
 	metricstest.Expect(t, got, map[string]float64{
-		`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, `kubelet_admission_rejections_total{reason="OutOfExtendedResources"}`: 2,
-		`kubelet_admission_rejections_total{reason="Other"}`: 2, `kubelet_admission_rejections_total{reason="Evicted"}`: 1,
+		`kubelet_admission_rejections_total{reason="OutOfcpu"}`:               1,
+		`kubelet_admission_rejections_total{reason="OutOfExtendedResources"}`: 2,
+		`kubelet_admission_rejections_total{reason="Other"}`:                  2, `kubelet_admission_rejections_total{reason="Evicted"}`: 1,
 		`kubelet_admission_rejections_total{reason="NodePorts"}`: -1,
 		`kubelet_restarted_pods_total{static=""}`:                0, `kubelet_restarted_pods_total{static="true"}`: 0,
 	})
@@ -109,22 +116,30 @@ func TestState(t *testing.T) {
 	r.MustRegister(&metrics.State{
 		Node: "n1", CgroupVersion: 2,
 		Census: func() metrics.Census {
-			return metrics.Census{Sandboxes: 3, Containers: map[string]int{metrics.IsRunning: 4, metrics.IsExited: 1}, Workers: map[metrics.Worker]int{
-				{Lifecycle: metrics.Syncing, Config: metrics.Desired}: 2, {Lifecycle: metrics.Syncing, Config: metrics.Desired, Static: true}: 1,
-				{Lifecycle: metrics.Terminating, Config: metrics.RuntimeOnly}: 1,
-			}}
+			return metrics.Census{Sandboxes: 3,
+				Containers: map[string]int{metrics.IsRunning: 4, metrics.IsExited: 1}, Workers: map[metrics.Worker]int{
+					{Lifecycle: metrics.Syncing, Config: metrics.Desired}:               2,
+					{Lifecycle: metrics.Syncing, Config: metrics.Desired, Static: true}: 1,
+					{Lifecycle: metrics.Terminating, Config: metrics.RuntimeOnly}:       1,
+				}}
 		},
 		Counts: func() metrics.Counts {
-			return metrics.Counts{Desired: map[bool]int{false: 5, true: 1}, Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2}
+			return metrics.Counts{Desired: map[bool]int{false: 5, true: 1},
+				Active: map[bool]int{false: 2, true: 1}, Mirrors: 1, Ephemeral: 2}
 		},
 	})
 	got := metricstest.Scrape(t, r)
 	metricstest.Expect(t, got, map[string]float64{
-		`kubelet_node_name{node="n1"}`: 1, "kubelet_cgroup_version": 2, "kubelet_running_pods": 3, "kubelet_mirror_pods": 1, "kubelet_managed_ephemeral_containers": 2,
-		`kubelet_running_containers{container_state="running"}`: 4, `kubelet_running_containers{container_state="created"}`: 0,
-		`kubelet_desired_pods{static=""}`: 5, `kubelet_desired_pods{static="true"}`: 1, `kubelet_active_pods{static=""}`: 2, `kubelet_active_pods{static="true"}`: 1,
-		`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 2, `kubelet_working_pods{config="desired",lifecycle="sync",static="true"}`: 1,
-		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 1, `kubelet_working_pods{config="orphan",lifecycle="terminated",static=""}`: 0,
+		`kubelet_node_name{node="n1"}`: 1, "kubelet_cgroup_version": 2, "kubelet_running_pods": 3,
+		"kubelet_mirror_pods": 1, "kubelet_managed_ephemeral_containers": 2,
+		`kubelet_running_containers{container_state="running"}`: 4,
+		`kubelet_running_containers{container_state="created"}`: 0,
+		`kubelet_desired_pods{static=""}`:                       5, `kubelet_desired_pods{static="true"}`: 1,
+		`kubelet_active_pods{static=""}`: 2, `kubelet_active_pods{static="true"}`: 1,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`:                    2,
+		`kubelet_working_pods{config="desired",lifecycle="sync",static="true"}`:                1,
+		`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 1,
+		`kubelet_working_pods{config="orphan",lifecycle="terminated",static=""}`:               0,
 	})
 	if len(got) != 1+1+1+4+2+2+1+15+1 {
 		t.Errorf("%d series: %v", len(got), got)

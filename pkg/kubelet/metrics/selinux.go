@@ -17,13 +17,15 @@ type Labels struct {
 
 func newLabels(r prometheus.Registerer) *Labels {
 	l := &Labels{
-		container: gauge("volume_manager_selinux_container_errors_total", "[ALPHA] Number of errors when the SELinux label of a container was determined.", "access_mode"),
+		container: gauge("volume_manager_selinux_container_errors_total",
+			"[ALPHA] Number of errors when the SELinux label of a container was determined.", "access_mode"),
 		pod: gauge("volume_manager_selinux_pod_context_mismatch_errors_total",
 			"[ALPHA] Number of times that containers of a pod needed a volume with different SELinux labels.", "access_mode"),
 		volume: gauge("volume_manager_selinux_volume_context_mismatch_errors_total",
 			"[ALPHA] Number of times that a pod needed a volume with another SELinux label than it was mounted with.", "volume_plugin", "access_mode"),
 		admitted: gauge("volume_manager_selinux_volumes_admitted_total",
-			"[ALPHA] Number of volumes that were mounted with the SELinux label that their pod needs.", "volume_plugin", "access_mode"),
+			"[ALPHA] Number of volumes that were mounted with the SELinux label that their pod needs.",
+			"volume_plugin", "access_mode"),
 	}
 	register(r, l.container, l.pod, l.volume, l.admitted)
 	return l

@@ -62,13 +62,17 @@ var (
 	nodeName      = desc("kubelet_node_name", "[ALPHA] Always 1; the label is the name of the node.", "node")
 	cgroupVersion = desc("kubelet_cgroup_version", "[ALPHA] Version of the cgroup hierarchy of pods: 1 or 2.")
 	runningPods   = desc("kubelet_running_pods", "[ALPHA] Number of pods with a ready sandbox.")
-	containersBy  = desc("kubelet_running_containers", "[ALPHA] Number of containers in the runtime, by state.", "container_state")
-	desiredPods   = desc("kubelet_desired_pods", "[ALPHA] Number of pods that are assigned to the node.", "static")
-	activePods    = desc("kubelet_active_pods", "[ALPHA] Number of pods that have not ended and so count for admission.", "static")
-	mirrorPods    = desc("kubelet_mirror_pods", "[ALPHA] Number of mirror pods.")
-	workingPods   = desc("kubelet_working_pods", "[ALPHA] Number of pods with a worker, by lifecycle, by origin (API or file, deleted, or only in the runtime) and by whether they are static.",
+	containersBy  = desc("kubelet_running_containers", "[ALPHA] Number of containers in the runtime, by state.",
+		"container_state")
+	desiredPods = desc("kubelet_desired_pods", "[ALPHA] Number of pods that are assigned to the node.", "static")
+	activePods  = desc("kubelet_active_pods",
+		"[ALPHA] Number of pods that have not ended and so count for admission.", "static")
+	mirrorPods  = desc("kubelet_mirror_pods", "[ALPHA] Number of mirror pods.")
+	workingPods = desc("kubelet_working_pods", "[ALPHA] Number of pods with a worker, by lifecycle, by "+
+		"origin (API or file, deleted, or only in the runtime) and by whether they are static.",
 		"lifecycle", "config", "static")
-	ephemeral = desc("kubelet_managed_ephemeral_containers", "[ALPHA] Number of ephemeral containers of the pods that are assigned to the node.")
+	ephemeral = desc("kubelet_managed_ephemeral_containers",
+		"[ALPHA] Number of ephemeral containers of the pods that are assigned to the node.")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -77,7 +81,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // Describe implements prometheus.Collector.
 func (*State) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodeName, cgroupVersion, runningPods, containersBy, desiredPods, activePods, mirrorPods, workingPods, ephemeral} {
+	for _, d := range []*prometheus.Desc{nodeName, cgroupVersion, runningPods, containersBy, desiredPods,
+		activePods, mirrorPods, workingPods, ephemeral} {
 		ch <- d
 	}
 }

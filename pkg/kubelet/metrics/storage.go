@@ -36,9 +36,11 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300, 600}
 	m := &Storage{
 		Labels: newLabels(r),
-		operations: histogram("storage_operation_duration_seconds", "[ALPHA] Duration of operations on volumes in seconds, by operation and result.", buckets,
+		operations: histogram("storage_operation_duration_seconds",
+			"[ALPHA] Duration of operations on volumes in seconds, by operation and result.", buckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
-		calls: histogram("csi_operations_seconds", "[ALPHA] Duration of calls to storage drivers in seconds, by method and gRPC code.", buckets,
+		calls: histogram("csi_operations_seconds",
+			"[ALPHA] Duration of calls to storage drivers in seconds, by method and gRPC code.", buckets,
 			"driver_name", "method_name", "grpc_status_code", "migrated"),
 	}
 	register(r, m.operations, m.calls)
@@ -88,20 +90,28 @@ type Volumes struct {
 }
 
 var (
-	claim           = []string{"namespace", "persistentvolumeclaim"}
-	capacityBytes   = desc("kubelet_volume_stats_capacity_bytes", "[ALPHA] Capacity of the volume of a claim in bytes.", claim...)
-	availableBytes  = desc("kubelet_volume_stats_available_bytes", "[ALPHA] Free space of the volume of a claim in bytes.", claim...)
-	usedBytes       = desc("kubelet_volume_stats_used_bytes", "[ALPHA] Used space of the volume of a claim in bytes.", claim...)
-	inodes          = desc("kubelet_volume_stats_inodes", "[ALPHA] Maximum number of inodes of the volume of a claim.", claim...)
-	inodesFree      = desc("kubelet_volume_stats_inodes_free", "[ALPHA] Number of free inodes of the volume of a claim.", claim...)
-	inodesUsed      = desc("kubelet_volume_stats_inodes_used", "[ALPHA] Number of used inodes of the volume of a claim.", claim...)
-	volumesByPlugin = desc("volume_manager_total_volumes", "[ALPHA] Number of volumes of the pods on the node, by plugin and by whether they are mounted or wanted.",
+	claim         = []string{"namespace", "persistentvolumeclaim"}
+	capacityBytes = desc("kubelet_volume_stats_capacity_bytes",
+		"[ALPHA] Capacity of the volume of a claim in bytes.", claim...)
+	availableBytes = desc("kubelet_volume_stats_available_bytes",
+		"[ALPHA] Free space of the volume of a claim in bytes.", claim...)
+	usedBytes = desc("kubelet_volume_stats_used_bytes",
+		"[ALPHA] Used space of the volume of a claim in bytes.", claim...)
+	inodes = desc("kubelet_volume_stats_inodes",
+		"[ALPHA] Maximum number of inodes of the volume of a claim.", claim...)
+	inodesFree = desc("kubelet_volume_stats_inodes_free",
+		"[ALPHA] Number of free inodes of the volume of a claim.", claim...)
+	inodesUsed = desc("kubelet_volume_stats_inodes_used",
+		"[ALPHA] Number of used inodes of the volume of a claim.", claim...)
+	volumesByPlugin = desc("volume_manager_total_volumes",
+		"[ALPHA] Number of volumes of the pods on the node, by plugin and by whether they are mounted or wanted.",
 		"plugin_name", "state")
 )
 
 // Describe implements prometheus.Collector.
 func (*Volumes) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{capacityBytes, availableBytes, usedBytes, inodes, inodesFree, inodesUsed, volumesByPlugin} {
+	for _, d := range []*prometheus.Desc{capacityBytes, availableBytes, usedBytes, inodes, inodesFree,
+		inodesUsed, volumesByPlugin} {
 		ch <- d
 	}
 }
@@ -119,7 +129,8 @@ func (v *Volumes) Collect(ch chan<- prometheus.Metric) {
 	defer cancel()
 	for _, s := range v.Claims(ctx) {
 		for d, n := range map[*prometheus.Desc]*uint64{
-			capacityBytes: s.CapacityBytes, availableBytes: s.AvailableBytes, usedBytes: s.UsedBytes, inodes: s.Inodes, inodesFree: s.InodesFree, inodesUsed: s.InodesUsed,
+			capacityBytes: s.CapacityBytes, availableBytes: s.AvailableBytes, usedBytes: s.UsedBytes,
+			inodes: s.Inodes, inodesFree: s.InodesFree, inodesUsed: s.InodesUsed,
 		} {
 			if n != nil {
 				ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(*n), s.PVCRef.Namespace, s.PVCRef.Name)

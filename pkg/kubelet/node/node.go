@@ -243,7 +243,8 @@ func (n *Node) patch(ctx context.Context, old, want *v1.Node, subresources ...st
 	if err != nil {
 		return nil, fmt.Errorf("patch of the node: %w", err)
 	}
-	got, err := n.id.Client.CoreV1().Nodes().Patch(ctx, n.id.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, subresources...)
+	got, err := n.id.Client.CoreV1().Nodes().Patch(ctx, n.id.Name, types.StrategicMergePatchType, body,
+		metav1.PatchOptions{}, subresources...)
 	if err != nil {
 		return nil, fmt.Errorf("patch the node: %w", err)
 	}

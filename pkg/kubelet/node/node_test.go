@@ -52,22 +52,29 @@ func (m *machine) set(err error, pressure map[v1.NodeConditionType]string) {
 
 func start(t *testing.T, client kubernetes.Interface, m *machine) *node.Node {
 	t.Helper()
-	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")}
-	h := node.NewHandle(node.Identity{Client: client, Name: name, Hostname: "host", Labels: map[string]string{"disk": "fast"}})
+	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"),
+		v1.ResourceMemory: resource.MustParse("4Gi"), v1.ResourcePods: resource.MustParse("110")}
+	h := node.NewHandle(node.Identity{Client: client, Name: name, Hostname: "host",
+		Labels: map[string]string{"disk": "fast"}})
 	n := node.New(h, node.Config{
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), IPs: []string{"192.0.2.11", "2001:db8::11"}, Port: 10250,
 		Taints:   []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
-		Capacity: capacity, Allocatable: node.Allocatable(capacity, v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}),
+		Capacity: capacity, Allocatable: node.Allocatable(capacity,
+			v1.ResourceList{v1.ResourceMemory: resource.MustParse("1Gi")}),
 		Devices: func() (v1.ResourceList, v1.ResourceList, []v1.ResourceName) {
-			return v1.ResourceList{"example.com/gadget": resource.MustParse("3")}, v1.ResourceList{"example.com/gadget": resource.MustParse("2")}, []v1.ResourceName{"example.com/old"}
+			return v1.ResourceList{"example.com/gadget": resource.MustParse("3")},
+				v1.ResourceList{"example.com/gadget": resource.MustParse("2")}, []v1.ResourceName{"example.com/old"}
 		},
-		RuntimeVersion: func() string { return "runtime://1" }, Handlers: func() []v1.NodeRuntimeHandler { return nil }, Features: func() *v1.NodeFeatures { return nil }, Declared: []string{"SomeFeature"},
+		RuntimeVersion: func() string { return "runtime://1" }, Handlers: func() []v1.NodeRuntimeHandler {
+			return nil
+		}, Features: func() *v1.NodeFeatures { return nil }, Declared: []string{"SomeFeature"},
 		Ready:     func() error { m.mu.Lock(); defer m.mu.Unlock(); return m.err },
 		Pressures: func() map[v1.NodeConditionType]string { m.mu.Lock(); defer m.mu.Unlock(); return m.pressure },
 		Images: func(context.Context) []v1.ContainerImage {
 			return []v1.ContainerImage{{Names: []string{"a"}, SizeBytes: 1}}
 		},
-		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour, LeaseDuration: 40 * time.Second, StartGrace: m.grace,
+		ProviderID: m.provider, Registered: m.registered, Period: time.Hour, ReportPeriod: time.Hour,
+		LeaseDuration: 40 * time.Second, StartGrace: m.grace,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -165,10 +172,12 @@ func TestRestartedNodeStaysReady(t *testing.T) {
 func TestUnreadyNodeIsReported(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{err: errors.New("runtime down"), grace: time.Millisecond, registered: true})
-	if _, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	await(t, client, "unready status", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Message == "runtime down" })
+	await(t, client, "unready status",
+		func(n *v1.Node) bool { return condition(n, v1.NodeReady).Message == "runtime down" })
 }
 
 func TestNode(t *testing.T) {
@@ -183,11 +192,14 @@ func TestNode(t *testing.T) {
 	if !slices.ContainsFunc(got.Spec.Taints, func(t v1.Taint) bool { return t.Key == "k" }) {
 		t.Errorf("taints %v", got.Spec.Taints)
 	}
-	want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.11"}, {Type: v1.NodeInternalIP, Address: "2001:db8::11"}, {Type: v1.NodeHostName, Address: "host"}}
+	want := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "192.0.2.11"},
+		{Type: v1.NodeInternalIP, Address: "2001:db8::11"}, {Type: v1.NodeHostName, Address: "host"}}
 	if !slices.Equal(got.Status.Addresses, want) || got.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
 		t.Errorf("addresses %v, endpoints %v", got.Status.Addresses, got.Status.DaemonEndpoints)
 	}
-	if got.Status.Allocatable.Memory().String() != "3Gi" || len(got.Status.Images) != 1 || got.Status.NodeInfo.ContainerRuntimeVersion != "runtime://1" || !slices.Equal(got.Status.DeclaredFeatures, []string{"SomeFeature"}) {
+	if got.Status.Allocatable.Memory().String() != "3Gi" || len(got.Status.Images) != 1 ||
+		got.Status.NodeInfo.ContainerRuntimeVersion != "runtime://1" ||
+		!slices.Equal(got.Status.DeclaredFeatures, []string{"SomeFeature"}) {
 		t.Errorf("status %+v", got.Status)
 	}
 	had, left := got.Status.Capacity["example.com/gadget"], got.Status.Allocatable["example.com/gadget"]
@@ -195,20 +207,24 @@ func TestNode(t *testing.T) {
 		t.Errorf("devices: %s, allocatable %s", had.String(), left.String())
 	}
 	ready := condition(got, v1.NodeReady)
-	if ready.Status != v1.ConditionFalse || ready.Reason != "KubeletNotReady" || ready.Message != "container runtime network not ready" {
+	if ready.Status != v1.ConditionFalse || ready.Reason != "KubeletNotReady" ||
+		ready.Message != "container runtime network not ready" {
 		t.Errorf("condition %+v", ready)
 	}
 
 	m.set(nil, map[v1.NodeConditionType]string{v1.NodeDiskPressure: ""})
 	n.Poke()
-	got = await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
+	got = await(t, client, "readiness",
+		func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
 	if r := condition(got, v1.NodeReady); r.Reason != "KubeletReady" || r.Message != "kubelet is posting ready status" {
 		t.Errorf("condition %+v", r)
 	}
-	if c := condition(got, v1.NodeDiskPressure); c.Status != v1.ConditionTrue || c.Reason != "KubeletHasDiskPressure" || c.Message != "kubelet has disk pressure" {
+	if c := condition(got, v1.NodeDiskPressure); c.Status != v1.ConditionTrue ||
+		c.Reason != "KubeletHasDiskPressure" || c.Message != "kubelet has disk pressure" {
 		t.Errorf("condition %+v", c)
 	}
-	if c := condition(got, v1.NodeMemoryPressure); c.Status != v1.ConditionFalse || c.Reason != "KubeletHasSufficientMemory" {
+	if c := condition(got, v1.NodeMemoryPressure); c.Status != v1.ConditionFalse ||
+		c.Reason != "KubeletHasSufficientMemory" {
 		t.Errorf("condition %+v", c)
 	}
 
@@ -268,11 +284,13 @@ func TestProviderID(t *testing.T) {
 func TestRegisteredByAnotherProgram(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{registered: true})
-	made, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"theirs": "1"}}}, metav1.CreateOptions{})
+	made, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"theirs": "1"}}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
+	got := await(t, client, "readiness",
+		func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
 	if got.UID != made.UID || got.Labels["disk"] != "" {
 		t.Errorf("the kubelet made the node: labels %v", got.Labels)
 	}
@@ -285,7 +303,8 @@ func TestRefresh(t *testing.T) {
 	n := start(t, client, &machine{})
 	await(t, client, "registration", func(*v1.Node) bool { return true })
 	patch := []byte(`{"metadata":{"labels":{"new":"1"}}}`)
-	if _, err := client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := n.Refresh(t.Context()); err != nil || got.Labels["new"] != "1" {
@@ -296,17 +315,21 @@ func TestRefresh(t *testing.T) {
 func TestAdoptsExistingNode(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	was, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "slow", "theirs": "1"}}, Spec: v1.NodeSpec{Unschedulable: true},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"disk": "slow", "theirs": "1"}},
+		Spec:       v1.NodeSpec{Unschedulable: true},
 		Status: v1.NodeStatus{
-			Capacity:    v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/cloud": resource.MustParse("1k")},
-			Allocatable: v1.ResourceList{"example.com/old": resource.MustParse("1"), "example.com/stray": resource.MustParse("1")},
+			Capacity: v1.ResourceList{"example.com/old": resource.MustParse("1"),
+				"example.com/cloud": resource.MustParse("1k")},
+			Allocatable: v1.ResourceList{"example.com/old": resource.MustParse("1"),
+				"example.com/stray": resource.MustParse("1")},
 		},
 	}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) || err != nil {
 		t.Fatal(err)
 	}
 	start(t, client, &machine{})
-	got := await(t, client, "readiness", func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
+	got := await(t, client, "readiness",
+		func(n *v1.Node) bool { return condition(n, v1.NodeReady).Status == v1.ConditionTrue })
 	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
 		t.Errorf("capacity %v", got.Status.Capacity)
 	}
@@ -322,7 +345,8 @@ func TestAdoptsExistingNode(t *testing.T) {
 func TestAllocatable(t *testing.T) {
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("2"), v1.ResourceMemory: resource.MustParse("1Gi")}
 	got := node.Allocatable(capacity,
-		v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"), v1.ResourceMemory: resource.MustParse("600Mi"), "other": resource.MustParse("1")},
+		v1.ResourceList{v1.ResourceCPU: resource.MustParse("500m"),
+			v1.ResourceMemory: resource.MustParse("600Mi"), "other": resource.MustParse("1")},
 		v1.ResourceList{v1.ResourceMemory: resource.MustParse("600Mi")})
 	if got.Cpu().String() != "1500m" || !got.Memory().IsZero() || len(got) != 2 {
 		t.Errorf("allocatable %v", got)

@@ -65,9 +65,12 @@ type pressure struct {
 
 func pressures() []pressure {
 	return []pressure{
-		{v1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory", "kubelet has sufficient memory available", "kubelet has insufficient memory available"},
-		{v1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure", "kubelet has disk pressure"},
-		{v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID", "kubelet has sufficient PID available", "kubelet has insufficient PID available"},
+		{v1.NodeMemoryPressure, "KubeletHasInsufficientMemory", "KubeletHasSufficientMemory",
+			"kubelet has sufficient memory available", "kubelet has insufficient memory available"},
+		{v1.NodeDiskPressure, "KubeletHasDiskPressure", "KubeletHasNoDiskPressure",
+			"kubelet has no disk pressure", "kubelet has disk pressure"},
+		{v1.NodePIDPressure, "KubeletHasInsufficientPID", "KubeletHasSufficientPID",
+			"kubelet has sufficient PID available", "kubelet has insufficient PID available"},
 	}
 }
 
@@ -81,7 +84,8 @@ func (n *Node) conditions(s *v1.NodeStatus) {
 		n.set(s, c)
 	}
 	// As in Kubernetes, Ready is the last condition.
-	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status"}
+	ready := v1.NodeCondition{Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status"}
 	if err := n.cfg.Ready(); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
 	}

@@ -129,7 +129,10 @@ func (m *merger) fitter(a, b Mask) bool {
 func onlySingle(all [][]Hint) [][]Hint {
 	out := make([][]Hint, 0, len(all))
 	for _, list := range all {
-		out = append(out, slices.DeleteFunc(slices.Clone(list), func(h Hint) bool { return !h.Preferred || h.Nodes.Count() > 1 }))
+		out = append(out, slices.DeleteFunc(slices.Clone(list), func(h Hint) bool {
+			return !h.Preferred ||
+				h.Nodes.Count() > 1
+		}))
 	}
 	return out
 }

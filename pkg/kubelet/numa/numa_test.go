@@ -40,7 +40,8 @@ func TestDecide(t *testing.T) {
 		closest  bool
 		ofSingle *Hint // the result with single-numa-node if it differs
 	}{
-		"no preferences": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
+		"no preferences": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1),
+			ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
 		"both on one node": {
 			hints: []Hints{{"a": {yes(0), yes(1), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: yes(1),
 			ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true},
@@ -49,12 +50,17 @@ func TestDecide(t *testing.T) {
 			hints: []Hints{{"a": {yes(0), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: no(0),
 			ofSingle: &Hint{}, // the whole machine, which is no particular set
 		},
-		"not available":     {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
-		"needs two nodes":   {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"two of four nodes": {nodes: 4, hints: []Hints{{"a": {yes(0, 3), yes(1, 2)}}}, want: yes(1, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"closest nodes":     {nodes: 4, closest: true, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(2, 3), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"lowest numbers":    {nodes: 4, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(0, 2), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
-		"largest demand":    {nodes: 4, hints: []Hints{{"a": {no(0), no(0, 1), no(0, 1, 2)}}, {"b": {no(0, 1), no(0, 1, 2)}}}, want: no(0, 1), ofSingle: &Hint{}},
+		"not available": {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
+		"needs two nodes": {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1),
+			ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"two of four nodes": {nodes: 4, hints: []Hints{{"a": {yes(0, 3), yes(1, 2)}}}, want: yes(1, 2),
+			ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"closest nodes": {nodes: 4, closest: true, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}},
+			want: yes(2, 3), ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"lowest numbers": {nodes: 4, hints: []Hints{{"a": {yes(0, 2), yes(2, 3)}}}, want: yes(0, 2),
+			ok: map[string]bool{PolicyRestricted: true}, ofSingle: &Hint{}},
+		"largest demand": {nodes: 4, hints: []Hints{{"a": {no(0), no(0, 1), no(0, 1, 2)}},
+			{"b": {no(0, 1), no(0, 1, 2)}}}, want: no(0, 1), ofSingle: &Hint{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := layoutOf(max(c.nodes, 2))
@@ -66,7 +72,8 @@ func TestDecide(t *testing.T) {
 				}
 				got, ok := m.decide(c.hints)
 				if got != want || ok != (policy == PolicyBestEffort || c.ok[policy]) {
-					t.Errorf("%s: %v %v %v, want %v %v", policy, got.Nodes.Nodes(), got.Preferred, ok, want.Nodes.Nodes(), want.Preferred)
+					t.Errorf("%s: %v %v %v, want %v %v", policy, got.Nodes.Nodes(), got.Preferred, ok,
+						want.Nodes.Nodes(), want.Preferred)
 				}
 			}
 		})
@@ -107,7 +114,10 @@ func TestMergeProperties(t *testing.T) {
 			if got != no(l.NodeIDs()...) {
 				t.Fatalf("%v from no hints", got)
 			}
-		case !slices.ContainsFunc(possible, func(h Hint) bool { return h.Nodes == got.Nodes && (h.Preferred || !got.Preferred) }):
+		case !slices.ContainsFunc(possible, func(h Hint) bool {
+			return h.Nodes == got.Nodes &&
+				(h.Preferred || !got.Preferred)
+		}):
 			t.Fatalf("%v is none of %v", got, possible)
 		}
 		slices.Reverse(all)
@@ -140,12 +150,16 @@ func TestAdmit(t *testing.T) {
 		err           error
 		given, want   string
 	}{
-		"none":                             {policy: "", hints: Hints{"a": {}}, given: "[i[] c[]]"},
-		"container":                        {policy: PolicyRestricted, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
-		"pod":                              {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
-		"container scope, different nodes": {policy: PolicyRestricted, hints: Hints{"a": {}}, given: "[]", want: messageAffinity},
-		"pod scope, different nodes":       {policy: PolicySingleNode, scope: ScopePod, hints: Hints{"a": {yes(0, 1)}}, given: "[]", want: messagePod},
-		"cannot":                           {policy: PolicyBestEffort, hints: Hints{"a": {}}, err: errors.New("no"), given: "[i[0 1]]", want: "no"},
+		"none":      {policy: "", hints: Hints{"a": {}}, given: "[i[] c[]]"},
+		"container": {policy: PolicyRestricted, hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
+		"pod": {policy: PolicySingleNode, scope: ScopePod,
+			hints: Hints{"a": {yes(1)}}, given: "[i[1] c[1]]"},
+		"container scope, different nodes": {policy: PolicyRestricted, hints: Hints{"a": {}}, given: "[]",
+			want: messageAffinity},
+		"pod scope, different nodes": {policy: PolicySingleNode, scope: ScopePod,
+			hints: Hints{"a": {yes(0, 1)}}, given: "[]", want: messagePod},
+		"cannot": {policy: PolicyBestEffort, hints: Hints{"a": {}},
+			err: errors.New("no"), given: "[i[0 1]]", want: "no"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &player{hints: c.hints, err: c.err}
@@ -180,7 +194,8 @@ func TestConfiguration(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	if _, err := New(Config{Layout: layoutOf(9), Policy: PolicyRestricted, Options: map[string]string{optionMaximum: "9", optionClosest: "true"}}); err != nil {
+	if _, err := New(Config{Layout: layoutOf(9), Policy: PolicyRestricted,
+		Options: map[string]string{optionMaximum: "9", optionClosest: "true"}}); err != nil {
 		t.Error(err)
 	}
 }

@@ -67,12 +67,14 @@ func (c *cluster) must(err error) {
 func (c *cluster) pod(name string, configMaps ...string) *v1.Pod {
 	c.t.Helper()
 	ctx := c.t.Context()
-	if _, err := c.admin.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := c.admin.CoreV1().ServiceAccounts("default").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		c.t.Fatal(err)
 	}
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
-		Spec:       v1.PodSpec{NodeName: testNode, ServiceAccountName: "default", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		Spec: v1.PodSpec{NodeName: testNode, ServiceAccountName: "default",
+			Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}
 	for _, cm := range configMaps {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v1.Volume{Name: cm, VolumeSource: v1.VolumeSource{

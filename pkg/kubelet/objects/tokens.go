@@ -61,7 +61,8 @@ func newTokens(client kubernetes.Interface, c clock.Clock, log *slog.Logger, ran
 // ServiceAccountToken returns a token of the service account sa of pod's namespace that is bound to
 // pod. Without audiences the token is for the API server. The token was valid for expiry when it
 // was issued. If an old token cannot be renewed, it is returned as long as it is valid.
-func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
+func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string,
+	expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	return m.tokens.get(ctx, tokenKey{
 		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: sa,
 		audiences: strings.Join(audiences, "\x00"), expiry: expiry,
@@ -72,7 +73,8 @@ func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa strin
 // server's default lifetime. It fails if the account does not have that UID.
 func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error) {
 	status, err := m.tokens.get(ctx, tokenKey{
-		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName, uid: account, audiences: audience,
+		pod: pod.UID, namespace: pod.Namespace, podName: pod.Name, sa: pod.Spec.ServiceAccountName,
+		uid: account, audiences: audience,
 	}, []string{audience})
 	if err != nil {
 		return "", err
@@ -80,7 +82,8 @@ func (m *Manager) TokenOfAccount(ctx context.Context, pod *v1.Pod, account types
 	return status.Token, nil
 }
 
-func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*authenticationv1.TokenRequestStatus, error) {
+func (t *tokens) get(ctx context.Context, key tokenKey,
+	audiences []string) (*authenticationv1.TokenRequestStatus, error) {
 	t.mu.Lock()
 	have, ok := t.m[key]
 	t.mu.Unlock()
@@ -96,7 +99,8 @@ func (t *tokens) get(ctx context.Context, key tokenKey, audiences []string) (*au
 	case now.After(have.status.ExpirationTimestamp.Time):
 		return nil, fmt.Errorf("token of service account %s/%s expired and refresh failed: %w", key.namespace, key.sa, err)
 	default:
-		t.log.Error("Failed to renew a token, the old one is still valid", "namespace", key.namespace, "pod", key.podName, "serviceAccount", key.sa, "err", err)
+		t.log.Error("Failed to renew a token, the old one is still valid", "namespace", key.namespace, "pod",
+			key.podName, "serviceAccount", key.sa, "err", err)
 		return &have.status, nil
 	}
 	t.mu.Lock()
@@ -114,8 +118,9 @@ func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) 
 	request := &authenticationv1.TokenRequest{
 		ObjectMeta: metav1.ObjectMeta{UID: key.uid},
 		Spec: authenticationv1.TokenRequestSpec{
-			Audiences:      audiences,
-			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: key.podName, UID: key.pod},
+			Audiences: audiences,
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod",
+				Name: key.podName, UID: key.pod},
 		},
 	}
 	seconds := int64(key.expiry / time.Second)
@@ -130,7 +135,8 @@ func (t *tokens) request(ctx context.Context, key tokenKey, audiences []string) 
 		seconds = *got.Spec.ExpirationSeconds
 	}
 	jitter := time.Duration(t.random() * float64(tokenJitter))
-	return token{status: got.Status, renew: renewAt(got.Status.ExpirationTimestamp.Time, time.Duration(seconds)*time.Second, jitter)}, nil
+	return token{status: got.Status,
+		renew: renewAt(got.Status.ExpirationTimestamp.Time, time.Duration(seconds)*time.Second, jitter)}, nil
 }
 
 // renewAt returns when to renew a token with the given lifetime and end.

@@ -146,7 +146,8 @@ func (w *Watcher) take(ctx context.Context, path string, made time.Time) *entry 
 	e := &entry{made: made}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"))
 	if err != nil {
 		w.cfg.Log.Warn("Failed to connect to a plugin", "socket", path, "err", err)
 		return e

@@ -33,7 +33,8 @@ func (p *plugin) GetInfo(context.Context, *api.InfoRequest) (*api.PluginInfo, er
 	return p.info, nil
 }
 
-func (p *plugin) NotifyRegistrationStatus(_ context.Context, s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
+func (p *plugin) NotifyRegistrationStatus(_ context.Context,
+	s *api.RegistrationStatus) (*api.RegistrationStatusResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.PluginRegistered {
@@ -80,7 +81,8 @@ func TestWatcher(t *testing.T) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	h := &handler{refuses: errors.New("not now")}
-	w := New(Config{Dir: dir, Handlers: map[string]Handler{"T": h}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)})
+	w := New(Config{Dir: dir, Handlers: map[string]Handler{"T": h}, Clock: clock.Real(),
+		Log: slog.New(slog.DiscardHandler)})
 	p := &plugin{info: &api.PluginInfo{Type: "T", Name: "p", SupportedVersions: []string{"v1"}}}
 	stop := p.serve(t, filepath.Join(dir, "p.sock"))
 	other := &plugin{info: &api.PluginInfo{Type: "U", Name: "q", SupportedVersions: []string{"v1"}}}

@@ -24,7 +24,8 @@ func (a alpha) List(context.Context, *v1alpha1.ListPodResourcesRequest) (*v1alph
 		for i := range pod.Spec.Containers {
 			c := &v1alpha1.ContainerResources{Name: pod.Spec.Containers[i].Name}
 			for _, d := range a.source.Container(pod, &pod.Spec.Containers[i]).GetDevices() {
-				c.Devices = append(c.Devices, &v1alpha1.ContainerDevices{ResourceName: d.GetResourceName(), DeviceIds: d.GetDeviceIds()})
+				c.Devices = append(c.Devices, &v1alpha1.ContainerDevices{ResourceName: d.GetResourceName(),
+					DeviceIds: d.GetDeviceIds()})
 			}
 			one.Containers = append(one.Containers, c)
 		}

@@ -29,9 +29,11 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		total:    counter("requests_total", "Cumulative number of requests to the PodResource endpoint."),
 		requests: map[string]*prometheus.CounterVec{}, failed: map[string]*prometheus.CounterVec{},
 	}
-	for method, name := range map[string]string{"List": "list", "Get": "get", "GetAllocatableResources": "get_allocatable"} {
+	for method, name := range map[string]string{"List": "list", "Get": "get",
+		"GetAllocatableResources": "get_allocatable"} {
 		m.requests[method] = counter("requests_"+name, "Number of requests to the PodResource "+method+" endpoint.")
-		m.failed[method] = counter("errors_"+name, "Number of requests to the PodResource "+method+" endpoint which returned error.")
+		m.failed[method] = counter("errors_"+name, "Number of requests to the PodResource "+method+
+			" endpoint which returned error.")
 	}
 	return m
 }

@@ -67,14 +67,16 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("pod resources: %w", err)
 	}
 	limit := rate.NewLimiter(perSecond, burst)
-	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if !limit.Allow() {
-			return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
-		}
-		answer, err := next(ctx, req)
-		s.metrics.count(info.FullMethod, err)
-		return answer, err
-	}))
+	server := grpc.NewServer(
+		grpc.UnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo,
+			next grpc.UnaryHandler) (any, error) {
+			if !limit.Allow() {
+				return nil, status.Error(codes.ResourceExhausted, "rejected by rate limit")
+			}
+			answer, err := next(ctx, req)
+			s.metrics.count(info.FullMethod, err)
+			return answer, err
+		}))
 	api.RegisterPodResourcesListerServer(server, s)
 	v1alpha1.RegisterPodResourcesListerServer(server, alpha{source: s.source})
 	defer context.AfterFunc(ctx, server.Stop)()
@@ -104,7 +106,8 @@ func (s *Server) Get(_ context.Context, r *api.GetPodResourcesRequest) (*api.Get
 }
 
 // GetAllocatableResources implements the API.
-func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (*api.AllocatableResourcesResponse, error) {
+func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResourcesRequest) (
+	*api.AllocatableResourcesResponse, error) {
 	return s.source.Allocatable(), nil
 }
 

@@ -27,12 +27,14 @@ type fakeSource struct{}
 func (fakeSource) Pods() []*v1.Pod {
 	always := v1.ContainerRestartPolicyAlways
 	return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}, Spec: v1.PodSpec{
-		InitContainers: []v1.Container{{Name: "over"}, {Name: "sidecar", RestartPolicy: &always}}, Containers: []v1.Container{{Name: "main"}},
+		InitContainers: []v1.Container{{Name: "over"}, {Name: "sidecar", RestartPolicy: &always}},
+		Containers:     []v1.Container{{Name: "main"}},
 	}}}
 }
 
 func (fakeSource) Container(*v1.Pod, *v1.Container) *api.ContainerResources {
-	return &api.ContainerResources{CpuIds: []int64{1, 2}, Devices: []*api.ContainerDevices{{ResourceName: "r", DeviceIds: []string{"d1"}}}}
+	return &api.ContainerResources{CpuIds: []int64{1, 2},
+		Devices: []*api.ContainerDevices{{ResourceName: "r", DeviceIds: []string{"d1"}}}}
 }
 
 func (fakeSource) Allocatable() *api.AllocatableResourcesResponse {
@@ -60,7 +62,8 @@ func TestServer(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithAuthority("localhost"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +97,8 @@ func TestServer(t *testing.T) {
 		before.GetPodResources()[0].GetContainers()[0].GetDevices()[0].GetDeviceIds()[0] != "d1" {
 		t.Errorf("v1alpha1: %v, %v", before, err)
 	}
-	if got, want := counted(t, registry), "errors_get 1 requests_get 2 requests_get_allocatable 1 requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
+	if got, want := counted(t, registry), "errors_get 1 requests_get 2 requests_get_allocatable 1 "+
+		"requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}
 	// More concurrent requests than the limit for one second.

@@ -209,7 +209,8 @@ func (h *Handler) connect(ctx context.Context, t Target, a *v1.TCPSocketAction) 
 
 func (h *Handler) grpc(ctx context.Context, t Target, a *v1.GRPCAction) (bool, string) {
 	address := net.JoinHostPort(t.IP, strconv.Itoa(int(a.Port)))
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUserAgent(probeAgent), grpc.WithNoProxy())
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUserAgent(probeAgent), grpc.WithNoProxy())
 	if err != nil {
 		return false, err.Error()
 	}
@@ -218,12 +219,16 @@ func (h *Handler) grpc(ctx context.Context, t Target, a *v1.GRPCAction) (bool, s
 	if a.Service != nil {
 		service = *a.Service
 	}
-	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service}, grpc.WaitForReady(false))
+	resp, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{Service: service},
+		grpc.WaitForReady(false))
 	switch code := grpcstatus.Code(err); {
 	case code == codes.Unimplemented:
-		return false, fmt.Sprintf("error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s", grpcstatus.Convert(err).Message())
+		return false, fmt.Sprintf(
+			"error: this server does not implement the grpc health protocol (grpc.health.v1.Health): %s",
+			grpcstatus.Convert(err).Message())
 	case code == codes.DeadlineExceeded:
-		return false, fmt.Sprintf("timeout: health rpc did not complete within the timeout: %s", grpcstatus.Convert(err).Message())
+		return false, fmt.Sprintf("timeout: health rpc did not complete within the timeout: %s",
+			grpcstatus.Convert(err).Message())
 	case err != nil:
 		return false, fmt.Sprintf("error: health rpc probe failed: %s", err)
 	case resp.GetStatus() != healthpb.HealthCheckResponse_SERVING:

@@ -48,12 +48,18 @@ func TestHTTP(t *testing.T) {
 	var seen *http.Request
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { seen = r })
-	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
-	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/fails", http.StatusFound) })
+	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
+	mux.HandleFunc("/here", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/fails", http.StatusFound)
+	})
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
 	})
-	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/round", http.StatusFound)
+	})
 	target, port := serve(t, mux, (*httptest.Server).Start)
 	h := &Handler{}
 	ask := func(g v1.HTTPGetAction) (bool, string) {
@@ -69,13 +75,18 @@ func TestHTTP(t *testing.T) {
 		ok   bool
 		text string
 	}{
-		"fine":                                {v1.HTTPGetAction{Path: "/x?y=z", Port: port}, true, ""},
-		"by the port's name":                  {v1.HTTPGetAction{Port: intstr.FromString("web")}, true, ""},
-		"no such name":                        {v1.HTTPGetAction{Port: intstr.FromString("metrics")}, false, "invalid port number: metrics"},
-		"failure":                             {v1.HTTPGetAction{Path: "/fails", Port: port}, false, "HTTP probe failed with statuscode: 500"},
-		"redirect to the same host":           {v1.HTTPGetAction{Path: "/here", Port: port}, false, "HTTP probe failed with statuscode: 500"},
-		"redirect to another host is success": {v1.HTTPGetAction{Path: "/away", Port: port}, true, "Probe terminated redirects, Response body: <a href="},
-		"redirect loop":                       {v1.HTTPGetAction{Path: "/round", Port: port}, false, "stopped after 10 redirects"},
+		"fine":               {v1.HTTPGetAction{Path: "/x?y=z", Port: port}, true, ""},
+		"by the port's name": {v1.HTTPGetAction{Port: intstr.FromString("web")}, true, ""},
+		"no such name": {v1.HTTPGetAction{Port: intstr.FromString("metrics")}, false,
+			"invalid port number: metrics"},
+		"failure": {v1.HTTPGetAction{Path: "/fails", Port: port}, false,
+			"HTTP probe failed with statuscode: 500"},
+		"redirect to the same host": {v1.HTTPGetAction{Path: "/here", Port: port}, false,
+			"HTTP probe failed with statuscode: 500"},
+		"redirect to another host is success": {v1.HTTPGetAction{Path: "/away", Port: port}, true,
+			"Probe terminated redirects, Response body: <a href="},
+		"redirect loop": {v1.HTTPGetAction{Path: "/round", Port: port}, false,
+			"stopped after 10 redirects"},
 	} {
 		if ok, text := ask(c.g); ok != c.ok || !strings.Contains(text, c.text) || ok && c.text == "" && text != "" {
 			t.Errorf("%s: %t %q", name, ok, text)
@@ -85,15 +96,18 @@ func TestHTTP(t *testing.T) {
 	if seen.UserAgent() != "kube-probe/1.36" || seen.Header.Get("Accept") != "*/*" {
 		t.Errorf("headers %v", seen.Header)
 	}
-	ask(v1.HTTPGetAction{Port: port, HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "a.example"}, {Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: ""}, {Name: "X", Value: "1"}, {Name: "X", Value: "2"}}})
-	if seen.Host != "a.example" || seen.UserAgent() != "mine" || seen.Header["Accept"] != nil || len(seen.Header["X"]) != 2 {
+	ask(v1.HTTPGetAction{Port: port, HTTPHeaders: []v1.HTTPHeader{{Name: "Host", Value: "a.example"},
+		{Name: "user-agent", Value: "mine"}, {Name: "Accept", Value: ""}, {Name: "X", Value: "1"}, {Name: "X", Value: "2"}}})
+	if seen.Host != "a.example" || seen.UserAgent() != "mine" || seen.Header["Accept"] != nil ||
+		len(seen.Header["X"]) != 2 {
 		t.Errorf("host %q, headers %v", seen.Host, seen.Header)
 	}
 }
 
 func TestHTTPSVerifiesNoCertificate(t *testing.T) {
 	target, port := serve(t, http.NotFoundHandler(), (*httptest.Server).StartTLS)
-	ok, text, _ := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
+	ok, text, _ := (&Handler{}).Probe(t.Context(), target,
+		&v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Scheme: v1.URISchemeHTTPS, Port: port}}})
 	if ok || text != "HTTP probe failed with statuscode: 404" {
 		t.Errorf("%t %q", ok, text)
 	}
@@ -107,7 +121,8 @@ func TestTCP(t *testing.T) {
 	defer l.Close()
 	probe := func(port int) (bool, string) {
 		target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
-		ok, text, err := (&Handler{}).Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}})
+		ok, text, err := (&Handler{}).Probe(t.Context(), target,
+			&v1.Probe{ProbeHandler: v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Port: intstr.FromInt(port)}}})
 		if err != nil {
 			t.Error(err)
 		}
@@ -134,9 +149,13 @@ func TestGRPC(t *testing.T) {
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { s.Stop(); <-done })
 	target := Target{Container: &v1.Container{}, IP: "127.0.0.1"}
-	for service, want := range map[string]string{"": "", "down": `service unhealthy (responded with "NOT_SERVING")`, "none": "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"} {
+	for service, want := range map[string]string{"": "",
+		"down": `service unhealthy (responded with "NOT_SERVING")`,
+		"none": "error: health rpc probe failed: rpc error: code = NotFound desc = unknown service"} {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-		ok, text, _ := (&Handler{}).Probe(ctx, target, &v1.Probe{ProbeHandler: v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
+		ok, text, _ := (&Handler{}).Probe(ctx, target,
+			&v1.Probe{ProbeHandler: v1.ProbeHandler{
+				GRPC: &v1.GRPCAction{Port: int32(l.Addr().(*net.TCPAddr).Port), Service: &service}}})
 		cancel()
 		if ok != (want == "") || text != want {
 			t.Errorf("service %q: %t %q, want %q", service, ok, text, want)
@@ -155,7 +174,8 @@ func TestExec(t *testing.T) {
 	}{
 		"success": {"fine", 0, nil, true, ""},
 		"failure": {"no such file", 1, nil, false, "no such file"},
-		"late":    {"", 0, fmt.Errorf("the runtime: %w", context.DeadlineExceeded), false, `command timed out: "cat /f" timed out`},
+		"late": {"", 0, fmt.Errorf("the runtime: %w", context.DeadlineExceeded), false,
+			`command timed out: "cat /f" timed out`},
 	} {
 		h := &Handler{Exec: func(_ context.Context, id string, command []string) (string, int32, error) {
 			if id != "id" || len(command) != 2 {
@@ -170,10 +190,12 @@ func TestExec(t *testing.T) {
 	late, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	h := &Handler{Exec: func(context.Context, string, []string) (string, int32, error) { return "", 0, errors.New("cut") }}
-	if ok, text, err := h.Probe(late, Target{Container: &v1.Container{}, ID: "id"}, probe); ok || text != `command timed out: "cat /f" timed out` || err != nil {
+	if ok, text, err := h.Probe(late, Target{Container: &v1.Container{}, ID: "id"}, probe); ok ||
+		text != `command timed out: "cat /f" timed out` || err != nil {
 		t.Errorf("timeout: %t %q %v", ok, text, err)
 	}
-	if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"}, probe); ok || text != "" || err == nil || err.Error() != "cut" {
+	if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"}, probe); ok ||
+		text != "" || err == nil || err.Error() != "cut" {
 		t.Errorf("a runtime that fails: %t %q %v", ok, text, err)
 	}
 	http := &v1.Probe{ProbeHandler: v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("nowhere")}}}
@@ -188,12 +210,16 @@ func TestLifecycle(t *testing.T) {
 	var seen []*http.Request
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { seen = append(seen, r) })
-	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	mux.HandleFunc("/fails", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusInternalServerError)
+	})
 	mux.HandleFunc("/missing", http.NotFound)
 	mux.HandleFunc("/away", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://elsewhere.invalid/", http.StatusFound)
 	})
-	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/round", http.StatusFound) })
+	mux.HandleFunc("/round", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/round", http.StatusFound)
+	})
 	mux.HandleFunc("/long", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 4*maxBody)) })
 	plain, port := serve(t, mux, (*httptest.Server).Start)
 	secure, securePort := serve(t, mux, (*httptest.Server).StartTLS)
@@ -208,29 +234,53 @@ func TestLifecycle(t *testing.T) {
 		fell    bool
 		headers map[string]string // of the last request
 	}{
-		"command":                  {plain, v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}}, "command 'a b' exited with 3: oops", false, nil},
-		"success":                  {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false, map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
-		"by the port's name":       {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
-		"no such port":             {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("none")}}, "invalid port number: none", false, nil},
-		"status 500":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/fails", Port: port}}, "", false, nil},
-		"status 404":               {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/missing", Port: port}}, "", false, nil},
-		"redirect to another host": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/away", Port: port}}, "", false, nil},
-		"redirect loop":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/round", Port: port}}, "stopped after 10 redirects", false, nil},
-		"long response":            {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/long", Port: port}}, "", false, nil},
-		"no answer":                {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(closed)}}, "EOF", false, nil},
-		"no address":               {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: port}}, "failed to find networking container", false, nil},
-		"explicit host":            {Target{Container: plain.Container}, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: plain.IP, Port: port}}, "", false, nil},
-		"https":                    {secure, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: securePort, HTTPHeaders: secret}}, "", false, map[string]string{"Authorization": "Bearer x"}},
-		"HTTPS to an HTTP server": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port, HTTPHeaders: secret}}, "", true,
+		"command": {plain,
+			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}},
+			"command 'a b' exited with 3: oops", false, nil},
+		"success": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/x?y=z", Port: port}}, "", false,
+			map[string]string{"User-Agent": "kube-lifecycle/1.36", "Accept": "*/*"}},
+		"by the port's name": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("web")}}, "", false, nil},
+		"no such port": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromString("none")}},
+			"invalid port number: none", false, nil},
+		"status 500": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/fails", Port: port}}, "", false, nil},
+		"status 404": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/missing", Port: port}}, "", false, nil},
+		"redirect to another host": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/away", Port: port}}, "", false, nil},
+		"redirect loop": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/round", Port: port}},
+			"stopped after 10 redirects", false, nil},
+		"long response": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Path: "/long", Port: port}}, "", false, nil},
+		"no answer": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"no address": {Target{Container: plain.Container},
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Port: port}}, "failed to find networking container", false, nil},
+		"explicit host": {Target{Container: plain.Container},
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Host: plain.IP, Port: port}}, "", false, nil},
+		"https": {secure,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: securePort,
+				HTTPHeaders: secret}}, "", false, map[string]string{"Authorization": "Bearer x"}},
+		"HTTPS to an HTTP server": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Path: "/x", Port: port,
+				HTTPHeaders: secret}}, "", true,
 			map[string]string{"Authorization": "", "X-Hook": "1", "User-Agent": "kube-lifecycle/1.36"}},
-		"HTTPS to a closed port": {plain, v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
-		"tcp":                    {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}}, "invalid handler", false, nil},
-		"none":                   {plain, v1.LifecycleHandler{}, "invalid handler", false, nil},
+		"HTTPS to a closed port": {plain,
+			v1.LifecycleHandler{HTTPGet: &v1.HTTPGetAction{Scheme: https, Port: intstr.FromInt(closed)}}, "EOF", false, nil},
+		"tcp": {plain, v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{Port: port}},
+			"invalid handler", false, nil},
+		"none": {plain, v1.LifecycleHandler{}, "invalid handler", false, nil},
 	} {
 		seen = nil
 		fell := false
 		h := &Handler{
-			Clock: clock.RealClock{}, Exec: func(context.Context, string, []string) (string, int32, error) { return "oops", 3, nil },
+			Clock: clock.RealClock{}, Exec: func(context.Context, string, []string) (string, int32, error) {
+				return "oops", 3, nil
+			},
 			FellBack: func(_ Target, host string) {
 				fell = host == net.JoinHostPort(plain.IP, port.String())
 			},
@@ -258,7 +308,8 @@ func TestExecExpandsStaticVariables(t *testing.T) {
 		got = command
 		return "", 0, nil
 	}}
-	target := Target{Container: &v1.Container{Env: []v1.EnvVar{{Name: "FILE", Value: "/ready"}, {Name: "REF", ValueFrom: &v1.EnvVarSource{}}}}}
+	target := Target{Container: &v1.Container{Env: []v1.EnvVar{{Name: "FILE", Value: "/ready"},
+		{Name: "REF", ValueFrom: &v1.EnvVarSource{}}}}}
 	action := &v1.ExecAction{Command: []string{"test", "-f", "$(FILE)", "$(OTHER)", "$$(FILE)", "[$(REF)]"}}
 	if ok, text, err := h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: action}}); !ok || err != nil {
 		t.Fatal(ok, text, err)

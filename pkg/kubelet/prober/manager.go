@@ -106,7 +106,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	}
 	ctx, cancel := context.WithCancel(m.ctx)
 	checks, stopChecks := context.WithCancel(ctx)
-	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, stopChecks: stopChecks, begun: make(chan struct{})}
+	r := &run{pod: pod, spec: c, id: id, ip: podIP, start: started, cancel: cancel, stopChecks: stopChecks,
+		begun: make(chan struct{})}
 	m.runs[id] = r
 	probes := map[Kind]*v1.Probe{Startup: c.StartupProbe, Liveness: c.LivenessProbe, Readiness: c.ReadinessProbe}
 	if c.StartupProbe == nil || known.Started {
@@ -115,7 +116,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 		delete(probes, Startup)
 	}
 	r.ready = c.ReadinessProbe == nil || known.Ready
-	if ports := tcpPorts(c); r.ready && !known.Ready && len(ports) > 0 && started.Add(listenPatience).After(m.cfg.Clock.Now()) {
+	if ports := tcpPorts(c); r.ready && !known.Ready && len(ports) > 0 &&
+		started.Add(listenPatience).After(m.cfg.Clock.Now()) {
 		r.ready = false
 		m.wg.Go(func() { m.awaitListening(ctx, r, ports) })
 	}
@@ -236,14 +238,16 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 			return
 		}
 		if err != nil { // an error says nothing about the container
-			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
+			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy",
+				fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
 			continue
 		}
 		switch {
 		case !ok:
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", kind, message))
 		case message != "":
-			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "ProbeWarning", fmt.Sprintf("%s probe warning: %s", kind, message))
+			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "ProbeWarning",
+				fmt.Sprintf("%s probe warning: %s", kind, message))
 		}
 		m.count(r, kind, ok, m.cfg.Clock.Since(asked))
 		if reached := count.add(ok); reached && m.applyResult(r, kind, ok, message) {

@@ -31,7 +31,8 @@ func TestMetrics(t *testing.T) {
 		pod := &v1.Pod{}
 		pod.Namespace, pod.Name, pod.UID = "ns", "p", "u"
 		probe := func(command string, period int32) *v1.Probe {
-			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}}, PeriodSeconds: period, FailureThreshold: 100}
+			return &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{command}}},
+				PeriodSeconds: period, FailureThreshold: 100}
 		}
 		w.answers["ready"] = true
 		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
@@ -129,7 +130,8 @@ func (w *world) after(d time.Duration) {
 func probe(name string, delay, period, success, failure int32) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:        v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{name}}},
-		InitialDelaySeconds: delay, PeriodSeconds: period, SuccessThreshold: success, FailureThreshold: failure, TimeoutSeconds: 1,
+		InitialDelaySeconds: delay, PeriodSeconds: period, SuccessThreshold: success, FailureThreshold: failure,
+		TimeoutSeconds: 1,
 	}
 }
 
@@ -145,7 +147,8 @@ func (w *world) expect(t *testing.T, started, ready bool, failed Kind) {
 	s, r := known.Started, known.Ready
 	k, _, _ := w.Failed("id")
 	if s != started || r != ready || k != failed {
-		t.Errorf("after %v: started %t, ready %t, failed %q; want %t, %t, %q", time.Since(w.begun), s, r, k, started, ready, failed)
+		t.Errorf("after %v: started %t, ready %t, failed %q; want %t, %t, %q", time.Since(w.begun), s, r, k,
+			started, ready, failed)
 	}
 }
 
@@ -177,7 +180,8 @@ func TestNoAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.set("alive", true)
 		w.set("ready", true)
-		w.start(&v1.Container{Name: "c", LivenessProbe: probe("alive", 0, 10, 1, 1), ReadinessProbe: probe("ready", 0, 10, 1, 1)})
+		w.start(&v1.Container{Name: "c", LivenessProbe: probe("alive", 0, 10, 1, 1),
+			ReadinessProbe: probe("ready", 0, 10, 1, 1)})
 		w.after(time.Second)
 		w.expect(t, true, true, "")
 		w.mu.Lock()
@@ -212,7 +216,8 @@ func TestStartupComesFirst(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.set("alive", true)
 		w.set("ready", true)
-		w.start(&v1.Container{Name: "c", StartupProbe: probe("startup", 0, 10, 1, 3), LivenessProbe: probe("alive", 0, 10, 1, 3), ReadinessProbe: probe("ready", 0, 10, 1, 3)})
+		w.start(&v1.Container{Name: "c", StartupProbe: probe("startup", 0, 10, 1, 3),
+			LivenessProbe: probe("alive", 0, 10, 1, 3), ReadinessProbe: probe("ready", 0, 10, 1, 3)})
 		w.expect(t, false, false, "")
 		w.set("startup", true)
 		w.after(10 * time.Second)

@@ -54,15 +54,18 @@ func TestOnce(t *testing.T) {
 		says, body, err string
 		status          int
 	}{
-		"complete response":       {says: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nyes", status: 200, body: "ye"},
-		"no content length":       {says: "HTTP/1.0 503 no\r\n\r\nyes", status: 503, body: "yes"},
-		"chunked":                 {says: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\n\r\n", status: 200, body: "yes"},
-		"1xx before the response": {says: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", status: 204},
-		"endless 1xx":             {says: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10), err: "too many 1xx"},
-		"nothing":                 {says: "nothing", err: "EOF"},
-		"incomplete header":       {says: "HTTP/1.1 200 OK\r\nContent-Le: 1\r\n", err: "unexpected EOF"},
-		"not HTTP":                {says: "SSH-2.0-x\r\n", err: "malformed HTTP response"},
-		"endless header":          {says: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswer), err: "EOF"},
+		"complete response": {says: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nyes", status: 200, body: "ye"},
+		"no content length": {says: "HTTP/1.0 503 no\r\n\r\nyes", status: 503, body: "yes"},
+		"chunked": {
+			says:   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nye\r\n1\r\ns\r\n0\r\n\r\n",
+			status: 200, body: "yes"},
+		"1xx before the response": {
+			says: "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", status: 204},
+		"endless 1xx":       {says: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 10), err: "too many 1xx"},
+		"nothing":           {says: "nothing", err: "EOF"},
+		"incomplete header": {says: "HTTP/1.1 200 OK\r\nContent-Le: 1\r\n", err: "unexpected EOF"},
+		"not HTTP":          {says: "SSH-2.0-x\r\n", err: "malformed HTTP response"},
+		"endless header":    {says: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 2*maxAnswer), err: "EOF"},
 	} {
 		resp, err := (&http.Client{Transport: once{}}).Get(says(t, c.says))
 		if c.err != "" {
@@ -118,16 +121,20 @@ func TestRequestEndsWithContext(t *testing.T) {
 
 // BenchmarkGet measures an HTTP probe, including the server.
 func BenchmarkGet(b *testing.B) {
-	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start, "https": (*httptest.Server).StartTLS} {
+	for name, start := range map[string]func(*httptest.Server){"http": (*httptest.Server).Start,
+		"https": (*httptest.Server).StartTLS} {
 		b.Run(name, func(b *testing.B) {
-			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "ok")
+			}))
 			start(s)
 			defer s.Close()
 			host, _, err := net.SplitHostPort(s.Listener.Addr().String())
 			if err != nil {
 				b.Fatal(err)
 			}
-			c := &v1.Container{Ports: []v1.ContainerPort{{Name: "web", ContainerPort: int32(s.Listener.Addr().(*net.TCPAddr).Port)}}}
+			c := &v1.Container{Ports: []v1.ContainerPort{
+				{Name: "web", ContainerPort: int32(s.Listener.Addr().(*net.TCPAddr).Port)}}}
 			g := &v1.HTTPGetAction{Scheme: v1.URIScheme(strings.ToUpper(name))}
 			g.Port = intstr.FromString("web")
 			for b.Loop() {

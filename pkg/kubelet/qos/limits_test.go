@@ -55,14 +55,16 @@ func TestLimits(t *testing.T) {
 		"no limits":   {qos.Pod(open, node), 204, -99, -99},
 		"best effort": {qos.Pod(podOf(v1.ResourceRequirements{}), node), 2, -99, -99},
 		"one container without a limit": {
-			qos.Pod(podOf(both("100m", "64Mi"), v1.ResourceRequirements{Requests: list("100m", "64Mi"), Limits: list("100m", "")}), node), 204, 20000, -99,
+			qos.Pod(podOf(both("100m", "64Mi"), v1.ResourceRequirements{Requests: list("100m", "64Mi"),
+				Limits: list("100m", "")}), node), 204, 20000, -99,
 		},
 		"larger of each":           {qos.Larger(qos.Pod(small, node), qos.Pod(large, node)), 307, 30000, 64 << 20},
 		"limited and unlimited":    {qos.Larger(qos.Pod(small, node), qos.Pod(open, node)), 204, -1, -1},
 		"neither is limited":       {qos.Larger(qos.Pod(open, node), qos.Pod(open, node)), 204, -99, -99},
 		"larger of each, reversed": {qos.Larger(qos.Pod(large, node), qos.Pod(small, node)), 307, 30000, 64 << 20},
 	} {
-		if s, q, m := value(tc.got.Shares), value(tc.got.Quota), value(tc.got.Memory); s != tc.shares || q != tc.quota || m != tc.memory {
+		if s, q, m := value(tc.got.Shares), value(tc.got.Quota), value(tc.got.Memory); s != tc.shares ||
+			q != tc.quota || m != tc.memory {
 			t.Errorf("%s: shares %d, quota %d, memory %d; want %d, %d, %d", name, s, q, m, tc.shares, tc.quota, tc.memory)
 		}
 		if tc.got.Quota != nil && tc.got.Period == nil {

@@ -25,7 +25,8 @@ type Swap struct {
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
-	return s.Controller && s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() && request.Cmp(*limit) != 0
+	return s.Controller && s.Limited && !critical && Class(pod) == v1.PodQOSBurstable && !request.IsZero() &&
+		request.Cmp(*limit) != 0
 }
 
 // container sets the container's swap limit. Its share of the swap is its memory request divided by

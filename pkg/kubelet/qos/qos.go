@@ -270,10 +270,11 @@ type PodLimits struct {
 func Pod(pod *v1.Pod, n Node) PodLimits {
 	requests := helpers.PodRequests(pod, helpers.PodResourcesOptions{})
 	cpuLimited, memoryLimited := true, true
-	limits := helpers.PodLimits(pod, helpers.PodResourcesOptions{ContainerFn: func(l v1.ResourceList, _ helpers.ContainerType) {
-		cpuLimited = cpuLimited && !l.Cpu().IsZero()
-		memoryLimited = memoryLimited && !l.Memory().IsZero()
-	}})
+	limits := helpers.PodLimits(pod,
+		helpers.PodResourcesOptions{ContainerFn: func(l v1.ResourceList, _ helpers.ContainerType) {
+			cpuLimited = cpuLimited && !l.Cpu().IsZero()
+			memoryLimited = memoryLimited && !l.Memory().IsZero()
+		}})
 	if r := pod.Spec.Resources; r != nil {
 		cpuLimited = cpuLimited || positive(r.Limits, v1.ResourceCPU)
 		memoryLimited = memoryLimited || positive(r.Limits, v1.ResourceMemory)

@@ -18,7 +18,8 @@ import (
 func TestSandbox(t *testing.T) {
 	n := qos.Node{Memory: 1 << 34, CFSQuota: true, Period: 100 * time.Millisecond}
 	show := func(r *runtimeapi.LinuxContainerResources) string {
-		return fmt.Sprintf("%d shares, %d of %d, %d bytes, %v", r.CpuShares, r.CpuQuota, r.CpuPeriod, r.MemoryLimitInBytes, r.Unified)
+		return fmt.Sprintf("%d shares, %d of %d, %d bytes, %v", r.CpuShares, r.CpuQuota, r.CpuPeriod,
+			r.MemoryLimitInBytes, r.Unified)
 	}
 	pod := podOf(both("500m", "64Mi"), both("1", "64Mi"))
 	pod.Spec.Overhead = list("250m", "32Mi")

@@ -21,7 +21,8 @@ const (
 // ShouldStart reports whether a container of the pod that ended with the exit code must be started
 // again. For init containers other than sidecars only failures count.
 func ShouldStart(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
-	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart || action == v1.ContainerRestartRuleActionRestartAllContainers {
+	if action := rule(c, exitCode); action == v1.ContainerRestartRuleActionRestart ||
+		action == v1.ContainerRestartRuleActionRestartAllContainers {
 		return true
 	}
 	policy := pod.Spec.RestartPolicy

@@ -13,8 +13,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-func on(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator, codes ...int32) v1.ContainerRestartRule {
-	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: codes}}
+func on(action v1.ContainerRestartRuleAction, op v1.ContainerRestartRuleOnExitCodesOperator,
+	codes ...int32) v1.ContainerRestartRule {
+	return v1.ContainerRestartRule{Action: action, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op,
+		Values: codes}}
 }
 
 func TestShould(t *testing.T) {
@@ -78,14 +80,22 @@ func TestEpoch(t *testing.T) {
 		want   int64
 		before []bool
 	}{
-		"no epoch ended":                           {[]cri.Container{running("a", 0), running("b", 0)}, 0, []bool{false, false}},
-		"one container ended the epoch":            {[]cri.Container{ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{true, true}},
-		"first matching rule applies":              {[]cri.Container{ended("a", 0, 1, 30), running("b", 0)}, 0, []bool{false, false}},
-		"container without a rule":                 {[]cri.Container{running("a", 0), ended("b", 0, 42, 10)}, 0, []bool{false, false}},
-		"container started in the new epoch":       {[]cri.Container{running("a", 1), ended("a", 0, 42, 10), running("b", 0)}, 1, []bool{false, true, true}},
-		"ending run removed":                       {[]cri.Container{running("a", 1), ended("b", 0, 137, 11), running("b", 1)}, 1, []bool{false, true, false}},
-		"ended again after the clock was set back": {[]cri.Container{ended("a", 1, 42, 10), ended("a", 0, 42, 4000), running("b", 1)}, 2, []bool{true, true, true}},
-		"epoch of an older kubelet ended again":    {[]cri.Container{ended("a", 1893456000000000000, 42, 10), running("b", 1893456000000000000)}, 1893456000000000001, []bool{true, true}},
+		"no epoch ended": {[]cri.Container{running("a", 0), running("b", 0)}, 0,
+			[]bool{false, false}},
+		"one container ended the epoch": {[]cri.Container{ended("a", 0, 42, 10), running("b", 0)}, 1,
+			[]bool{true, true}},
+		"first matching rule applies": {[]cri.Container{ended("a", 0, 1, 30), running("b", 0)}, 0,
+			[]bool{false, false}},
+		"container without a rule": {[]cri.Container{running("a", 0), ended("b", 0, 42, 10)}, 0,
+			[]bool{false, false}},
+		"container started in the new epoch": {[]cri.Container{running("a", 1), ended("a", 0, 42, 10),
+			running("b", 0)}, 1, []bool{false, true, true}},
+		"ending run removed": {[]cri.Container{running("a", 1), ended("b", 0, 137, 11),
+			running("b", 1)}, 1, []bool{false, true, false}},
+		"ended again after the clock was set back": {
+			[]cri.Container{ended("a", 1, 42, 10), ended("a", 0, 42, 4000), running("b", 1)}, 2, []bool{true, true, true}},
+		"epoch of an older kubelet ended again": {[]cri.Container{ended("a", 1893456000000000000, 42, 10),
+			running("b", 1893456000000000000)}, 1893456000000000001, []bool{true, true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := &cri.Pod{Containers: tc.runs}
@@ -158,7 +168,8 @@ func TestBackoffWhenTheClockIsBehind(t *testing.T) {
 	for _, delay := range []time.Duration{restart.DefaultBase, 2 * restart.DefaultBase} {
 		b.Next(now.Add(-time.Hour), now)
 		for range 2 { // a second call returns the same
-			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)), now.Add(time.Second+delay); !got.Equal(want) {
+			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)),
+				now.Add(time.Second+delay); !got.Equal(want) {
 				t.Errorf("until %v, want %v", got, want)
 			}
 		}

@@ -35,7 +35,8 @@ func reviewRetry() *wait.Backoff {
 }
 
 // newAuthenticator returns the configured authenticator. The caller must run ca, which may be nil.
-func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthentication) (a authenticator.Request, ca *dynamiccertificates.DynamicFileCAContent, err error) {
+func newAuthenticator(client kubernetes.Interface, c kubeletconfig.KubeletAuthentication) (
+	a authenticator.Request, ca *dynamiccertificates.DynamicFileCAContent, err error) {
 	factory := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous:                &apiserver.AnonymousAuthConfig{Enabled: isTrue(c.Anonymous.Enabled)},
 		CacheTTL:                 c.Webhook.CacheTTL.Duration,
@@ -84,7 +85,8 @@ type webhook struct {
 	answers           *cache.LRUExpireCache
 }
 
-func newAuthorizer(client kubernetes.Interface, node string, c kubeletconfig.KubeletAuthorization, clk clock.Clock) (authorizer, error) {
+func newAuthorizer(client kubernetes.Interface, node string, c kubeletconfig.KubeletAuthorization,
+	clk clock.Clock) (authorizer, error) {
 	switch c.Mode {
 	case kubeletconfig.KubeletAuthorizationModeAlwaysAllow:
 		return alwaysAllow{}, nil
@@ -132,7 +134,8 @@ func (w *webhook) allowed(ctx context.Context, u user.Info, verb, subresource st
 }
 
 // ask requests an access review until it succeeds, ctx ends or all attempts have failed.
-func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (review *authorizationv1.SubjectAccessReview, err error) {
+func (w *webhook) ask(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (
+	review *authorizationv1.SubjectAccessReview, err error) {
 	waitErr := wait.ExponentialBackoffWithContext(ctx, *reviewRetry(), func(ctx context.Context) (bool, error) {
 		review, err = w.client.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 			&authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
@@ -216,9 +219,11 @@ func (s *Server) authorized(next http.Handler) http.Handler {
 		for _, sub := range subresources {
 			allowed, err := s.authz.allowed(r.Context(), info.User, verb, sub)
 			if err != nil {
-				s.cfg.Log.Error("Failed to authorize a request", "user", info.User.GetName(), "verb", verb, "subresource", sub, "err", err)
-				writeText(w, http.StatusInternalServerError, fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
-					info.User.GetName(), verb, sub))
+				s.cfg.Log.Error("Failed to authorize a request", "user", info.User.GetName(), "verb", verb,
+					"subresource", sub, "err", err)
+				writeText(w, http.StatusInternalServerError,
+					fmt.Sprintf("Authorization error (user=%s, verb=%s, resource=nodes, subresource=%s)",
+						info.User.GetName(), verb, sub))
 				return
 			}
 			if allowed {

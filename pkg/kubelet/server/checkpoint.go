@@ -31,7 +31,8 @@ func (s *Server) checkpoint(w http.ResponseWriter, r *http.Request) {
 	}
 	file, err := s.cfg.Runtime.Checkpoint(r.Context(), pod, container, seconds)
 	if err != nil {
-		writeText(w, http.StatusInternalServerError, fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", namespace, name, container, err))
+		writeText(w, http.StatusInternalServerError,
+			fmt.Sprintf("checkpointing of %v/%v/%v failed (%v)", namespace, name, container, err))
 		return
 	}
 	writeJSON(w, map[string][]string{"items": {file}})

@@ -92,7 +92,8 @@ func (q *logQuery) validate() field.ErrorList {
 	case files == 0 && services == 0:
 		errs = append(errs, field.Required(query, "cannot be empty with options"))
 	case files > 0 && services > 0:
-		errs = append(errs, field.Invalid(query, fmt.Sprintf("%v, %v", q.files, q.services), "cannot specify a file and service"))
+		errs = append(errs, field.Invalid(query, fmt.Sprintf("%v, %v", q.files, q.services),
+			"cannot specify a file and service"))
 	case files > 1:
 		errs = append(errs, field.Invalid(query, q.files, "cannot specify more than one file"))
 	case files == 1 && q.narrowed():

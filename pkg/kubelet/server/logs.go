@@ -132,7 +132,8 @@ func hasContainer(pod *v1.Pod, name string) bool {
 
 func (s *Server) copyLog(ctx context.Context, source LogSource, o *v1.PodLogOptions, out io.Writer) error {
 	opts := logs.Options{
-		Tail: o.TailLines, Limit: o.LimitBytes, Follow: o.Follow, Running: source.Running, Timestamps: o.Timestamps, Stdout: out, Stderr: out, Clock: s.cfg.Clock,
+		Tail: o.TailLines, Limit: o.LimitBytes, Follow: o.Follow, Running: source.Running,
+		Timestamps: o.Timestamps, Stdout: out, Stderr: out, Clock: s.cfg.Clock,
 	}
 	switch {
 	case o.SinceSeconds != nil:

@@ -68,7 +68,8 @@ func pathRoot(path string) string {
 		root += "/" + parts[1]
 	}
 	switch root {
-	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats", "healthz", "configz", "statusz", "flagz", "debug", "checkpoint",
+	case "exec", "attach", "portForward", "run", "containerLogs", "logs", "pods", "runningpods", "stats",
+		"healthz", "configz", "statusz", "flagz", "debug", "checkpoint",
 		"metrics", "metrics/resource", "metrics/probes", "metrics/cadvisor":
 		return root
 	}
@@ -102,7 +103,8 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 		failed = 1
 	}
 	gauge(ch, "scrape_error", "[ALPHA] 1 if there was an error while getting container metrics, 0 otherwise", failed)
-	gauge(ch, "resource_scrape_error", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", failed)
+	gauge(ch, "resource_scrape_error",
+		"[STABLE] 1 if there was an error while getting container metrics, 0 otherwise", failed)
 	if err != nil {
 		return
 	}
@@ -114,13 +116,16 @@ func (c resourceMetrics) Collect(ch chan<- prometheus.Metric) {
 			c := &p.Containers[j]
 			names, values := []string{"container", "pod", "namespace"}, []string{c.Name, p.PodRef.Name, p.PodRef.Namespace}
 			if !c.StartTime.IsZero() {
-				desc := prometheus.NewDesc("container_start_time_seconds", "[STABLE] Start time of the container since unix epoch in seconds", names, nil)
-				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(c.StartTime.UnixNano())/float64(time.Second), values...)
+				desc := prometheus.NewDesc("container_start_time_seconds",
+					"[STABLE] Start time of the container since unix epoch in seconds", names, nil)
+				ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue,
+					float64(c.StartTime.UnixNano())/float64(time.Second), values...)
 			}
 			usage(ch, "container", "the container", c.CPU, c.Memory, names, values)
 			swap(ch, "container", "the container", c.Swap, names, values)
 		}
-		usage(ch, "pod", "the pod", p.CPU, p.Memory, []string{"pod", "namespace"}, []string{p.PodRef.Name, p.PodRef.Namespace})
+		usage(ch, "pod", "the pod", p.CPU, p.Memory, []string{"pod", "namespace"},
+			[]string{p.PodRef.Name, p.PodRef.Namespace})
 	}
 }
 
@@ -130,14 +135,18 @@ func gauge(ch chan<- prometheus.Metric, name, help string, v float64) {
 
 // usage sends the CPU time and the memory of a node, pod or container, with the times of their
 // measurement.
-func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats, names, values []string) {
+func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStats, memory *statsapi.MemoryStats,
+	names, values []string) {
 	if cpu != nil && cpu.UsageCoreNanoSeconds != nil {
-		desc := prometheus.NewDesc(prefix+"_cpu_usage_seconds_total", "[STABLE] Cumulative cpu time consumed by "+of+" in core-seconds", names, nil)
+		desc := prometheus.NewDesc(prefix+"_cpu_usage_seconds_total",
+			"[STABLE] Cumulative cpu time consumed by "+of+" in core-seconds", names, nil)
 		ch <- prometheus.NewMetricWithTimestamp(cpu.Time.Time,
-			prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(*cpu.UsageCoreNanoSeconds)/float64(time.Second), values...))
+			prometheus.MustNewConstMetric(desc, prometheus.CounterValue,
+				float64(*cpu.UsageCoreNanoSeconds)/float64(time.Second), values...))
 	}
 	if memory != nil && memory.WorkingSetBytes != nil {
-		desc := prometheus.NewDesc(prefix+"_memory_working_set_bytes", "[STABLE] Current working set of "+of+" in bytes", names, nil)
+		desc := prometheus.NewDesc(prefix+"_memory_working_set_bytes", "[STABLE] Current working set of "+of+
+			" in bytes", names, nil)
 		ch <- prometheus.NewMetricWithTimestamp(memory.Time.Time,
 			prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*memory.WorkingSetBytes), values...))
 	}
@@ -146,7 +155,9 @@ func usage(ch chan<- prometheus.Metric, prefix, of string, cpu *statsapi.CPUStat
 // swap sends the swap usage of a node, pod or container.
 func swap(ch chan<- prometheus.Metric, prefix, of string, s *statsapi.SwapStats, names, values []string) {
 	if s != nil && s.SwapUsageBytes != nil {
-		desc := prometheus.NewDesc(prefix+"_swap_usage_bytes", "[ALPHA] Current swap usage of "+of+" in bytes. Reported only on non-windows systems", names, nil)
-		ch <- prometheus.NewMetricWithTimestamp(s.Time.Time, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.SwapUsageBytes), values...))
+		desc := prometheus.NewDesc(prefix+"_swap_usage_bytes", "[ALPHA] Current swap usage of "+of+
+			" in bytes. Reported only on non-windows systems", names, nil)
+		ch <- prometheus.NewMetricWithTimestamp(s.Time.Time,
+			prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(*s.SwapUsageBytes), values...))
 	}
 }

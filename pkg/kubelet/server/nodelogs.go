@@ -37,7 +37,8 @@ type nodeLogs struct {
 }
 
 func newNodeLogs(dir string) *nodeLogs {
-	return &nodeLogs{dir: beneath.Files(dir), files: http.FileServerFS(beneath.Files(dir)), slots: make(chan struct{}, maxQueries)}
+	return &nodeLogs{dir: beneath.Files(dir), files: http.FileServerFS(beneath.Files(dir)),
+		slots: make(chan struct{}, maxQueries)}
 }
 
 // ServeHTTP expects the path without the prefix /logs/.

@@ -213,7 +213,8 @@ func (s *Server) Handler() http.Handler {
 	if s.cfg.Kubelet.EnableDebuggingHandlers == nil || *s.cfg.Kubelet.EnableDebuggingHandlers {
 		s.debugging(mux)
 	} else {
-		for _, root := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/", "/runningpods/", "/debug/pprof/", "/logs/", "/configz", "/checkpoint/"} {
+		for _, root := range []string{"/run/", "/exec/", "/attach/", "/portForward/", "/containerLogs/",
+			"/runningpods/", "/debug/pprof/", "/logs/", "/configz", "/checkpoint/"} {
 			mux.Handle(root, disabled("Debug endpoints are disabled."))
 		}
 	}

@@ -70,8 +70,10 @@ func (k *kubelet) ContainerLog(_ context.Context, pod *v1.Pod, container string,
 	return k.log, nil
 }
 
-func (k *kubelet) Exec(_ context.Context, _ *v1.Pod, container string, command []string, o StreamOptions) (*url.URL, error) {
-	r, err := k.streams.GetExec(&runtimeapi.ExecRequest{ContainerId: container, Cmd: command, Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
+func (k *kubelet) Exec(_ context.Context, _ *v1.Pod, container string, command []string,
+	o StreamOptions) (*url.URL, error) {
+	r, err := k.streams.GetExec(&runtimeapi.ExecRequest{ContainerId: container, Cmd: command, Stdin: o.Stdin,
+		Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +105,8 @@ func (k *kubelet) Run(_ context.Context, _ *v1.Pod, container string, command []
 
 func (k *kubelet) Summary(_ context.Context, only bool) (*statsapi.Summary, error) {
 	at := metav1.NewTime(time.Unix(1000, 0))
-	s := &statsapi.Summary{Node: statsapi.NodeStats{NodeName: "n1", CPU: &statsapi.CPUStats{Time: at, UsageCoreNanoSeconds: ptr[uint64](2e9)}}}
+	s := &statsapi.Summary{
+		Node: statsapi.NodeStats{NodeName: "n1", CPU: &statsapi.CPUStats{Time: at, UsageCoreNanoSeconds: ptr[uint64](2e9)}}}
 	if !only {
 		s.Node.Memory = &statsapi.MemoryStats{Time: at, WorkingSetBytes: ptr[uint64](5)}
 	}
@@ -113,7 +116,8 @@ func (k *kubelet) Summary(_ context.Context, only bool) (*statsapi.Summary, erro
 // echo is a runtime whose commands write their input to stdout, and in upper case to stderr.
 type echo struct{}
 
-func (echo) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool, _ <-chan remotecommandserver.TerminalSize) error {
+func (echo) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, errOut io.WriteCloser, _ bool,
+	_ <-chan remotecommandserver.TerminalSize) error {
 	b, err := io.ReadAll(in)
 	if err != nil {
 		return err
@@ -123,7 +127,8 @@ func (echo) Exec(_ context.Context, _ string, cmd []string, in io.Reader, out, e
 	return errors.Join(err, err2)
 }
 
-func (echo) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool, <-chan remotecommandserver.TerminalSize) error {
+func (echo) Attach(context.Context, string, io.Reader, io.WriteCloser, io.WriteCloser, bool,
+	<-chan remotecommandserver.TerminalSize) error {
 	return errors.New("no attach")
 }
 
@@ -156,10 +161,17 @@ func start(t *testing.T) *fixture {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u1"},
 		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c"}}},
 	}}
-	f.grant(t, "operator", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint", "nodes/statusz", "nodes/configz"}, Verbs: []string{"*"}})
-	f.grant(t, "metrics", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/pods"}, Verbs: []string{"get"}})
-	f.grant(t, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"}, Verbs: []string{"get"}})
-	f.grant(t, "drivers", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/csi"}, Verbs: []string{"create"}})
+	f.grant(t, "operator",
+		rbacv1.PolicyRule{APIGroups: []string{""},
+			Resources: []string{"nodes/proxy", "nodes/stats", "nodes/metrics", "nodes/log", "nodes/checkpoint",
+				"nodes/statusz", "nodes/configz"}, Verbs: []string{"*"}})
+	f.grant(t, "metrics",
+		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/metrics", "nodes/pods"},
+			Verbs: []string{"get"}})
+	f.grant(t, "reader", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/proxy"},
+		Verbs: []string{"get"}})
+	f.grant(t, "drivers", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"nodes/csi"},
+		Verbs: []string{"create"}})
 	f.grant(t, "nobody")
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -186,13 +198,16 @@ func start(t *testing.T) *fixture {
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 		Kubelet: &kubeletconfig.KubeletConfiguration{
 			Authentication: kubeletconfig.KubeletAuthentication{
-				X509:      kubeletconfig.KubeletX509Authentication{ClientCAFile: filepath.Join(api.Dir, "ca.crt")},
-				Webhook:   kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr(true), CacheTTL: metav1.Duration{Duration: time.Minute}},
+				X509: kubeletconfig.KubeletX509Authentication{ClientCAFile: filepath.Join(api.Dir, "ca.crt")},
+				Webhook: kubeletconfig.KubeletWebhookAuthentication{Enabled: ptr(true),
+					CacheTTL: metav1.Duration{Duration: time.Minute}},
 				Anonymous: kubeletconfig.KubeletAnonymousAuthentication{Enabled: ptr(false)},
 			},
 			Authorization: kubeletconfig.KubeletAuthorization{
-				Mode:    kubeletconfig.KubeletAuthorizationModeWebhook,
-				Webhook: kubeletconfig.KubeletWebhookAuthorization{CacheAuthorizedTTL: metav1.Duration{Duration: time.Minute}, CacheUnauthorizedTTL: metav1.Duration{Duration: time.Minute}},
+				Mode: kubeletconfig.KubeletAuthorizationModeWebhook,
+				Webhook: kubeletconfig.KubeletWebhookAuthorization{
+					CacheAuthorizedTTL:   metav1.Duration{Duration: time.Minute},
+					CacheUnauthorizedTTL: metav1.Duration{Duration: time.Minute}},
 			},
 		},
 	})
@@ -215,12 +230,14 @@ func start(t *testing.T) *fixture {
 func (f *fixture) grant(t *testing.T, account string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 	ctx, c := t.Context(), f.api.Client
-	sa, err := c.CoreV1().ServiceAccounts("kube-system").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
+	sa, err := c.CoreV1().ServiceAccounts("kube-system").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(rules) > 0 {
-		_, err = c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: account}, Rules: rules}, metav1.CreateOptions{})
+		_, err = c.RbacV1().ClusterRoles().Create(ctx,
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: account}, Rules: rules}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +251,8 @@ func (f *fixture) grant(t *testing.T, account string, rules ...rbacv1.PolicyRule
 		}
 		f.granted(t, sa, rules)
 	}
-	tr, err := c.CoreV1().ServiceAccounts(sa.Namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	tr, err := c.CoreV1().ServiceAccounts(sa.Namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,10 +268,11 @@ func (f *fixture) granted(t *testing.T, account *v1.ServiceAccount, rules []rbac
 			User:               "system:serviceaccount:" + account.Namespace + ":" + account.Name,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: rule.Verbs[0], Resource: resource, Subresource: sub},
 		}}
-		err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 3*time.Minute, true, func(ctx context.Context) (bool, error) {
-			got, err := f.api.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
-			return err == nil && got.Status.Allowed, err
-		})
+		err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 3*time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				got, err := f.api.Client.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+				return err == nil && got.Status.Allowed, err
+			})
 		if err != nil {
 			t.Fatalf("rights of %s: %v", account.Name, err)
 		}
@@ -273,7 +292,8 @@ func (f *fixture) do(t *testing.T, account, method, path string) (int, string) {
 	if account != "" {
 		req.Header.Set("Authorization", "Bearer "+f.token[account])
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -294,12 +314,15 @@ func TestAuthorization(t *testing.T) {
 		code                  int
 		body                  string
 	}{
-		"anonymous":                    {"", "GET", "/pods", 401, "Unauthorized"},
-		"nobody":                       {"nobody", "GET", "/pods", 403, "Forbidden (user=system:serviceaccount:kube-system:nobody, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"},
-		"fine-grained":                 {"metrics", "GET", "/pods", 200, ""},
-		"metrics":                      {"metrics", "GET", "/metrics", 200, ""},
-		"resource metrics":             {"metrics", "GET", "/metrics/resource", 200, ""},
-		"not stats":                    {"metrics", "GET", "/stats/summary", 403, "Forbidden (user=system:serviceaccount:kube-system:metrics, verb=get, resource=nodes, subresource(s)=[stats])\n"},
+		"anonymous": {"", "GET", "/pods", 401, "Unauthorized"},
+		"nobody": {"nobody", "GET", "/pods", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:nobody, verb=get, resource=nodes, " +
+				"subresource(s)=[pods proxy])\n"},
+		"fine-grained":     {"metrics", "GET", "/pods", 200, ""},
+		"metrics":          {"metrics", "GET", "/metrics", 200, ""},
+		"resource metrics": {"metrics", "GET", "/metrics/resource", 200, ""},
+		"not stats": {"metrics", "GET", "/stats/summary", 403,
+			"Forbidden (user=system:serviceaccount:kube-system:metrics, verb=get, resource=nodes, subresource(s)=[stats])\n"},
 		"proxy permission covers pods": {"reader", "GET", "/pods", 200, ""},
 		"get does not permit exec": {"reader", "GET", exec, 403,
 			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
@@ -313,7 +336,8 @@ func TestAuthorization(t *testing.T) {
 		"driver call":            {"drivers", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"driver call with proxy": {"operator", "POST", "/csi/d/csi.v1.Identity/Probe", 404, ""},
 		"driver call without permission": {"reader", "POST", "/csi/d/csi.v1.Identity/Probe", 403,
-			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, subresource(s)=[csi proxy])\n"},
+			"Forbidden (user=system:serviceaccount:kube-system:reader, verb=create, resource=nodes, " +
+				"subresource(s)=[csi proxy])\n"},
 		"csi does not permit run": {"drivers", "POST", "/run/ns/p/c?cmd=x", 403,
 			"Forbidden (user=system:serviceaccount:kube-system:drivers, verb=create, resource=nodes, subresource(s)=[proxy])\n"},
 		"run below a csi path":     {"drivers", "POST", "/csi/../run/ns/p/c?cmd=x", 403, ""},
@@ -326,9 +350,11 @@ func TestAuthorization(t *testing.T) {
 		"run needs POST":           {"operator", "GET", "/run/ns/p/c?cmd=x", 405, "Method Not Allowed\n"},
 		"no pod":                   {"operator", "POST", "/exec/ns/q/c?command=x&output=1", 404, "pod does not exist"},
 		"wrong UID":                {"operator", "POST", "/exec/ns/p/u2/c?command=x&output=1", 404, "pod not found"},
-		"no stream":                {"operator", "POST", "/exec/ns/p/c?command=x", 400, "you must specify at least 1 of stdin, stdout, stderr"},
-		"busy":                     {"operator", "POST", "/attach/ns/p/c?output=1", 429, "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
-		"not an upgrade":           {"operator", "POST", exec, 500, "Upgrade request required\n"},
+		"no stream": {"operator", "POST", "/exec/ns/p/c?command=x", 400,
+			"you must specify at least 1 of stdin, stdout, stderr"},
+		"busy": {"operator", "POST", "/attach/ns/p/c?output=1", 429,
+			"rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded"},
+		"not an upgrade": {"operator", "POST", exec, 500, "Upgrade request required\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, body := f.do(t, c.account, c.method, c.path)
@@ -344,13 +370,15 @@ func TestHealth(t *testing.T) {
 	f := start(t)
 	f.do(t, "operator", "GET", "/healthz")
 	f.loop.Close()
-	if code, body := f.do(t, "operator", "GET", "/healthz"); code != 500 || body != "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n" {
+	if code, body := f.do(t, "operator", "GET", "/healthz"); code != 500 ||
+		body != "[+]ping ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n" {
 		t.Errorf("%d %q", code, body)
 	}
 	code, body := f.do(t, "metrics", "GET", "/metrics/slis")
 	for _, want := range []string{
 		`kubernetes_healthcheck{name="ping",type="healthz"} 1`, `kubernetes_healthcheck{name="syncloop",type="healthz"} 0`,
-		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 1`, `kubernetes_healthchecks_total{name="syncloop",status="success",type="healthz"} 1`,
+		`kubernetes_healthchecks_total{name="syncloop",status="error",type="healthz"} 1`,
+		`kubernetes_healthchecks_total{name="syncloop",status="success",type="healthz"} 1`,
 	} {
 		if code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%d, no %s: %s", code, want, body)
@@ -365,17 +393,20 @@ func TestInformation(t *testing.T) {
 	f := start(t)
 	_, body := f.do(t, "operator", "GET", "/pods")
 	var list v1.PodList
-	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" || len(list.Items) != 1 || list.Items[0].Name != "p" {
+	if err := json.Unmarshal([]byte(body), &list); err != nil || list.Kind != "PodList" ||
+		len(list.Items) != 1 || list.Items[0].Name != "p" {
 		t.Errorf("pods: %v %s", err, body)
 	}
 	_, body = f.do(t, "operator", "GET", "/configz")
 	if !strings.Contains(body, `{"kubeletconfig":{`) || !strings.Contains(body, `"mode":"Webhook"`) {
 		t.Errorf("configz: %s", body)
 	}
-	if _, body = f.do(t, "operator", "GET", "/flagz"); !strings.Contains(body, "kubelet flagz") || !strings.Contains(body, "node-ip") || !strings.Contains(body, "192.0.2.1") {
+	if _, body = f.do(t, "operator", "GET", "/flagz"); !strings.Contains(body, "kubelet flagz") ||
+		!strings.Contains(body, "node-ip") || !strings.Contains(body, "192.0.2.1") {
 		t.Errorf("flagz: %s", body)
 	}
-	if _, body = f.do(t, "operator", "GET", "/statusz"); !strings.Contains(body, "kubelet statusz") || !strings.Contains(body, "/configz /debug /flagz /healthz /metrics") {
+	if _, body = f.do(t, "operator", "GET", "/statusz"); !strings.Contains(body, "kubelet statusz") ||
+		!strings.Contains(body, "/configz /debug /flagz /healthz /metrics") {
 		t.Errorf("statusz: %s", body)
 	}
 	_, body = f.do(t, "operator", "GET", "/metrics/resource")
@@ -415,7 +446,8 @@ func TestStreams(t *testing.T) {
 				t.Fatal(err)
 			}
 			var out, errOut bytes.Buffer
-			err = executor.StreamWithContext(t.Context(), remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out, Stderr: &errOut})
+			err = executor.StreamWithContext(t.Context(),
+				remotecommand.StreamOptions{Stdin: strings.NewReader("hello"), Stdout: &out, Stderr: &errOut})
 			if err != nil || out.String() != "cat -:hello" || errOut.String() != "HELLO" {
 				t.Errorf("%v, out %q, err %q", err, out.String(), errOut.String())
 			}
@@ -434,7 +466,8 @@ func TestPortForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop, ready := make(chan struct{}), make(chan struct{})
-	fw, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u), []string{"0:8080"}, stop, ready, io.Discard, io.Discard)
+	fw, err := portforward.New(spdy.NewDialer(upgrader, &http.Client{Transport: transport}, "POST", u),
+		[]string{"0:8080"}, stop, ready, io.Discard, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -80,7 +80,8 @@ func (l *logind) SetMaxDelay(ctx context.Context, d time.Duration) error {
 	if err := os.WriteFile(filepath.Join(l.dir, configFile), []byte(text), 0o644); err != nil {
 		return err
 	}
-	call := l.bus.Object(systemd, systemdObject).CallWithContext(ctx, killUnit, 0, logindUnit, "all", int32(syscall.SIGHUP))
+	call := l.bus.Object(systemd, systemdObject).CallWithContext(ctx, killUnit, 0, logindUnit, "all",
+		int32(syscall.SIGHUP))
 	if call.Err != nil {
 		return fmt.Errorf("reload logind: %w", call.Err)
 	}
@@ -103,7 +104,8 @@ func (l *logind) Inhibit(ctx context.Context) (io.Closer, error) {
 
 // Shutdowns implements Logind.
 func (l *logind) Shutdowns(ctx context.Context) (<-chan bool, error) {
-	err := l.bus.AddMatchSignalContext(ctx, dbus.WithMatchInterface(face), dbus.WithMatchMember(signalMember), dbus.WithMatchObjectPath(object))
+	err := l.bus.AddMatchSignalContext(ctx, dbus.WithMatchInterface(face), dbus.WithMatchMember(signalMember),
+		dbus.WithMatchObjectPath(object))
 	if err != nil {
 		return nil, err
 	}

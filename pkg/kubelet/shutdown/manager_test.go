@@ -85,7 +85,8 @@ func (m *machine) connect() (Logind, io.Closer, error) {
 }
 
 func podOf(name string, priority int32, grace int64) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{Priority: &priority, TerminationGracePeriodSeconds: &grace}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1.PodSpec{Priority: &priority, TerminationGracePeriodSeconds: &grace}}
 }
 
 func (m *machine) config(c *kubeletconfig.KubeletConfiguration, pods ...*v1.Pod) Config {
@@ -108,17 +109,20 @@ func (m *machine) config(c *kubeletconfig.KubeletConfiguration, pods ...*v1.Pod)
 }
 
 func newMachine() *machine {
-	return &machine{events: make(chan bool), delay: 5 * time.Second, ends: map[string]time.Time{}, needs: map[string]time.Duration{}, since: time.Now()}
+	return &machine{events: make(chan bool), delay: 5 * time.Second, ends: map[string]time.Time{},
+		needs: map[string]time.Duration{}, since: time.Now()}
 }
 
 func times(total, last time.Duration) *kubeletconfig.KubeletConfiguration {
 	return &kubeletconfig.KubeletConfiguration{
-		ShutdownGracePeriod: metav1.Duration{Duration: total}, ShutdownGracePeriodCriticalPods: metav1.Duration{Duration: last},
+		ShutdownGracePeriod:             metav1.Duration{Duration: total},
+		ShutdownGracePeriodCriticalPods: metav1.Duration{Duration: last},
 	}
 }
 
 // run runs f concurrently with a manager.
-func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration, then func(m *machine, s *Manager), pods ...*v1.Pod) {
+func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration,
+	then func(m *machine, s *Manager), pods ...*v1.Pod) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine()
 		if f != nil {
@@ -145,7 +149,8 @@ func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration
 func pass(d time.Duration) { <-clock.Real().NewTimer(d).C() }
 
 func TestShutdown(t *testing.T) {
-	pods := []*v1.Pod{podOf("web", 0, 5), podOf("slow", 100, 60), podOf("dns", critical, 60), podOf("late", critical+1000, 60)}
+	pods := []*v1.Pod{podOf("web", 0, 5), podOf("slow", 100, 60), podOf("dns", critical, 60),
+		podOf("late", critical+1000, 60)}
 	prepare := func(m *machine) {
 		m.needs = map[string]time.Duration{"web": time.Second, "slow": time.Hour, "dns": 2 * time.Second, "late": time.Second}
 	}
@@ -187,11 +192,14 @@ func TestWithoutLogind(t *testing.T) {
 }
 
 func TestGroups(t *testing.T) {
-	c := &kubeletconfig.KubeletConfiguration{ShutdownGracePeriodByPodPriority: []kubeletconfig.ShutdownGracePeriodByPodPriority{
-		{Priority: 1000, ShutdownGracePeriodSeconds: 20}, {Priority: 10, ShutdownGracePeriodSeconds: 10}, {Priority: critical, ShutdownGracePeriodSeconds: 5},
-	}}
+	c := &kubeletconfig.KubeletConfiguration{
+		ShutdownGracePeriodByPodPriority: []kubeletconfig.ShutdownGracePeriodByPodPriority{
+			{Priority: 1000, ShutdownGracePeriodSeconds: 20}, {Priority: 10, ShutdownGracePeriodSeconds: 10},
+			{Priority: critical, ShutdownGracePeriodSeconds: 5},
+		}}
 	got := ""
-	for _, g := range fill(groups(c), []*v1.Pod{podOf("a", -5, 1), podOf("b", 10, 1), podOf("c", 999, 1), podOf("d", 1000, 1), podOf("e", critical+1, 1), {ObjectMeta: metav1.ObjectMeta{Name: "f"}}}) {
+	for _, g := range fill(groups(c), []*v1.Pod{podOf("a", -5, 1), podOf("b", 10, 1), podOf("c", 999, 1),
+		podOf("d", 1000, 1), podOf("e", critical+1, 1), {ObjectMeta: metav1.ObjectMeta{Name: "f"}}}) {
 		got += fmt.Sprint(g.from, g.grace)
 		for _, pod := range g.pods {
 			got += " " + pod.Name

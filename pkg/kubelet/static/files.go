@@ -128,7 +128,8 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	pod.Annotations[source.AnnotationHash] = string(pod.UID)
 	pod.Annotations[source.AnnotationSource] = from.source
 	// Node problems must not evict the pod, because nothing would start it again.
-	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations,
+		v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	errs := validateMeta(&pod.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, podspec.ValidateSpec(context.Background(), &pod.Spec, &pod.ObjectMeta, field.NewPath("spec"))...)
 	if len(errs) > 0 {
@@ -162,7 +163,8 @@ func hash(pod *v1.Pod, from origin, node string) (types.UID, error) {
 	}
 	h := fnv.New128a()
 	_, _ = h.Write(b)
-	_, _ = fmt.Fprintf(h, "host:%s%s:%s", node, map[string]string{source.File: "file", source.HTTP: "url"}[from.source], from.at)
+	_, _ = fmt.Fprintf(h, "host:%s%s:%s", node,
+		map[string]string{source.File: "file", source.HTTP: "url"}[from.source], from.at)
 	return types.UID(hex.EncodeToString(h.Sum(nil))), nil
 }
 

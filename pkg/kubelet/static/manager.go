@@ -83,7 +83,8 @@ type Manager struct {
 
 // New returns a Manager. It does not read anything yet.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{}, runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
+	return &Manager{cfg: cfg, wake: make(chan struct{}, 1), want: map[string]*v1.Pod{},
+		runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
 // Start adds the pods of the files to the pool. Before that, no pod of the runtime can be

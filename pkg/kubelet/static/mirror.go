@@ -65,7 +65,8 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 	mirror.Annotations = maps.Clone(pod.Annotations)
 	mirror.Annotations[source.AnnotationMirror] = pod.Annotations[source.AnnotationHash]
 	controller := true
-	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &controller}}
+	mirror.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name,
+		UID: node.UID, Controller: &controller}}
 	_, err := m.cfg.Client.CoreV1().Pods(mirror.Namespace).Create(ctx, mirror, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return describe(pod, err)
@@ -76,7 +77,8 @@ func (m *Manager) create(ctx context.Context, pod *v1.Pod, node *v1.Node) error 
 // Mirror returns the mirror of a static pod among seen, the pods of the API, or nil.
 func Mirror(seen []*v1.Pod, pod *v1.Pod) *v1.Pod {
 	for _, p := range seen {
-		if p.Namespace == pod.Namespace && p.Name == pod.Name && p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {
+		if p.Namespace == pod.Namespace && p.Name == pod.Name &&
+			p.Annotations[source.AnnotationMirror] == pod.Annotations[source.AnnotationHash] {
 			return p
 		}
 	}

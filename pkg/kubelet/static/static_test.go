@@ -40,10 +40,12 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod.Name != "web-n1" || pod.Namespace != "default" || pod.Spec.NodeName != "n1" || pod.UID == "" || pod.Status.Phase != v1.PodPending {
+	if pod.Name != "web-n1" || pod.Namespace != "default" || pod.Spec.NodeName != "n1" || pod.UID == "" ||
+		pod.Status.Phase != v1.PodPending {
 		t.Errorf("%+v", pod.ObjectMeta)
 	}
-	if a := pod.Annotations; a[source.AnnotationHash] != string(pod.UID) || a[source.AnnotationSource] != "file" || a["a"] != "b" {
+	if a := pod.Annotations; a[source.AnnotationHash] != string(pod.UID) ||
+		a[source.AnnotationSource] != "file" || a["a"] != "b" {
 		t.Errorf("annotations %v", pod.Annotations)
 	}
 	if pod.Spec.RestartPolicy != v1.RestartPolicyAlways || pod.Spec.Containers[0].TerminationMessagePath == "" {
@@ -59,22 +61,38 @@ func TestDecode(t *testing.T) {
 		t.Errorf("UIDs: %s, the same %s, changed %s, elsewhere %s", pod.UID, again.UID, other.UID, elsewhere.UID)
 	}
 	for text, want := range map[string]string{
-		strings.Replace(manifest, "kind: Pod", "kind: Service", 1):                                                                                                                              `is "v1" "Service", not v1 Pod`,
-		strings.Replace(manifest, "name: web", "labels: {}", 1):                                                                                                                                 "invalid pod: name is needed for the pod",
-		strings.Replace(manifest, "spec:", "spec:\n  nonsense: 1", 1):                                                                                                                           "nonsense",
-		strings.Replace(manifest, "image: img", "image: img\n    ports: [{containerPort: 100000}]", 1):                                                                                          "invalid pod: spec.containers[0].ports[0].containerPort",
-		strings.Replace(manifest, "image: img", "image: img\n    envFrom: [{secretRef: {name: s}}]", 1):                                                                                         "static pods may not reference secrets",
-		strings.Replace(manifest, "spec:", "spec:\n  serviceAccountName: x", 1):                                                                                                                 "static pods may not reference serviceaccounts",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, configMap: {name: c}}]", 1):                                                                                            "static pods may not reference configmaps",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]", 1):                                                                           "static pods may not reference persistentvolumeclaims",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, csi: {driver: d}}]", 1):                                                                                                "static pods may not reference csidrivers (via CSI volumes)",
-		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]", 1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
+		strings.Replace(manifest, "kind: Pod", "kind: Service",
+			1): `is "v1" "Service", not v1 Pod`,
+		strings.Replace(manifest, "name: web", "labels: {}",
+			1): "invalid pod: name is needed for the pod",
+		strings.Replace(manifest, "spec:", "spec:\n  nonsense: 1",
+			1): "nonsense",
+		strings.Replace(manifest, "image: img", "image: img\n    ports: [{containerPort: 100000}]",
+			1): "invalid pod: spec.containers[0].ports[0].containerPort",
+		strings.Replace(manifest, "image: img", "image: img\n    envFrom: [{secretRef: {name: s}}]",
+			1): "static pods may not reference secrets",
+		strings.Replace(manifest, "spec:", "spec:\n  serviceAccountName: x",
+			1): "static pods may not reference serviceaccounts",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, configMap: {name: c}}]",
+			1): "static pods may not reference configmaps",
+		strings.Replace(manifest, "spec:",
+			"spec:\n  volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]",
+			1): "static pods may not reference persistentvolumeclaims",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, csi: {driver: d}}]",
+			1): "static pods may not reference csidrivers (via CSI volumes)",
+		strings.Replace(manifest, "spec:", "spec:\n  volumes: [{name: v, ephemeral: {volumeClaimTemplate: "+
+			"{spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}]",
+			1): "static pods may not reference persistentvolumeclaims (via ephemeral volumes)",
 		// Values that become part of directory names must not point outside the pods' directories.
-		strings.Replace(manifest, "name: web", "name: ../../../etc/x", 1):              "invalid pod: metadata.name: Invalid value",
-		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc", 1): "invalid pod: metadata.namespace: Invalid value",
-		strings.Replace(manifest, "name: web", "name: web\n  uid: ../../../etc", 1):    "invalid pod: metadata.uid: Invalid value",
+		strings.Replace(manifest, "name: web", "name: ../../../etc/x",
+			1): "invalid pod: metadata.name: Invalid value",
+		strings.Replace(manifest, "name: web", "name: web\n  namespace: ../../etc",
+			1): "invalid pod: metadata.namespace: Invalid value",
+		strings.Replace(manifest, "name: web", "name: web\n  uid: ../../../etc",
+			1): "invalid pod: metadata.uid: Invalid value",
 	} {
-		if _, err := decode([]byte(text), origin{source.File, "f"}, "n1"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := decode([]byte(text), origin{source.File, "f"}, "n1"); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
@@ -173,7 +191,8 @@ func TestFollower(t *testing.T) {
 func TestFileReappears(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "web.yaml")
 	restarted := 0
-	m, pool := New(Config{Path: filepath.Dir(file), NodeName: "n1", Log: slog.New(slog.DiscardHandler), Restarted: func() { restarted++ }}), newPool()
+	m, pool := New(Config{Path: filepath.Dir(file), NodeName: "n1", Log: slog.New(slog.DiscardHandler),
+		Restarted: func() { restarted++ }}), newPool()
 	write(t, file, manifest)
 	m.Start(pool)
 	if err := os.Remove(file); err != nil {
@@ -199,7 +218,8 @@ func TestFileReappears(t *testing.T) {
 // is deleted with the file.
 func TestMirrors(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
-	node, err := client.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
+	node, err := client.CoreV1().Nodes().Create(t.Context(),
+		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

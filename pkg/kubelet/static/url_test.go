@@ -51,7 +51,9 @@ func TestURL(t *testing.T) {
 		t.Errorf("%s from %s", pod.Name, pod.Annotations[source.AnnotationSource])
 	}
 	other := strings.Replace(strings.Replace(manifest, "name: web", "name: other", 1), "img", "second", 1)
-	for name, answer := range map[string]string{"nothing": "", "no YAML": "{", "another kind": "apiVersion: v1\nkind: Secret\n", "a pod that cannot be": strings.Replace(manifest, "image: img", "image: \"\"", 1)} {
+	for name, answer := range map[string]string{"nothing": "", "no YAML": "{",
+		"another kind":         "apiVersion: v1\nkind: Secret\n",
+		"a pod that cannot be": strings.Replace(manifest, "image: img", "image: \"\"", 1)} {
 		if err := ask(answer); err == nil || pool.images() != "img" || len(pool.removed) != 0 {
 			t.Errorf("%s: %v, pool has %q", name, err, pool.images())
 		}
@@ -70,7 +72,9 @@ func TestURL(t *testing.T) {
 	if got := pool.images(); got != "of-file" {
 		t.Errorf("pool has %q", got)
 	}
-	list := "apiVersion: v1\nkind: PodList\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(strings.Replace(other, "apiVersion: v1\nkind: Pod\n", "", 1)), "\n", "\n  ") + "\n"
+	list := "apiVersion: v1\nkind: PodList\nitems:\n- " +
+		strings.ReplaceAll(strings.TrimSpace(strings.Replace(other, "apiVersion: v1\nkind: Pod\n", "", 1)),
+			"\n", "\n  ") + "\n"
 	if err := ask(list); err != nil {
 		t.Fatal(err)
 	}

@@ -135,7 +135,8 @@ func devices(in Input, s *v1.PodStatus) {
 			continue
 		}
 		c.AllocatedResourcesStatus = in.Devices(&in.Pod.Spec.Containers[j])
-		if k := slices.IndexFunc(in.Pod.Status.ContainerStatuses, func(o v1.ContainerStatus) bool { return o.Name == c.Name }); k >= 0 && c.AllocatedResourcesStatus == nil {
+		if k := slices.IndexFunc(in.Pod.Status.ContainerStatuses,
+			func(o v1.ContainerStatus) bool { return o.Name == c.Name }); k >= 0 && c.AllocatedResourcesStatus == nil {
 			c.AllocatedResourcesStatus = in.Pod.Status.ContainerStatuses[k].AllocatedResourcesStatus
 		}
 	}
@@ -192,17 +193,21 @@ func anyStarted(list []v1.ContainerStatus) bool {
 // were lost, and those that never ran although the init containers had ended.
 func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			c := &list[i]
 			if c.State.Terminated != nil {
 				continue
 			}
 			if c.LastTerminationState.Terminated != nil && c.State.Waiting != nil {
-				c.State, c.LastTerminationState = v1.ContainerState{Terminated: c.LastTerminationState.Terminated}, v1.ContainerState{}
-			} else if c.State.Running != nil || initialized || i < len(s.InitContainerStatuses) && c.LastTerminationState.Terminated != nil {
+				c.State, c.LastTerminationState = v1.ContainerState{
+					Terminated: c.LastTerminationState.Terminated}, v1.ContainerState{}
+			} else if c.State.Running != nil || initialized || i < len(s.InitContainerStatuses) &&
+				c.LastTerminationState.Terminated != nil {
 				c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-					Reason: "ContainerStatusUnknown", Message: "The container could not be located when the pod was terminated", ExitCode: 137,
+					Reason:  "ContainerStatusUnknown",
+					Message: "The container could not be located when the pod was terminated", ExitCode: 137,
 				}}
 			}
 			c.Ready = false

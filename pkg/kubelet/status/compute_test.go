@@ -23,7 +23,8 @@ func TestVerdict(t *testing.T) {
 	}{{true, "", "why"}, {true, "for whom", "for whom"}, {false, "for whom", ""}} {
 		in := status.Input{
 			Pod: &v1.Pod{}, Seen: &cri.Pod{}, Now: time.Unix(1, 0), Ending: true,
-			Verdict: &status.Verdict{Phase: v1.PodFailed, Reason: "Evicted", Message: "why", Disruption: c.disruption, Condition: c.condition},
+			Verdict: &status.Verdict{Phase: v1.PodFailed, Reason: "Evicted", Message: "why",
+				Disruption: c.disruption, Condition: c.condition},
 		}
 		for _, in.Ended = range []bool{false, true} {
 			s := status.Compute(in)
@@ -32,7 +33,8 @@ func TestVerdict(t *testing.T) {
 			}
 			told := ""
 			for _, condition := range s.Conditions {
-				if condition.Type == v1.DisruptionTarget && condition.Status == v1.ConditionTrue && condition.Reason == "TerminationByKubelet" {
+				if condition.Type == v1.DisruptionTarget && condition.Status == v1.ConditionTrue &&
+					condition.Reason == "TerminationByKubelet" {
 					told = condition.Message
 				}
 			}
@@ -54,10 +56,13 @@ func TestAllocated(t *testing.T) {
 		spec v1.PodSpec
 		want string
 	}{
-		"containers":     {v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: requests("100m")}, {Name: "b", Resources: requests("200m")}}}, "300m"},
-		"init container": {v1.PodSpec{InitContainers: []v1.Container{{Name: "i", Resources: requests("1")}}, Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "1"},
-		"whole pod":      {v1.PodSpec{Resources: &whole, Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "2"},
-		"nothing":        {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, ""},
+		"containers": {v1.PodSpec{Containers: []v1.Container{{Name: "a", Resources: requests("100m")},
+			{Name: "b", Resources: requests("200m")}}}, "300m"},
+		"init container": {v1.PodSpec{InitContainers: []v1.Container{{Name: "i", Resources: requests("1")}},
+			Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "1"},
+		"whole pod": {v1.PodSpec{Resources: &whole,
+			Containers: []v1.Container{{Name: "a", Resources: requests("100m")}}}, "2"},
+		"nothing": {v1.PodSpec{Containers: []v1.Container{{Name: "a"}}}, ""},
 	} {
 		s := status.Compute(status.Input{Pod: &v1.Pod{Spec: c.spec}, Seen: &cri.Pod{}, Now: time.Unix(1, 0)})
 		got, there := s.AllocatedResources[v1.ResourceCPU]

@@ -37,7 +37,8 @@ func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	if in.SandboxReady {
 		start.Status = v1.ConditionTrue
 	}
-	conditions := []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready, {Type: v1.PodScheduled, Status: v1.ConditionTrue}}
+	conditions := []v1.PodCondition{start, initialized(in.Pod, s, p), pod, ready,
+		{Type: v1.PodScheduled, Status: v1.ConditionTrue}}
 	if restart.CanRestartAll(in.Pod) {
 		conditions = append(conditions, restarting(in))
 	}
@@ -149,9 +150,11 @@ func gates(pod *v1.Pod, s *v1.PodStatus) v1.PodCondition {
 		i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == g.ConditionType })
 		switch {
 		case i < 0:
-			unready = append(unready, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+			unready = append(unready,
+				fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
 		case s.Conditions[i].Status != v1.ConditionTrue:
-			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v", g.ConditionType, s.Conditions[i].Status))
+			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				g.ConditionType, s.Conditions[i].Status))
 		}
 	}
 	if len(unready) > 0 {

@@ -143,7 +143,8 @@ func mounts(spec *v1.Container, recursive bool) []v1.VolumeMountStatus {
 		s := v1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
 		if m.ReadOnly {
 			mode := v1.RecursiveReadOnlyDisabled
-			if w := m.RecursiveReadOnly; w != nil && (*w == v1.RecursiveReadOnlyEnabled || *w == v1.RecursiveReadOnlyIfPossible && recursive) {
+			if w := m.RecursiveReadOnly; w != nil &&
+				(*w == v1.RecursiveReadOnlyEnabled || *w == v1.RecursiveReadOnlyIfPossible && recursive) {
 				mode = v1.RecursiveReadOnlyEnabled
 			}
 			s.RecursiveReadOnly = &mode
@@ -162,7 +163,8 @@ func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements 
 		return r
 	}
 	if _, ok := r.Limits[v1.ResourceMemory]; ok && l.MemoryLimitInBytes > 0 {
-		r.Limits[v1.ResourceMemory] = keep(r.Limits[v1.ResourceMemory], *resource.NewQuantity(l.MemoryLimitInBytes, resource.BinarySI))
+		r.Limits[v1.ResourceMemory] = keep(r.Limits[v1.ResourceMemory],
+			*resource.NewQuantity(l.MemoryLimitInBytes, resource.BinarySI))
 	}
 	if want, ok := r.Limits[v1.ResourceCPU]; ok && l.CpuQuota > 0 && l.CpuPeriod > 0 {
 		if actual := l.CpuQuota * 1000 / l.CpuPeriod; actual > 10 || want.MilliValue() > 10 {
@@ -190,5 +192,6 @@ func user(run *cri.Container) *v1.ContainerUser {
 	if u == nil {
 		return nil
 	}
-	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid, SupplementalGroups: u.SupplementalGroups}}
+	return &v1.ContainerUser{Linux: &v1.LinuxContainerUser{UID: u.Uid, GID: u.Gid,
+		SupplementalGroups: u.SupplementalGroups}}
 }

@@ -76,7 +76,8 @@ func NewManager(cfg Config) *Manager {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](50*time.Millisecond, 10*time.Second)
 	return &Manager{
 		cfg: cfg, pods: map[types.UID]*entry{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits, workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: cfg.Clock}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limits,
+			workqueue.TypedRateLimitingQueueConfig[types.UID]{Clock: cfg.Clock}),
 	}
 }
 
@@ -290,7 +291,8 @@ func (m *Manager) reflect(ctx context.Context, pod *v1.Pod, want v1.PodStatus) (
 	if err != nil || body == nil {
 		return false, err
 	}
-	_, err = m.cfg.Client.CoreV1().Pods(mirror.Namespace).Patch(ctx, mirror.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	_, err = m.cfg.Client.CoreV1().Pods(mirror.Namespace).Patch(ctx, mirror.Name, types.StrategicMergePatchType,
+		body, metav1.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("patch status of the mirror: %w", err)
 	}
@@ -315,7 +317,8 @@ func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (
 	if err != nil || body == nil {
 		return false, err
 	}
-	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Patch(ctx, known.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
+	got, err := m.cfg.Client.CoreV1().Pods(known.Namespace).Patch(ctx, known.Name,
+		types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err) && m.replaced(ctx, known):
 		m.podDeleted(known.UID)
@@ -376,7 +379,8 @@ func merge(known, want []v1.PodCondition) []v1.PodCondition {
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
 		v1.PodScheduled: true, v1.PodResizePending: true, v1.PodResizeInProgress: true, v1.AllContainersRestarting: true,
 	}
-	own[v1.DisruptionTarget] = slices.ContainsFunc(want, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+	own[v1.DisruptionTarget] = slices.ContainsFunc(want,
+		func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
 	var out []v1.PodCondition
 	for _, c := range known {
 		if !own[c.Type] {

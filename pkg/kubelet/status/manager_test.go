@@ -34,8 +34,10 @@ func TestPatchKeepsDisruptionTarget(t *testing.T) {
 		want []v1.PodCondition
 		text string // the patch
 	}{
-		"others'":             {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
-		"kubelet's condition": {[]v1.PodCondition{own}, `{"metadata":{"uid":""},"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"reason":"TerminationByKubelet","type":"DisruptionTarget"}]}}`},
+		"others'": {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},` +
+			`"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
+		"kubelet's condition": {[]v1.PodCondition{own}, `{"metadata":{"uid":""},` +
+			`"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"}],"conditions":[{"reason":"TerminationByKubelet","type":"DisruptionTarget"}]}}`},
 	} {
 		patch, err := status.Patch(known, v1.PodStatus{Conditions: c.want})
 		if got := string(patch); err != nil || got != c.text {
@@ -46,7 +48,8 @@ func TestPatchKeepsDisruptionTarget(t *testing.T) {
 
 func statusWithEnd(id string) v1.PodStatus {
 	return v1.PodStatus{Phase: v1.PodRunning, ContainerStatuses: []v1.ContainerStatus{{
-		Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id, ExitCode: 139, Reason: "Error"}},
+		Name: "c", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ContainerID: id,
+			ExitCode: 139, Reason: "Error"}},
 	}}}
 }
 
@@ -55,13 +58,15 @@ const ends = `kubelet_terminated_containers_total{container_type="container",exi
 // TestTerminationsAreCountedOnce checks that a termination that is in the API already, for a
 // static pod in its mirror, is not counted again after a restart.
 func TestTerminationsAreCountedOnce(t *testing.T) {
-	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s", Annotations: map[string]string{source.AnnotationSource: source.File}}}
+	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s",
+		Annotations: map[string]string{source.AnnotationSource: source.File}}}
 	r := prometheus.NewRegistry()
 	m := status.NewManager(status.Config{
 		Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r),
 		Mirror: func(*v1.Pod) *v1.Pod { return &v1.Pod{Status: statusWithEnd("1")} },
 	})
-	for _, pod := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Status: statusWithEnd("1")}, static} {
+	for _, pod := range []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"},
+		Status: statusWithEnd("1")}, static} {
 		m.Observe(pod)
 		m.Set(pod, statusWithEnd("1"))
 		m.Set(pod, statusWithEnd("2"))
@@ -79,19 +84,22 @@ func TestTerminationsAreCountedOnce(t *testing.T) {
 // API does not have until it has the newest one.
 func TestStatusSyncDuration(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
-	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
+	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(),
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pod, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, gone := prometheus.NewRegistry(), make(chan struct{})
 	m := status.NewManager(status.Config{
-		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r), Deleted: func(types.UID) { close(gone) },
+		Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Metrics: metrics.NewPods(r),
+		Deleted: func(types.UID) { close(gone) },
 	})
 	m.Observe(pod)
 	m.Set(pod, statusWithEnd("1"))
@@ -102,7 +110,8 @@ func TestStatusSyncDuration(t *testing.T) {
 	<-gone
 	cancel()
 	<-done
-	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
+	metricstest.Expect(t, metricstest.Scrape(t, r),
+		map[string]float64{"kubelet_pod_status_sync_duration_seconds_count": 1, ends: 1})
 }
 
 // TestStaticPodIsResumed checks that the status that an earlier kubelet wrote to the mirror is
@@ -110,7 +119,8 @@ func TestStatusSyncDuration(t *testing.T) {
 func TestStaticPodIsResumed(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	start := metav1.NewTime(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
@@ -125,13 +135,15 @@ func TestStaticPodIsResumed(t *testing.T) {
 	} {
 		podName := strings.ReplaceAll(name, " ", "-")
 		mirror, err := client.CoreV1().Pods("default").Create(t.Context(), &v1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: podName}, Spec: v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: podName},
+			Spec:       v1.PodSpec{NodeName: "n", Containers: []v1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		mirror.Status = c.mirror
-		if mirror, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), mirror, metav1.UpdateOptions{}); err != nil {
+		if mirror, err = client.CoreV1().Pods("default").UpdateStatus(t.Context(), mirror,
+			metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -140,7 +152,8 @@ func TestStaticPodIsResumed(t *testing.T) {
 		resumed := false
 		var m *status.Manager
 		m = status.NewManager(status.Config{
-			Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Mirror: func(*v1.Pod) *v1.Pod { return mirror },
+			Client: client, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+			Mirror: func(*v1.Pod) *v1.Pod { return mirror },
 			Resumed: func(uid types.UID, s v1.PodStatus) {
 				resumed = true
 				if got, ok := m.Get(uid); !ok || got.Phase != c.phase || !got.StartTime.Equal(&start) || got.Reason != "" {
@@ -152,7 +165,8 @@ func TestStaticPodIsResumed(t *testing.T) {
 		})
 		m.Observe(static)
 		m.Set(static, v1.PodStatus{Phase: v1.PodRunning, Message: "new"})
-		w, err := client.CoreV1().Pods("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: mirror.ResourceVersion})
+		w, err := client.CoreV1().Pods("default").Watch(t.Context(),
+			metav1.ListOptions{ResourceVersion: mirror.ResourceVersion})
 		if err != nil {
 			t.Fatal(err)
 		}

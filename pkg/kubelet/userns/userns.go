@@ -63,7 +63,8 @@ func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)
 	}
 	length := uint32(idsPerPod)
-	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{}, used: map[uint32]bool{}}
+	m := &Manager{dir: dir, length: length, most: uint32(max(most, 0)), pods: map[types.UID]uint32{},
+		used: map[uint32]bool{}}
 	if last := (uint64(m.most) + 1) * uint64(length); last > maxIDs {
 		// IDs beyond the last one wrap around to 0, so such a range would contain the machine's own
 		// IDs.

@@ -46,7 +46,8 @@ func TestRanges(t *testing.T) {
 					rt.Fatal(err)
 				}
 				from := ns.Uids[0].HostId
-				if from < userns.DefaultLength || from%userns.DefaultLength != 0 || ns.Gids[0].HostId != from || ns.Uids[0].Length != userns.DefaultLength {
+				if from < userns.DefaultLength || from%userns.DefaultLength != 0 || ns.Gids[0].HostId != from ||
+					ns.Uids[0].Length != userns.DefaultLength {
 					rt.Fatalf("namespace %v", ns)
 				}
 				for other, at := range has {
@@ -94,10 +95,13 @@ func TestNodesDiffer(t *testing.T) {
 
 func TestInvalidFiles(t *testing.T) {
 	for name, text := range map[string]string{
-		"not JSON":             "{",
-		"range of the machine": `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
-		"differing":            `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
-		"another length":       `{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
+		"not JSON": "{",
+		"range of the machine": `{"uidMappings":[{"hostId":0,"containerId":0,"length":65536}],` +
+			`"gidMappings":[{"hostId":0,"containerId":0,"length":65536}]}`,
+		"differing": `{"uidMappings":[{"hostId":65536,"containerId":0,"length":65536}],` +
+			`"gidMappings":[{"hostId":131072,"containerId":0,"length":65536}]}`,
+		"another length": `{"uidMappings":[{"hostId":65536,"containerId":0,"length":1}],` +
+			`"gidMappings":[{"hostId":65536,"containerId":0,"length":1}]}`,
 	} {
 		dir := t.TempDir()
 		if err := os.Mkdir(filepath.Join(dir, "p"), 0o700); err != nil {

@@ -16,7 +16,8 @@ import (
 
 // claimPod returns a pod that mounts the volume of a claim.
 func claimPod() *v1.Pod {
-	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
+	pod := testPod(v1.Volume{Name: "v",
+		VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}})
 	pod.Namespace = "default"
 	return pod
 }
@@ -44,7 +45,8 @@ func TestClaimBeingDeleted(t *testing.T) {
 		t.Errorf("protected: %v", err)
 	}
 	finalizers(`"example.com/other"`)
-	if _, err := m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false); err == nil || !strings.HasSuffix(err.Error(), "PVC is being deleted") {
+	if _, err := m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false); err == nil ||
+		!strings.HasSuffix(err.Error(), "PVC is being deleted") {
 		t.Errorf("no longer protected: %v", err)
 	}
 }
@@ -59,12 +61,19 @@ func TestMismatchedMode(t *testing.T) {
 		use  func(*v1.PodSpec)
 		want string
 	}{
-		"mounted":                   {mode: &files, use: func(*v1.PodSpec) {}},
-		"mounted, default mode":     {use: func(*v1.PodSpec) {}},
-		"block volume as a device":  {mode: &block, use: func(s *v1.PodSpec) { s.Containers[0].VolumeMounts, s.Containers[0].VolumeDevices = nil, device }},
-		"block volume mounted":      {mode: &block, use: func(*v1.PodSpec) {}, want: "volume v has volumeMode Block, but is specified in volumeMounts"},
-		"file system as a device":   {use: func(s *v1.PodSpec) { s.Containers[0].VolumeDevices = device }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
-		"mismatch in one container": {mode: &files, use: func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{VolumeDevices: device}} }, want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"mounted":               {mode: &files, use: func(*v1.PodSpec) {}},
+		"mounted, default mode": {use: func(*v1.PodSpec) {}},
+		"block volume as a device": {mode: &block, use: func(s *v1.PodSpec) {
+			s.Containers[0].VolumeMounts,
+				s.Containers[0].VolumeDevices = nil, device
+		}},
+		"block volume mounted": {mode: &block, use: func(*v1.PodSpec) {},
+			want: "volume v has volumeMode Block, but is specified in volumeMounts"},
+		"file system as a device": {use: func(s *v1.PodSpec) { s.Containers[0].VolumeDevices = device },
+			want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
+		"mismatch in one container": {mode: &files,
+			use:  func(s *v1.PodSpec) { s.InitContainers = []v1.Container{{VolumeDevices: device}} },
+			want: "volume v has volumeMode Filesystem, but is specified in volumeDevices"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := claimPod()

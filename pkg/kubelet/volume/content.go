@@ -57,7 +57,8 @@ func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[s
 	case s.Projected != nil:
 		var errs []error
 		for i := range s.Projected.Sources {
-			if err := m.addProjection(ctx, out, pod, &s.Projected.Sources[i], modeOr(s.Projected.DefaultMode, defaultMode)); err != nil {
+			if err := m.addProjection(ctx, out, pod, &s.Projected.Sources[i],
+				modeOr(s.Projected.DefaultMode, defaultMode)); err != nil {
 				errs = append(errs, err)
 			}
 		}
@@ -66,7 +67,8 @@ func (m *Manager) collect(ctx context.Context, pod *v1.Pod, v *v1.Volume) (map[s
 	return nil, errors.New("no volume plugin matched")
 }
 
-func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.VolumeProjection, mode int32) error {
+func (m *Manager) addProjection(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.VolumeProjection,
+	mode int32) error {
 	switch {
 	case s.Secret != nil:
 		return m.addSecret(ctx, out, pod, s.Secret.Name, s.Secret.Items, mode, isTrue(s.Secret.Optional))
@@ -101,7 +103,8 @@ func private(pod *v1.Pod, mode int32) file {
 	return file{mode: mode, user: user}
 }
 
-func (m *Manager) addToken(ctx context.Context, out map[string]file, pod *v1.Pod, s *v1.ServiceAccountTokenProjection, mode int32) error {
+func (m *Manager) addToken(ctx context.Context, out map[string]file, pod *v1.Pod,
+	s *v1.ServiceAccountTokenProjection, mode int32) error {
 	var audiences []string
 	if s.Audience != "" {
 		audiences = []string{s.Audience}
@@ -120,7 +123,8 @@ func (m *Manager) addToken(ctx context.Context, out map[string]file, pod *v1.Pod
 	return nil
 }
 
-func (m *Manager) addConfigMap(ctx context.Context, out map[string]file, pod *v1.Pod, name string, items []v1.KeyToPath, mode int32, optional bool) error {
+func (m *Manager) addConfigMap(ctx context.Context, out map[string]file, pod *v1.Pod, name string,
+	items []v1.KeyToPath, mode int32, optional bool) error {
 	cm, err := m.cfg.Objects.ConfigMap(ctx, pod.Namespace, name)
 	if apierrors.IsNotFound(err) && optional {
 		cm, err = &v1.ConfigMap{}, nil
@@ -141,7 +145,8 @@ func (m *Manager) addConfigMap(ctx context.Context, out map[string]file, pod *v1
 	return nil
 }
 
-func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Pod, name string, items []v1.KeyToPath, mode int32, optional bool) error {
+func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Pod, name string,
+	items []v1.KeyToPath, mode int32, optional bool) error {
 	s, err := m.cfg.Objects.Secret(ctx, pod.Namespace, name)
 	if apierrors.IsNotFound(err) && optional {
 		s, err = &v1.Secret{}, nil
@@ -157,7 +162,8 @@ func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Po
 
 // addKeys adds all keys as files, or only items. It returns the first item that does not exist,
 // unless they are optional.
-func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32, optional bool) (missing string, ok bool) {
+func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32,
+	optional bool) (missing string, ok bool) {
 	if len(items) == 0 {
 		for k, v := range data {
 			out[k] = file{data: v, mode: mode}

@@ -29,7 +29,8 @@ type Drivers interface {
 
 // makeInline makes an inline volume.
 func (m *Manager) makeInline(ctx context.Context, pod *v1.Pod, name string, s *v1.CSIVolumeSource) (prepared, error) {
-	return m.makeDriven(ctx, pod, csi.Volume{Name: name, Inline: s, ReadOnly: s.ReadOnly != nil && *s.ReadOnly, Group: fsGroup(pod)})
+	return m.makeDriven(ctx, pod, csi.Volume{Name: name, Inline: s, ReadOnly: s.ReadOnly != nil &&
+		*s.ReadOnly, Group: fsGroup(pod)})
 }
 
 // makeDriven makes a CSI volume.
@@ -43,7 +44,8 @@ func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (pr
 			return prepared{}, err
 		}
 	}
-	return prepared{path: got.Path, device: got.Device, readOnly: v.ReadOnly, managed: got.Path != "" && !v.ReadOnly, labelled: got.Labelled, driven: &v}, nil
+	return prepared{path: got.Path, device: got.Device, readOnly: v.ReadOnly, managed: got.Path != "" &&
+		!v.ReadOnly, labelled: got.Labelled, driven: &v}, nil
 }
 
 // maintain publishes a CSI volume again if its driver requires it, and grows the volume of a claim.

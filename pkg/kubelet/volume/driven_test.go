@@ -64,11 +64,16 @@ func TestGrow(t *testing.T) {
 		then      v1.ClaimResourceStatus
 		fails     bool
 	}{
-		"same size":                      {has: "2Gi", asks: "2Gi", want: "2Gi"},
-		"larger":                         {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
-		"larger, fails for now":          {has: "1Gi", asks: "2Gi", err: status.Error(codes.Internal, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInProgress, fails: true},
-		"larger, fails for good":         {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"), want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
-		"larger, known to be infeasible": {has: "1Gi", asks: "2Gi", status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"same size": {has: "2Gi", asks: "2Gi", want: "2Gi"},
+		"larger": {has: "1Gi", asks: "2Gi",
+			status: v1.PersistentVolumeClaimNodeResizePending, want: "2Gi"},
+		"larger, fails for now": {has: "1Gi", asks: "2Gi", err: status.Error(codes.Internal, "x"),
+			want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInProgress, fails: true},
+		"larger, fails for good": {has: "1Gi", asks: "2Gi", err: status.Error(codes.OutOfRange, "x"),
+			want: "1Gi", then: v1.PersistentVolumeClaimNodeResizeInfeasible},
+		"larger, known to be infeasible": {has: "1Gi", asks: "2Gi",
+			status: v1.PersistentVolumeClaimNodeResizeInfeasible, want: "1Gi",
+			then: v1.PersistentVolumeClaimNodeResizeInfeasible},
 	}
 	server := testserver.Start(t, testserver.Options{})
 	for name, tc := range tests {
@@ -110,7 +115,8 @@ func TestReducedRequest(t *testing.T) {
 		"request reduced": {"1500Mi", v1.PersistentVolumeClaimNodeResizeInfeasible},
 	}
 	server := testserver.Start(t, testserver.Options{})
-	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "d", AllowVolumeExpansion: new(true)}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "d",
+		AllowVolumeExpansion: new(true)}
 	if _, err := server.Client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +125,8 @@ func TestReducedRequest(t *testing.T) {
 			bindClaim(t, server.Client, "1Gi", "2Gi", v1.PersistentVolumeClaimNodeResizePending)
 			claims := server.Client.CoreV1().PersistentVolumeClaims("default")
 			m := newManager(t, newMemory())
-			m.cfg.Client, m.cfg.Drivers = server.Client, &drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
+			m.cfg.Client, m.cfg.Drivers = server.Client,
+				&drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
 			pod := claimPod()
 			attempt := func() v1.ClaimResourceStatus {
 				// TestGrow checks the error.
@@ -148,22 +155,27 @@ func TestReducedRequest(t *testing.T) {
 // earlier one.
 func bindClaim(t *testing.T, client kubernetes.Interface, has, asks string, resize v1.ClaimResourceStatus) {
 	t.Helper()
-	bindVolume(t, client, v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}, has, asks, resize)
+	bindVolume(t, client,
+		v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "d", VolumeHandle: "h"}}, has, asks, resize)
 }
 
-func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentVolumeSource, has, asks string, resize v1.ClaimResourceStatus) {
+func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentVolumeSource, has, asks string,
+	resize v1.ClaimResourceStatus) {
 	t.Helper()
 	size := func(s string) v1.ResourceList { return v1.ResourceList{v1.ResourceStorage: resource.MustParse(s)} }
 	modes := []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}
 	claims, volumes := client.CoreV1().PersistentVolumeClaims("default"), client.CoreV1().PersistentVolumes()
-	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: v1.PersistentVolumeClaimSpec{
-		AccessModes: modes, VolumeName: "pv", StorageClassName: new("grows"), Resources: v1.VolumeResourceRequirements{Requests: size(has)},
-	}}, metav1.CreateOptions{})
+	claim, err := claims.Create(t.Context(), &v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "c"},
+		Spec: v1.PersistentVolumeClaimSpec{
+			AccessModes: modes, VolumeName: "pv", StorageClassName: new("grows"),
+			Resources: v1.VolumeResourceRequirements{Requests: size(has)},
+		}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: v1.PersistentVolumeSpec{
-		AccessModes: modes, StorageClassName: "grows", Capacity: size(asks), ClaimRef: &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
+		AccessModes: modes, StorageClassName: "grows", Capacity: size(asks),
+		ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: "c", UID: claim.UID},
 		PersistentVolumeSource: source,
 	}}
 	if source.Local != nil {
@@ -178,7 +190,8 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 	if resize != "" {
 		claim.Status.AllocatedResources = size(asks)
 		claim.Status.AllocatedResourceStatuses = map[v1.ResourceName]v1.ClaimResourceStatus{v1.ResourceStorage: resize}
-		claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
+		claim.Status.Conditions = []v1.PersistentVolumeClaimCondition{
+			{Type: v1.PersistentVolumeClaimFileSystemResizePending, Status: v1.ConditionTrue}}
 	}
 	if _, err := claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -37,7 +37,8 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	case s.Medium == v1.StorageMediumDefault:
 	case s.Medium == v1.StorageMediumMemory:
 		err = m.mountTmpfs(dir, m.memorySize(pod, s.SizeLimit))
-	case s.Medium == v1.StorageMediumHugePages || strings.HasPrefix(string(s.Medium), string(v1.StorageMediumHugePagesPrefix)):
+	case s.Medium == v1.StorageMediumHugePages ||
+		strings.HasPrefix(string(s.Medium), string(v1.StorageMediumHugePagesPrefix)):
 		err = mountHugePages(pod, dir, s.Medium)
 	default:
 		err = fmt.Errorf("unknown storage medium %q", s.Medium)
@@ -149,7 +150,8 @@ func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, erro
 		}
 	}
 	if found.IsZero() {
-		return found, fmt.Errorf("medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
+		return found, fmt.Errorf(
+			"medium %s: hugePages storage requested, but there is no resource request for huge pages", medium)
 	}
 	return found, nil
 }

@@ -68,14 +68,18 @@ func needsGrowth(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	return there && has.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) < 0
 }
 
-func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume, p prepared) error {
+func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVolumeClaim,
+	pv *v1.PersistentVolume, p prepared) error {
 	if p.readOnly {
-		m.warn(pod, fmt.Sprintf("NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
+		m.warn(pod, fmt.Sprintf(
+			"NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
 		return nil
 	}
 	// This is written before anything grows: if the size in the claim is reduced meanwhile, the
 	// control plane knows that the volume may have grown.
-	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) { resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress) })
+	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
+		resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress)
+	})
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,8 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 		s.Conditions = slices.DeleteFunc(s.Conditions, aboutSize)
 	})
 	if err == nil && m.cfg.Event != nil {
-		m.cfg.Event(pod, v1.EventTypeNormal, reasonGrown, fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", pv.Name))
+		m.cfg.Event(pod, v1.EventTypeNormal, reasonGrown,
+			fmt.Sprintf("MountVolume.NodeExpandVolume succeeded for volume %q", pv.Name))
 	}
 	return err
 }
@@ -174,12 +179,14 @@ func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.T
 	}
 	s.Conditions = slices.DeleteFunc(s.Conditions, nodeFailed)
 	s.Conditions = append(s.Conditions, v1.PersistentVolumeClaimCondition{
-		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(at), Message: err.Error(),
+		Type: v1.PersistentVolumeClaimNodeResizeError, Status: v1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(at), Message: err.Error(),
 	})
 }
 
 // claimStatus changes the status of a claim, unless another claim has its name now.
-func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim, change func(*v1.PersistentVolumeClaimStatus)) error {
+func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim,
+	change func(*v1.PersistentVolumeClaimStatus)) error {
 	claims := m.cfg.Client.CoreV1().PersistentVolumeClaims(pvc.Namespace)
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		now, err := claims.Get(ctx, pvc.Name, metav1.GetOptions{})

@@ -22,10 +22,14 @@ func TestEtcHosts(t *testing.T) {
 		hosts EtcHosts
 		want  string
 	}{
-		"plain":   {EtcHosts{PodIPs: []string{"10.0.0.1", "fd00::1"}, HostName: "p"}, hostsLocal + "10.0.0.1\tp\nfd00::1\tp\n"},
-		"domain":  {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Domain: "s.ns.svc.cluster.local"}, hostsLocal + "10.0.0.1\tp.s.ns.svc.cluster.local\tp\n"},
-		"aliases": {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Aliases: aliases}, hostsLocal + "10.0.0.1\tp\n" + aliasText},
-		"host network": {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Aliases: aliases, HostNetwork: true, NodeFile: node},
+		"plain": {EtcHosts{PodIPs: []string{"10.0.0.1", "fd00::1"}, HostName: "p"},
+			hostsLocal + "10.0.0.1\tp\nfd00::1\tp\n"},
+		"domain": {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Domain: "s.ns.svc.cluster.local"},
+			hostsLocal + "10.0.0.1\tp.s.ns.svc.cluster.local\tp\n"},
+		"aliases": {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Aliases: aliases},
+			hostsLocal + "10.0.0.1\tp\n" + aliasText},
+		"host network": {EtcHosts{PodIPs: []string{"10.0.0.1"}, HostName: "p", Aliases: aliases,
+			HostNetwork: true, NodeFile: node},
 			"# Kubernetes-managed hosts file (host network).\n127.0.0.1 machine\n" + aliasText},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,8 @@ func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && int64(stat.Gid) != *group {
 		m.cfg.Event(pod, v1.EventTypeWarning, reasonAlreadyMounted, fmt.Sprintf(
-			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.", *group, volume, stat.Gid))
+			"The requested fsGroup is %d, but the volume %s has GID %d. The volume may not be shareable.",
+			*group, volume, stat.Gid))
 	}
 }
 

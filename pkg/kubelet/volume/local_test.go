@@ -117,7 +117,8 @@ func TestLocalGrows(t *testing.T) {
 				t.Fatal(err)
 			}
 			size := []byte(`{"spec":{"capacity":{"storage":"64Mi"}}}`)
-			if _, err := server.Client.CoreV1().PersistentVolumes().Patch(t.Context(), "pv", types.MergePatchType, size, metav1.PatchOptions{}); err != nil {
+			if _, err := server.Client.CoreV1().PersistentVolumes().Patch(t.Context(), "pv",
+				types.MergePatchType, size, metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := m.refresh(t.Context(), pod.UID); err != nil {
@@ -131,7 +132,8 @@ func TestLocalGrows(t *testing.T) {
 				t.Errorf("the claim has %s, resizing %v", s, got.Status.AllocatedResourceStatuses)
 			}
 			resized, err := os.ReadFile(asked)
-			if got := strings.TrimSpace(string(resized)); tc.resize && got != path || !tc.resize && !errors.Is(err, os.ErrNotExist) {
+			if got := strings.TrimSpace(string(resized)); tc.resize && got != path || !tc.resize &&
+				!errors.Is(err, os.ErrNotExist) {
 				t.Errorf("resized %q, %v", got, err)
 			}
 		})

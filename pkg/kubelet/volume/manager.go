@@ -34,7 +34,8 @@ import (
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
-	ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string, expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
+	ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string,
+		expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
 	Subscribe(changed func(ref objects.Ref, pods []*v1.Pod)) (unsubscribe func())
 }
 

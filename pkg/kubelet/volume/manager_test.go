@@ -36,7 +36,8 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, token: "token-1", subscribed: make(chan struct{})}
+	return &memory{configMaps: map[string]*v1.ConfigMap{}, secrets: map[string]*v1.Secret{}, token: "token-1",
+		subscribed: make(chan struct{})}
 }
 
 func (m *memory) ConfigMap(_ context.Context, _, name string) (*v1.ConfigMap, error) {
@@ -57,7 +58,8 @@ func (m *memory) Secret(_ context.Context, _, name string) (*v1.Secret, error) {
 	return nil, apierrors.NewNotFound(v1.Resource("secret"), name)
 }
 
-func (m *memory) ServiceAccountToken(_ context.Context, _ *v1.Pod, sa string, audiences []string, _ time.Duration) (*authenticationv1.TokenRequestStatus, error) {
+func (m *memory) ServiceAccountToken(_ context.Context, _ *v1.Pod, sa string, audiences []string,
+	_ time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &authenticationv1.TokenRequestStatus{Token: strings.Join(append([]string{m.token, sa}, audiences...), "/")}, nil
@@ -167,7 +169,8 @@ func configMapVolume(name, object string) v1.Volume {
 func TestPrepareContent(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()
-	o.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"}, BinaryData: map[string][]byte{"bin": {0, 1}}}
+	o.configMaps["cm"] = &v1.ConfigMap{Data: map[string]string{"a": "1", "b": "2"},
+		BinaryData: map[string][]byte{"bin": {0, 1}}}
 	o.secrets["s"] = &v1.Secret{Data: map[string][]byte{"user": []byte("u"), "pass": []byte("p")}}
 	items := configMapVolume("items", "cm")
 	items.ConfigMap.Items = []v1.KeyToPath{{Key: "b", Path: "sub/dir/b2", Mode: ptr[int32](0o400)}}
@@ -175,16 +178,24 @@ func TestPrepareContent(t *testing.T) {
 	optional.ConfigMap.Optional = ptr(true)
 	pod := testPod(
 		configMapVolume("cm", "cm"), items, optional,
-		v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr[int32](0o440)}}},
-		v1.Volume{Name: "api", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr[int32](0o644), Sources: []v1.VolumeProjection{
-			{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
-			{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"}, Items: []v1.KeyToPath{{Key: "a", Path: "ca.crt"}}}},
-			{DownwardAPI: &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
-		}}}},
-		v1.Volume{Name: "d", VolumeSource: v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{DefaultMode: ptr[int32](0o644), Items: []v1.DownwardAPIVolumeFile{
-			{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
-			{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}},
-		}}}},
+		v1.Volume{Name: "s",
+			VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr[int32](0o440)}}},
+		v1.Volume{Name: "api",
+			VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{DefaultMode: ptr[int32](0o644),
+				Sources: []v1.VolumeProjection{
+					{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}},
+					{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "cm"},
+						Items: []v1.KeyToPath{{Key: "a", Path: "ca.crt"}}}},
+					{DownwardAPI: &v1.DownwardAPIProjection{
+						Items: []v1.DownwardAPIVolumeFile{
+							{Path: "namespace", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.namespace"}}}}},
+				}}}},
+		v1.Volume{Name: "d",
+			VolumeSource: v1.VolumeSource{
+				DownwardAPI: &v1.DownwardAPIVolumeSource{DefaultMode: ptr[int32](0o644), Items: []v1.DownwardAPIVolumeFile{
+					{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
+					{Path: "cpu", ResourceFieldRef: &v1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}},
+				}}}},
 	)
 	m := newManager(t, o)
 	ms := prepare(t, m, pod)
@@ -237,20 +248,32 @@ func TestPrepareErrors(t *testing.T) {
 	missingKey := configMapVolume("v", "cm")
 	missingKey.ConfigMap.Items = []v1.KeyToPath{{Key: "nope", Path: "x"}}
 	hostPath := func(path string, kind v1.HostPathType) v1.Volume {
-		return v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
+		return v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: path, Type: &kind}}}
 	}
 	for name, c := range map[string]struct {
 		volume v1.Volume
 		want   string
 	}{
-		"missing object": {configMapVolume("v", "gone"), `MountVolume.SetUp failed for volume "v" : configmap "gone" not found`},
-		"missing key":    {missingKey, `MountVolume.SetUp failed for volume "v" : configmap references non-existent config key: nope`},
-		"missing secret": {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "gone"}}}, `MountVolume.SetUp failed for volume "v" : secret "gone" not found`},
-		"not a dir":      {hostPath(file, v1.HostPathDirectory), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a directory`},
-		"not there":      {hostPath("/nope", v1.HostPathSocket), `MountVolume.SetUp failed for volume "v" : hostPath type check failed: /nope is not a socket file`},
-		"backsteps":      {hostPath("/a/../b", ""), "MountVolume.SetUp failed for volume \"v\" : invalid HostPath `/a/../b`: must not contain '..'"},
-		"csi":            {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}}, `MountVolume.SetUp failed for volume "v" : no driver`},
-		"medium":         {v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "x"}}}, `MountVolume.SetUp failed for volume "v" : unknown storage medium "x"`},
+		"missing object": {configMapVolume("v", "gone"),
+			`MountVolume.SetUp failed for volume "v" : configmap "gone" not found`},
+		"missing key": {missingKey,
+			`MountVolume.SetUp failed for volume "v" : configmap references non-existent config key: nope`},
+		"missing secret": {v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "gone"}}},
+			`MountVolume.SetUp failed for volume "v" : secret "gone" not found`},
+		"not a dir": {hostPath(file, v1.HostPathDirectory),
+			`MountVolume.SetUp failed for volume "v" : hostPath type check failed: ` + file + ` is not a directory`},
+		"not there": {hostPath("/nope", v1.HostPathSocket),
+			`MountVolume.SetUp failed for volume "v" : hostPath type check failed: /nope is not a socket file`},
+		"backsteps": {hostPath("/a/../b", ""),
+			"MountVolume.SetUp failed for volume \"v\" : invalid HostPath `/a/../b`: must not contain '..'"},
+		"csi": {v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}},
+			`MountVolume.SetUp failed for volume "v" : no driver`},
+		"medium": {v1.Volume{Name: "v",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: "x"}}},
+			`MountVolume.SetUp failed for volume "v" : unknown storage medium "x"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newMemory()
@@ -271,7 +294,9 @@ func TestEmptyDir(t *testing.T) {
 	unshare.Need(t)
 	pod := testPod(
 		v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-		v1.Volume{Name: "mem", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}},
+		v1.Volume{Name: "mem",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+				SizeLimit: ptr(resource.MustParse("1Mi"))}}},
 	)
 	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr[int64](1234)}
 	m := newManager(t, newMemory())
@@ -381,7 +406,8 @@ func TestUnused(t *testing.T) {
 func TestNestedMountpoints(t *testing.T) {
 	mount := func(name, path string) v1.VolumeMount { return v1.VolumeMount{Name: name, MountPath: path} }
 	pod := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
-		{VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("a", "/etc/app/x/y"), mount("b", "/etc/app/x/y/z"), mount("c", "/etc/app-other"), mount("d", "/etc/app/x-y")}},
+		{VolumeMounts: []v1.VolumeMount{mount("v", "/etc/app/"), mount("a", "/etc/app/x/y"),
+			mount("b", "/etc/app/x/y/z"), mount("c", "/etc/app-other"), mount("d", "/etc/app/x-y")}},
 		{VolumeMounts: []v1.VolumeMount{mount("v", "/"), mount("a", "/one"), mount("b", "/../two")}},
 	}}}
 	if got, want := strings.Join(nestedMountpoints(pod, "v"), " "), "one two x-y x/y"; got != want {

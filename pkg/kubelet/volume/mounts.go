@@ -89,7 +89,8 @@ func (ms Mounts) bindSubPath(p prepared, vm *v1.VolumeMount, container string, i
 	s := subpath{podDir: ms.podDir, volume: vm.Name, dir: p.path, path: path, container: container, index: index}
 	at, err := s.bind()
 	if err != nil {
-		ms.log.Error("Failed to bind-mount a subPath", "podDir", ms.podDir, "volume", vm.Name, "container", container, "err", err)
+		ms.log.Error("Failed to bind-mount a subPath", "podDir", ms.podDir, "volume", vm.Name, "container",
+			container, "err", err)
 		return "", fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", vm.Name, container)
 	}
 	return at, nil
@@ -135,14 +136,16 @@ func recursiveReadOnly(vm *v1.VolumeMount, supported bool) (bool, error) {
 		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not read-only", vm.Name)
 	}
 	if p := vm.MountPropagation; p != nil && *p != v1.MountPropagationNone {
-		return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not compatible with propagation %q", vm.Name, *p)
+		return false, fmt.Errorf(
+			"volume %q requested recursive read-only mode, but it is not compatible with propagation %q", vm.Name, *p)
 	}
 	switch *vm.RecursiveReadOnly {
 	case v1.RecursiveReadOnlyIfPossible:
 		return supported, nil
 	case v1.RecursiveReadOnlyEnabled:
 		if !supported {
-			return false, fmt.Errorf("volume %q requested recursive read-only mode, but it is not supported by the runtime", vm.Name)
+			return false, fmt.Errorf(
+				"volume %q requested recursive read-only mode, but it is not supported by the runtime", vm.Name)
 		}
 		return true, nil
 	}

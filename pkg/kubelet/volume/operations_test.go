@@ -29,7 +29,8 @@ func scraped(t *testing.T) (*Manager, func() map[string]float64) {
 }
 
 func operation(plugin, name, status string) string {
-	return `storage_operation_duration_seconds_count{migrated="false",operation_name="` + name + `",status="` + status + `",volume_plugin="` + plugin + `"}`
+	return `storage_operation_duration_seconds_count{migrated="false",operation_name="` + name + `",status="` +
+		status + `",volume_plugin="` + plugin + `"}`
 }
 
 func total(plugin, state string) string {
@@ -40,7 +41,9 @@ func TestOperationsAreCounted(t *testing.T) {
 	m, scrape := scraped(t)
 	pod := testPod(
 		v1.Volume{Name: "e", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-		v1.Volume{Name: "c", VolumeSource: v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}},
+		v1.Volume{Name: "c",
+			VolumeSource: v1.VolumeSource{
+				ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "none"}}}},
 		v1.Volume{Name: "i", VolumeSource: v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "whatever users write"}}},
 	)
 	for range 2 {
@@ -49,10 +52,13 @@ func TestOperationsAreCounted(t *testing.T) {
 		}
 	}
 	metricstest.Expect(t, scrape(), map[string]float64{
-		operation("kubernetes.io/empty-dir", "volume_mount", "success"): 1, operation("kubernetes.io/configmap", "volume_mount", "fail-unknown"): 2,
-		operation("kubernetes.io/csi", "volume_mount", "fail-unknown"): 2, operation("kubernetes.io/csi:whatever users write", "volume_mount", "fail-unknown"): -1,
-		total("kubernetes.io/empty-dir", "actual"): 1, total("kubernetes.io/empty-dir", "desired"): 1,
-		total("kubernetes.io/configmap", "actual"): -1, total("kubernetes.io/configmap", "desired"): 1, total("kubernetes.io/csi", "desired"): 1,
+		operation("kubernetes.io/empty-dir", "volume_mount", "success"):                     1,
+		operation("kubernetes.io/configmap", "volume_mount", "fail-unknown"):                2,
+		operation("kubernetes.io/csi", "volume_mount", "fail-unknown"):                      2,
+		operation("kubernetes.io/csi:whatever users write", "volume_mount", "fail-unknown"): -1,
+		total("kubernetes.io/empty-dir", "actual"):                                          1, total("kubernetes.io/empty-dir", "desired"): 1,
+		total("kubernetes.io/configmap", "actual"): -1, total("kubernetes.io/configmap", "desired"): 1,
+		total("kubernetes.io/csi", "desired"): 1,
 	})
 	m.cfg.Drivers = &drivers{path: t.TempDir()}
 	m.cfg.Objects.(*memory).set("none", nil)
@@ -60,14 +66,16 @@ func TestOperationsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	metricstest.Expect(t, scrape(), map[string]float64{
-		operation("kubernetes.io/csi:whatever users write", "volume_mount", "success"): 1, total("kubernetes.io/csi:whatever users write", "actual"): 1,
+		operation("kubernetes.io/csi:whatever users write", "volume_mount", "success"): 1,
+		total("kubernetes.io/csi:whatever users write", "actual"):                      1,
 	})
 	if err := m.Teardown(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
 	metricstest.Expect(t, scrape(), map[string]float64{
-		operation("kubernetes.io/empty-dir", "volume_unmount", "success"): 1, operation("kubernetes.io/configmap", "volume_unmount", "success"): 1,
-		total("kubernetes.io/empty-dir", "actual"): -1, total("kubernetes.io/empty-dir", "desired"): -1,
+		operation("kubernetes.io/empty-dir", "volume_unmount", "success"): 1,
+		operation("kubernetes.io/configmap", "volume_unmount", "success"): 1,
+		total("kubernetes.io/empty-dir", "actual"):                        -1, total("kubernetes.io/empty-dir", "desired"): -1,
 	})
 }
 
@@ -91,7 +99,8 @@ func TestClaimsAreMeasured(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")
 	m, scrape := scraped(t)
-	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9), let: make(chan struct{})}
+	d := &slow{drivers: &drivers{path: filepath.Join(t.TempDir(), "v")}, asked: make(chan string, 9),
+		let: make(chan struct{})}
 	m.cfg.Client, m.cfg.Drivers = server.Client, d
 	for _, name := range []string{"p", "q"} {
 		pod := claimPod()
@@ -119,12 +128,14 @@ func TestClaimsAreMeasured(t *testing.T) {
 	}
 	<-d.asked
 	metricstest.Expect(t, scrape(), map[string]float64{
-		"kubelet_volume_stats_capacity_bytes" + labels: 10, "kubelet_volume_stats_inodes" + labels: -1, total("kubernetes.io/csi:d", "actual"): 2,
+		"kubelet_volume_stats_capacity_bytes" + labels: 10, "kubelet_volume_stats_inodes" + labels: -1,
+		total("kubernetes.io/csi:d", "actual"): 2,
 	})
 	for _, uid := range m.knownPods() {
 		if err := m.Teardown(t.Context(), uid); err != nil {
 			t.Fatal(err)
 		}
 	}
-	metricstest.Expect(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1, operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
+	metricstest.Expect(t, scrape(), map[string]float64{"kubelet_volume_stats_used_bytes" + labels: -1,
+		operation("kubernetes.io/csi:d", "volume_unmount", "success"): 2})
 }

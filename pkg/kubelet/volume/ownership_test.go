@@ -44,10 +44,12 @@ func TestFSGroup(t *testing.T) {
 			o := newMemory()
 			o.secrets["s"] = &v1.Secret{Data: map[string][]byte{"k": []byte("v")}}
 			pod := testPod(
-				v1.Volume{Name: "s", VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr[int32](0o400)}}},
-				v1.Volume{Name: "t", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
-					{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
-				}}}},
+				v1.Volume{Name: "s",
+					VolumeSource: v1.VolumeSource{Secret: &v1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr[int32](0o400)}}},
+				v1.Volume{Name: "t",
+					VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{
+						{ServiceAccountToken: &v1.ServiceAccountTokenProjection{Path: "token"}},
+					}}}},
 			)
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: c.group, RunAsUser: c.user}
 			ms := prepare(t, newManager(t, o), pod)
@@ -106,8 +108,11 @@ func TestSingleUser(t *testing.T) {
 func TestStats(t *testing.T) {
 	unshare.Need(t)
 	pod := testPod(
-		v1.Volume{Name: "disk", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr(resource.MustParse("64Ki"))}}},
-		v1.Volume{Name: "mem", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: ptr(resource.MustParse("1Mi"))}}},
+		v1.Volume{Name: "disk",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: ptr(resource.MustParse("64Ki"))}}},
+		v1.Volume{Name: "mem",
+			VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory,
+				SizeLimit: ptr(resource.MustParse("1Mi"))}}},
 		v1.Volume{Name: "host", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: "/"}}},
 	)
 	m := newManager(t, newMemory())

@@ -38,12 +38,14 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
 			// Kubernetes' message, which users see.
-			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%s]: error processing PVC %s/%s: %w",
+			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to "+
+				"process volumes=[%s]: error processing PVC %s/%s: %w",
 			v.Name, v.Name, pod.Namespace, name, err)}
 	}
 	if m.cfg.NodeLabels != nil {
 		if err := volumehelper.CheckNodeAffinity(pv, m.cfg.NodeLabels()); err != nil {
-			return prepared{}, &Error{Reason: ReasonFailedMount, Volume: pv.Name, Operation: "MountVolume.NodeAffinity check failed", Err: err}
+			return prepared{}, &Error{Reason: ReasonFailedMount, Volume: pv.Name,
+				Operation: "MountVolume.NodeAffinity check failed", Err: err}
 		}
 	}
 	p, err := m.mount(persistentPlugin(&pv.Spec.PersistentVolumeSource), isBlock(pv), func() (prepared, error) {
@@ -63,7 +65,8 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 }
 
 // readClaim returns a claim and its volume if they are bound to each other.
-func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o metav1.GetOptions) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
+func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string,
+	o metav1.GetOptions) (*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	pvc, err := m.cfg.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Get(ctx, name, o)
 	switch {
 	case err != nil:
@@ -80,14 +83,18 @@ func (m *Manager) readClaim(ctx context.Context, pod *v1.Pod, name string, o met
 	case err != nil:
 		return nil, nil, fmt.Errorf("failed to fetch PV %s from API server: %w", pvc.Spec.VolumeName, err)
 	case pv.Spec.ClaimRef == nil:
-		return nil, nil, fmt.Errorf("found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
+		return nil, nil, fmt.Errorf(
+			"found PV object %s but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", pv.Name)
 	case pv.Spec.ClaimRef.UID != pvc.UID:
-		return nil, nil, fmt.Errorf("found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name, pv.Spec.ClaimRef.UID, pvc.UID)
+		return nil, nil, fmt.Errorf(
+			"found PV object %s but its pv.Spec.ClaimRef.UID %s does not point to claim.UID %s", pv.Name,
+			pv.Spec.ClaimRef.UID, pvc.UID)
 	}
 	return pvc, pv, nil
 }
 
-func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
+func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string, pv *v1.PersistentVolume,
+	readOnly bool) (prepared, error) {
 	block := isBlock(pv)
 	switch s := &pv.Spec.PersistentVolumeSource; {
 	case s.HostPath != nil:
@@ -127,7 +134,8 @@ func blockDevice(path string, readOnly bool) (prepared, error) {
 }
 
 // makeNFS mounts an export with the mount helper of the node's NFS client.
-func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, options []string, readOnly bool) (prepared, error) {
+func (m *Manager) makeNFS(pod *v1.Pod, name string, s *v1.NFSVolumeSource, options []string,
+	readOnly bool) (prepared, error) {
 	dir := m.volumeDir(pod.UID, pluginNFS, name)
 	p := prepared{path: dir, readOnly: readOnly}
 	if err := makeDir(dir, 0o750); err != nil {

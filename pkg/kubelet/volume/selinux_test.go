@@ -30,7 +30,8 @@ func fileLabel(o *v1.SELinuxOptions) (string, error) {
 func TestLabels(t *testing.T) {
 	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
 	container := func(volume string, o *v1.SELinuxOptions) v1.Container {
-		return v1.Container{VolumeMounts: []v1.VolumeMount{{Name: volume}}, SecurityContext: &v1.SecurityContext{SELinuxOptions: o}}
+		return v1.Container{VolumeMounts: []v1.VolumeMount{{Name: volume}},
+			SecurityContext: &v1.SecurityContext{SELinuxOptions: o}}
 	}
 	rwop := []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}
 	const file = "u:object_r:container_file_t:"
@@ -42,28 +43,44 @@ func TestLabels(t *testing.T) {
 		fails bool
 	}{
 		"pod's label": {
-			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")}, Containers: []v1.Container{container("v", nil)}}, want: []string{file + "s0:c1"},
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")},
+				Containers: []v1.Container{container("v", nil)}}, want: []string{file + "s0:c1"},
 		},
 		"container's label before the pod's": {
 			spec: v1.PodSpec{
 				SecurityContext: &v1.PodSecurityContext{SELinuxOptions: level("s0:c1")},
-				InitContainers:  []v1.Container{container("v", level("s0:c2"))}, Containers: []v1.Container{container("v", nil), container("v", level("s0:c2"))},
+				InitContainers:  []v1.Container{container("v", level("s0:c2"))},
+				Containers:      []v1.Container{container("v", nil), container("v", level("s0:c2"))},
 			}, want: []string{file + "s0:c1", file + "s0:c2"},
 		},
 		"only containers with the volume": {
-			spec: v1.PodSpec{Containers: []v1.Container{container("other", level("s0:c2")), container("v", level("s0:c1")), container("other", nil)}}, want: []string{file + "s0:c1"},
+			spec: v1.PodSpec{Containers: []v1.Container{container("other", level("s0:c2")),
+				container("v", level("s0:c1")), container("other", nil)}}, want: []string{file + "s0:c1"},
 		},
-		"unknown label":               {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
-		"label without a level":       {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
-		"invalid label":               {spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
-		"access mode of several pods": {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
-		"several access modes":        {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
-		"a node without SELinux":      {spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
+		"unknown label": {
+			spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1")), container("v", nil)}}},
+		"label without a level": {
+			spec: v1.PodSpec{Containers: []v1.Container{container("v", &v1.SELinuxOptions{Type: "container_t"})}}},
+		"invalid label": {
+			spec: v1.PodSpec{Containers: []v1.Container{
+				container("v", &v1.SELinuxOptions{Type: "unknown", Level: "s0"})}}, fails: true},
+		"access mode of several pods": {
+			spec:  v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}},
+			modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce}},
+		"several access modes": {
+			spec:  v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}},
+			modes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod, v1.ReadWriteOnce}},
+		"a node without SELinux": {
+			spec: v1.PodSpec{Containers: []v1.Container{container("v", level("s0:c1"))}}, off: true},
 		"recursive labelling requested": {
-			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyRecursive)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{
+				SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyRecursive)},
+				Containers: []v1.Container{container("v", level("s0:c1"))}},
 		},
 		"default policy": {
-			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyMountOption)}, Containers: []v1.Container{container("v", level("s0:c1"))}},
+			spec: v1.PodSpec{SecurityContext: &v1.PodSecurityContext{
+				SELinuxChangePolicy: ptr(v1.SELinuxChangePolicyMountOption)},
+				Containers: []v1.Container{container("v", level("s0:c1"))}},
 			want: []string{file + "s0:c1"},
 		},
 	} {
@@ -75,7 +92,8 @@ func TestLabels(t *testing.T) {
 			if c.modes == nil {
 				c.modes = rwop
 			}
-			got, err := m.labels(&v1.Pod{Spec: c.spec}, "v", &v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{AccessModes: c.modes}})
+			got, err := m.labels(&v1.Pod{Spec: c.spec}, "v",
+				&v1.PersistentVolume{Spec: v1.PersistentVolumeSpec{AccessModes: c.modes}})
 			if !slices.Equal(got, c.want) || (err != nil) != c.fails {
 				t.Errorf("%q, %v; want %q", got, err, c.want)
 			}
@@ -101,7 +119,8 @@ func TestUnknownLabelIsCounted(t *testing.T) {
 			t.Error("made")
 		}
 	}
-	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
+	metricstest.Expect(t, metricstest.Scrape(t, r),
+		map[string]float64{`volume_manager_selinux_container_errors_total{access_mode="RWOP"}`: 2})
 }
 
 // TestLabelledIsNotRelabelled checks that the runtime relabels the pod's own volumes, but not those
@@ -123,7 +142,8 @@ func TestLabelledIsNotRelabelled(t *testing.T) {
 
 // TestLabelOptions checks that options that are not set keep the node's default.
 func TestLabelOptions(t *testing.T) {
-	if got := strings.Join(labelOptions(&v1.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1,c2"}), " "); got != "user:u role:r type:t level:s0:c1,c2" {
+	if got := strings.Join(labelOptions(&v1.SELinuxOptions{User: "u", Role: "r", Type: "t", Level: "s0:c1,c2"}),
+		" "); got != "user:u role:r type:t level:s0:c1,c2" {
 		t.Error(got)
 	}
 	if got := labelOptions(&v1.SELinuxOptions{Level: "s0"}); !slices.Equal(got, []string{"level:s0"}) {

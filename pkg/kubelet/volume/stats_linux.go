@@ -157,7 +157,8 @@ func OverLimit(pod *v1.Pod, stats []statsapi.VolumeStats) []string {
 		}
 		for _, s := range stats {
 			if s.Name == v.Name && s.UsedBytes != nil && *s.UsedBytes > uint64(quantity.Value(*v.EmptyDir.SizeLimit)) {
-				out = append(out, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, v.EmptyDir.SizeLimit.String()))
+				out = append(out, fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name,
+					v.EmptyDir.SizeLimit.String()))
 			}
 		}
 	}

@@ -33,10 +33,12 @@ func TestSubPath(t *testing.T) {
 	for link, to := range map[string]string{
 		"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x", "loop": "loop",
 		// Absolute links start at the node's root, not the container's.
-		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"), "absChain": filepath.Join(dir, "in"), "chain": "abs",
+		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"),
+		"absChain": filepath.Join(dir, "in"), "chain": "abs",
 		"around": filepath.Join("..", filepath.Base(dir), "real"), "back": back, "sibling": dir + "-sibling",
-		"absDangling": filepath.Join(dir, "nowhere"), "absLoop": filepath.Join(dir, "absLoop"), "absOut": filepath.Join(dir, "out"),
-		"root": "/", "magic": "/proc/self/root",
+		"absDangling": filepath.Join(dir, "nowhere"), "absLoop": filepath.Join(dir, "absLoop"),
+		"absOut": filepath.Join(dir, "out"),
+		"root":   "/", "magic": "/proc/self/root",
 	} {
 		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
 			t.Fatal(err)
@@ -57,15 +59,16 @@ func TestSubPath(t *testing.T) {
 		err   string
 		same  string // the path in the volume that must be mounted
 	}{
-		"existing":                                {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
-		"file":                                    {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
-		"made":                                    {v1.VolumeMount{Name: "v", SubPath: "new/deep"}, "", "new/deep"},
-		"link inside":                             {v1.VolumeMount{Name: "v", SubPath: "in/file"}, "", "real/file"},
-		"made below link":                         {v1.VolumeMount{Name: "v", SubPath: "in/made"}, "", "real/made"},
-		"absolute link":                           {v1.VolumeMount{Name: "v", SubPath: "abs"}, "", "real"},
-		"file below absolute link":                {v1.VolumeMount{Name: "v", SubPath: "abs/file"}, "", "real/file"},
-		"absolute link to file":                   {v1.VolumeMount{Name: "v", SubPath: "absFile"}, "", "real/file"},
-		"made below absolute link":                {v1.VolumeMount{Name: "v", SubPath: "abs/new/deep2"}, "", "real/new/deep2"},
+		"existing":                 {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
+		"file":                     {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},
+		"made":                     {v1.VolumeMount{Name: "v", SubPath: "new/deep"}, "", "new/deep"},
+		"link inside":              {v1.VolumeMount{Name: "v", SubPath: "in/file"}, "", "real/file"},
+		"made below link":          {v1.VolumeMount{Name: "v", SubPath: "in/made"}, "", "real/made"},
+		"absolute link":            {v1.VolumeMount{Name: "v", SubPath: "abs"}, "", "real"},
+		"file below absolute link": {v1.VolumeMount{Name: "v", SubPath: "abs/file"}, "", "real/file"},
+		"absolute link to file":    {v1.VolumeMount{Name: "v", SubPath: "absFile"}, "", "real/file"},
+		"made below absolute link": {v1.VolumeMount{Name: "v", SubPath: "abs/new/deep2"}, "",
+			"real/new/deep2"},
 		"chain of links":                          {v1.VolumeMount{Name: "v", SubPath: "chain/file"}, "", "real/file"},
 		"absolute link to a link":                 {v1.VolumeMount{Name: "v", SubPath: "absChain/file"}, "", "real/file"},
 		"expression, absolute link":               {v1.VolumeMount{Name: "v", SubPathExpr: "abs/$(POD)"}, "", "real/name"},
@@ -79,18 +82,23 @@ func TestSubPath(t *testing.T) {
 		"node's root":                             {v1.VolumeMount{Name: "v", SubPath: "root"}, failed, ""},
 		"magic link":                              {v1.VolumeMount{Name: "v", SubPath: "magic/etc"}, failed, ""},
 		"expression":                              {v1.VolumeMount{Name: "v", SubPathExpr: "$(POD)/x"}, "", "name/x"},
-		"unknown":                                 {v1.VolumeMount{Name: "v", SubPathExpr: "$(NOPE)/x"}, "missing value for NOPE", ""},
-		"link outside":                            {v1.VolumeMount{Name: "v", SubPath: "out"}, failed, ""},
-		"below outside":                           {v1.VolumeMount{Name: "v", SubPath: "out/made"}, failed, ""},
-		"up":                                      {v1.VolumeMount{Name: "v", SubPath: "up"}, failed, ""},
-		"dangling":                                {v1.VolumeMount{Name: "v", SubPath: "dangling"}, failed, ""},
-		"absolute":                                {v1.VolumeMount{Name: "v", SubPath: "/etc"}, "error SubPath `/etc` must not be an absolute path", ""},
-		"backsteps":                               {v1.VolumeMount{Name: "v", SubPath: "a/../../b"}, "unable to provision SubPath `a/../../b`: must not contain '..'", ""},
-		"no volume":                               {v1.VolumeMount{Name: "w"}, `cannot find volume "w" to mount into container "c"`, ""},
+		"unknown": {v1.VolumeMount{Name: "v", SubPathExpr: "$(NOPE)/x"},
+			"missing value for NOPE", ""},
+		"link outside":  {v1.VolumeMount{Name: "v", SubPath: "out"}, failed, ""},
+		"below outside": {v1.VolumeMount{Name: "v", SubPath: "out/made"}, failed, ""},
+		"up":            {v1.VolumeMount{Name: "v", SubPath: "up"}, failed, ""},
+		"dangling":      {v1.VolumeMount{Name: "v", SubPath: "dangling"}, failed, ""},
+		"absolute": {v1.VolumeMount{Name: "v", SubPath: "/etc"},
+			"error SubPath `/etc` must not be an absolute path", ""},
+		"backsteps": {v1.VolumeMount{Name: "v", SubPath: "a/../../b"},
+			"unable to provision SubPath `a/../../b`: must not contain '..'", ""},
+		"no volume": {v1.VolumeMount{Name: "w"},
+			`cannot find volume "w" to mount into container "c"`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			container := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{c.mount}}
-			got, err := ms.ForContainer(pod, container, Options{Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("name")}}})
+			got, err := ms.ForContainer(pod, container,
+				Options{Env: []*runtimeapi.KeyValue{{Key: "POD", Value: []byte("name")}}})
 			if c.err != "" {
 				if err == nil || err.Error() != c.err {
 					t.Fatalf("got %v, want %s", err, c.err)

@@ -65,7 +65,8 @@ func checkUse(pod *v1.Pod, name string, pv *v1.PersistentVolume) error {
 	case mounted && block:
 		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeMounts", name, v1.PersistentVolumeBlock)
 	case device && !block:
-		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name, v1.PersistentVolumeFilesystem)
+		return fmt.Errorf("volume %s has volumeMode %s, but is specified in volumeDevices", name,
+			v1.PersistentVolumeFilesystem)
 	}
 	return nil
 }

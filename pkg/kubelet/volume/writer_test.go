@@ -62,7 +62,8 @@ func TestWriter(t *testing.T) {
 		w := writer{dir: dir, clock: clock.Real()}
 		for range rapid.IntRange(1, 5).Draw(t, "writes") {
 			// No name is both a file and a directory.
-			want := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "d/x", "d/y", "d/e/z", "long/f"}), rapid.SampledFrom([]string{"", "1", "2"})).Draw(t, "files")
+			want := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "d/x", "d/y", "d/e/z", "long/f"}),
+				rapid.SampledFrom([]string{"", "1", "2"})).Draw(t, "files")
 			files := map[string]file{}
 			for path, data := range want {
 				files[path] = file{data: []byte(data), mode: 0o644}

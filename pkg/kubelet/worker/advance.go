@@ -103,7 +103,8 @@ func (w *worker) probe(l observation) {
 			continue
 		}
 		if _, ok := w.probes.Result(run.ID); !ok {
-			w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt, w.probeResults(&w.base(l.pod).Status, run.ID))
+			w.probes.Start(l.pod, spec, run.ID, w.address(l.pod, box), run.StartedAt,
+				w.probeResults(&w.base(l.pod).Status, run.ID))
 		}
 	}
 }
@@ -171,7 +172,8 @@ func (w *worker) startSome(ctx context.Context, l observation, plan Plan) (time.
 	if box == nil {
 		return time.Time{}, errors.New("the sandbox does not exist any more")
 	}
-	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts, epoch: plan.Epoch, look: l}
+	s := starter{worker: w, pod: l.pod, seen: l.seen, box: box, handler: handler, mounts: mounts,
+		epoch: plan.Epoch, look: l}
 	if s.config, err = w.sandboxConfig(l.pod, box.Attempt, handler); err != nil {
 		return time.Time{}, err
 	}

@@ -28,7 +28,8 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 func TestPodMetrics(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
 	pod.Spec.HostUsers = new(bool)
-	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "e"}}}
+	pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+		{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "e"}}}
 	n, r := newTestNode(t, pod), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
 	n.runtime.failures["RunSandbox"], n.runtime.failures["StartContainer"] = 1, 1
@@ -43,24 +44,30 @@ func TestPodMetrics(t *testing.T) {
 		metricstest.Expect(t, got, map[string]float64{
 			"kubelet_started_pods_total": 2, "kubelet_started_pods_errors_total": 1,
 			"kubelet_started_user_namespaced_pods_total": 2, "kubelet_started_user_namespaced_pods_errors_total": 2,
-			`kubelet_started_containers_total{container_type="container"}`: 2, `kubelet_started_containers_total{container_type="ephemeral_container"}`: 1,
+			`kubelet_started_containers_total{container_type="container"}`:                                      2,
+			`kubelet_started_containers_total{container_type="ephemeral_container"}`:                            1,
 			`kubelet_started_containers_total{container_type="init_container"}`:                                 2,
 			`kubelet_started_containers_errors_total{code="RunContainerError",container_type="init_container"}`: 1,
 			"kubelet_pod_worker_start_duration_seconds_count":                                                   1, "kubelet_containers_per_pod_count_sum": 2,
-			`kubelet_pod_worker_duration_seconds_count{operation_type="create"}`: 1, `kubelet_pod_worker_duration_seconds_count{operation_type="kill"}`: -1,
-			"kubelet_running_pods": 1, `kubelet_running_containers{container_state="running"}`: 3, `kubelet_running_containers{container_state="exited"}`: 2,
+			`kubelet_pod_worker_duration_seconds_count{operation_type="create"}`: 1,
+			`kubelet_pod_worker_duration_seconds_count{operation_type="kill"}`:   -1,
+			"kubelet_running_pods": 1, `kubelet_running_containers{container_state="running"}`: 3,
+			`kubelet_running_containers{container_state="exited"}`:              2,
 			`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 1,
 		})
 		n.remove(30, false)
 		pass(time.Second)
 		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
-			`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`: 0, `kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 1,
+			`kubelet_working_pods{config="desired",lifecycle="sync",static=""}`:        0,
+			`kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 1,
 		})
 		pass(time.Minute)
 		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
-			`kubelet_pod_worker_duration_seconds_count{operation_type="kill"}`: 1, `kubelet_pod_worker_duration_seconds_sum{operation_type="kill"}`: 3,
+			`kubelet_pod_worker_duration_seconds_count{operation_type="kill"}`:         1,
+			`kubelet_pod_worker_duration_seconds_sum{operation_type="kill"}`:           3,
 			`kubelet_pod_worker_duration_seconds_count{operation_type="terminated"}`:   1,
-			`kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 0, "kubelet_running_pods": 0, "kubelet_orphaned_runtime_pods_total": 0,
+			`kubelet_working_pods{config="desired",lifecycle="terminating",static=""}`: 0,
+			"kubelet_running_pods": 0, "kubelet_orphaned_runtime_pods_total": 0,
 		})
 	})
 }
@@ -82,10 +89,12 @@ func TestOrphanMetrics(t *testing.T) {
 		defer n.stop()
 		pass(time.Second)
 		metricstest.Expect(t, n.scrape(t, r), map[string]float64{
-			"kubelet_orphaned_runtime_pods_total": 1, `kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 1,
+			"kubelet_orphaned_runtime_pods_total":                                                  1,
+			`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 1,
 		})
 		pass(time.Minute)
-		metricstest.Expect(t, n.scrape(t, r), map[string]float64{`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 0})
+		metricstest.Expect(t, n.scrape(t, r),
+			map[string]float64{`kubelet_working_pods{config="runtime_only",lifecycle="terminating",static="unknown"}`: 0})
 	})
 }
 
@@ -100,6 +109,7 @@ func TestRejectedPodMetrics(t *testing.T) {
 		n.start()
 		defer n.stop()
 		pass(time.Second)
-		metricstest.Expect(t, n.scrape(t, r), map[string]float64{`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, "kubelet_started_pods_total": 0})
+		metricstest.Expect(t, n.scrape(t, r),
+			map[string]float64{`kubelet_admission_rejections_total{reason="OutOfcpu"}`: 1, "kubelet_started_pods_total": 0})
 	})
 }

@@ -78,7 +78,8 @@ type decider struct {
 
 // Decide returns what to do next.
 func Decide(f Facts) Plan {
-	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}}, epoch: restart.Epoch(f.Pod, f.Seen)}
+	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}},
+		epoch: restart.Epoch(f.Pod, f.Seen)}
 	d.plan.Epoch = d.epoch
 	if b := f.Seen.Sandbox(); b != nil && b.Ready {
 		d.sandbox = b
@@ -130,7 +131,8 @@ func (d *decider) leave() bool {
 // isOver reports whether a container will never run again.
 func (d *decider) isOver(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
-	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) && !restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
+	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) &&
+		!restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
 // courseRun reports whether the pod has finished: all containers are over, or an init container
@@ -254,7 +256,8 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 
 // restartWith restarts a running container that cannot get other resources while it runs.
 func (d *decider) restartWith(c *v1.Container, run *cri.Container) {
-	d.plan.Stop = append(d.plan.Stop, Stop{Run: run, Spec: c, Message: fmt.Sprintf("Container %s resize requires restart", c.Name), Again: true})
+	d.plan.Stop = append(d.plan.Stop,
+		Stop{Run: run, Spec: c, Message: fmt.Sprintf("Container %s resize requires restart", c.Name), Again: true})
 }
 
 func graceOf(p *v1.Probe) *int64 {
@@ -267,7 +270,8 @@ func graceOf(p *v1.Probe) *int64 {
 // start starts a container, unless its back-off delay is still running.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch) // a container that ended an epoch may do so again
+	// a container that ended an epoch may do so again
+	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch)
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
 		if until := b.Until(run.FinishedAt, d.Now); d.Now.Before(until) {

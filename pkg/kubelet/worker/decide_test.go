@@ -22,7 +22,8 @@ var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // testPod returns a pod with the named containers, init containers first. The prefix "i:" means an
 // init container, "s:" a sidecar.
 func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"}, Spec: v1.PodSpec{RestartPolicy: policy}}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
+		Spec: v1.PodSpec{RestartPolicy: policy}}
 	always := v1.ContainerRestartPolicyAlways
 	for _, n := range names {
 		kind, name, special := strings.Cut(n, ":")
@@ -56,7 +57,8 @@ func seen(words ...string) *cri.Pod {
 			continue
 		}
 		name, state, _ := strings.Cut(w, "=")
-		c := cri.Container{ID: name, Name: name, SandboxID: "box", FinishedAt: now, Hash: cri.Hash(&v1.Container{Name: name, Image: "img"})}
+		c := cri.Container{ID: name, Name: name, SandboxID: "box", FinishedAt: now,
+			Hash: cri.Hash(&v1.Container{Name: name, Image: "img"})}
 		switch {
 		case state == "running":
 			c.State = cri.Running
@@ -102,38 +104,57 @@ func TestDecide(t *testing.T) {
 		want   string
 	}{
 		{name: "new pod", pod: testPod("Always", "a", "b"), seen: seen("none"), want: "sandbox0, start a, start b"},
-		{name: "new pod with init containers", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("none"), want: "sandbox0, start x"},
+		{name: "new pod with init containers", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("none"),
+			want: "sandbox0, start x"},
 		{name: "all run", pod: testPod("Always", "a", "b"), seen: seen("a=running", "b=running"), want: ""},
 		{name: "first init runs", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=running"), want: ""},
 		{name: "second init follows", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=exit0"), want: "start y"},
-		{name: "init containers done", pod: testPod("Always", "i:x", "i:y", "a"), seen: seen("x=exit0", "y=exit0"), want: "start a"},
-		{name: "init containers not repeated", pod: testPod("Always", "i:x", "a", "b"), seen: seen("a=running"), want: "start b"},
+		{name: "init containers done", pod: testPod("Always", "i:x", "i:y", "a"),
+			seen: seen("x=exit0", "y=exit0"), want: "start a"},
+		{name: "init containers not repeated", pod: testPod("Always", "i:x", "a", "b"), seen: seen("a=running"),
+			want: "start b"},
 		{name: "init fails for good", pod: testPod("Never", "i:x", "a"), seen: seen("x=exit1"), want: "done"},
 		{name: "init retried", pod: testPod("OnFailure", "i:x", "a"), seen: seen("x=exit1"), want: "start x"},
 		{name: "exited, policy Always", pod: testPod("Always", "a"), seen: seen("a=exit0"), want: "start a"},
-		{name: "exited, policy OnFailure", pod: testPod("OnFailure", "a", "b"), seen: seen("a=exit0", "b=exit2"), want: "start b"},
+		{name: "exited, policy OnFailure", pod: testPod("OnFailure", "a", "b"),
+			seen: seen("a=exit0", "b=exit2"), want: "start b"},
 		{name: "all exited with 0", pod: testPod("OnFailure", "a", "b"), seen: seen("a=exit0", "b=exit0"), want: "done"},
 		{name: "exited, policy Never", pod: testPod("Never", "a", "b"), seen: seen("a=exit1", "b=running"), want: ""},
 		{name: "all exited, policy Never", pod: testPod("Never", "a"), seen: seen("a=exit1"), want: "done"},
 		{name: "finished pod gets no new sandbox", pod: testPod("Never", "a"), seen: seen("down", "a=exit1"), want: "done"},
-		{name: "sandbox lost", pod: testPod("Always", "i:x", "a"), seen: seen("down", "x=exit0", "a=exit137"), want: "sandbox4, start x"},
-		{name: "sandbox lost, one container finished", pod: testPod("OnFailure", "a", "b"), seen: seen("down", "a=exit0", "b=exit137"), want: "sandbox4, start b"},
+		{name: "sandbox lost", pod: testPod("Always", "i:x", "a"), seen: seen("down", "x=exit0", "a=exit137"),
+			want: "sandbox4, start x"},
+		{name: "sandbox lost, one container finished", pod: testPod("OnFailure", "a", "b"),
+			seen: seen("down", "a=exit0", "b=exit137"), want: "sandbox4, start b"},
 		{name: "sidecar first", pod: testPod("Always", "s:x", "i:y", "a"), seen: seen(), want: "start x"},
 		{name: "sidecar has not started", pod: testPod("Always", "s:x", "a"), seen: seen("x=running"), unborn: "x", want: ""},
 		{name: "sidecar has started", pod: testPod("Always", "s:x", "i:y", "a"), seen: seen("x=running"), want: "start y"},
-		{name: "sidecar ended beside a running container", pod: testPod("Never", "s:x", "a", "b"), seen: seen("x=exit0", "a=running"), want: "start x, start b"},
-		{name: "main containers finished, sidecar running", pod: testPod("Never", "s:x", "a"), seen: seen("x=running", "a=exit0"), want: "done"},
-		{name: "sidecar lost before the others started", pod: testPod("Never", "s:x", "i:y", "a"), seen: seen("x=exit1", "y=running"), want: "start x"},
-		{name: "sidecar lost after an init container is done", pod: testPod("OnFailure", "s:x", "i:y", "a"), seen: seen("x=exit0", "y=exit0"), want: "start x"},
-		{name: "restarting sidecar does not block others", pod: testPod("Always", "s:x", "a", "b"), seen: seen("x=running", "a=running"), unborn: "x", want: "start b"},
-		{name: "startup of a sidecar failed", pod: testPod("Never", "s:x", "a"), seen: seen("x=running"), unborn: "x", failed: "x", want: "stop x"},
-		{name: "liveness of a sidecar failed beside a running container", pod: testPod("Never", "s:x", "a"), seen: seen("x=running", "a=running"), failed: "x", want: "stop x"},
-		{name: "second sidecar waits for the first", pod: testPod("Always", "s:x", "s:y", "a"), seen: seen("x=running"), unborn: "x", want: ""},
-		{name: "sandbox lost with a sidecar", pod: testPod("Never", "s:x", "i:y", "a"), seen: seen("down", "x=exit137", "y=exit0"), want: "sandbox4, start x"},
-		{name: "sandbox lost, all containers finished", pod: testPod("OnFailure", "s:x", "a"), seen: seen("down", "x=exit137", "a=exit0"), want: "done"},
-		{name: "sandbox lost, policy Never", pod: testPod("Never", "a", "b"), seen: seen("down", "a=exit137", "b=exit137"), want: "done"},
-		{name: "init fails for good beside a sidecar", pod: testPod("Never", "s:x", "i:y", "a"), seen: seen("x=running", "y=exit1"), want: "done"},
-		{name: "liveness failed", pod: testPod("Always", "a", "b"), seen: seen("a=running", "b=running"), failed: "b", want: "stop b"},
+		{name: "sidecar ended beside a running container", pod: testPod("Never", "s:x", "a", "b"),
+			seen: seen("x=exit0", "a=running"), want: "start x, start b"},
+		{name: "main containers finished, sidecar running", pod: testPod("Never", "s:x", "a"),
+			seen: seen("x=running", "a=exit0"), want: "done"},
+		{name: "sidecar lost before the others started", pod: testPod("Never", "s:x", "i:y", "a"),
+			seen: seen("x=exit1", "y=running"), want: "start x"},
+		{name: "sidecar lost after an init container is done", pod: testPod("OnFailure", "s:x", "i:y", "a"),
+			seen: seen("x=exit0", "y=exit0"), want: "start x"},
+		{name: "restarting sidecar does not block others", pod: testPod("Always", "s:x", "a", "b"),
+			seen: seen("x=running", "a=running"), unborn: "x", want: "start b"},
+		{name: "startup of a sidecar failed", pod: testPod("Never", "s:x", "a"), seen: seen("x=running"),
+			unborn: "x", failed: "x", want: "stop x"},
+		{name: "liveness of a sidecar failed beside a running container", pod: testPod("Never", "s:x", "a"),
+			seen: seen("x=running", "a=running"), failed: "x", want: "stop x"},
+		{name: "second sidecar waits for the first", pod: testPod("Always", "s:x", "s:y", "a"),
+			seen: seen("x=running"), unborn: "x", want: ""},
+		{name: "sandbox lost with a sidecar", pod: testPod("Never", "s:x", "i:y", "a"),
+			seen: seen("down", "x=exit137", "y=exit0"), want: "sandbox4, start x"},
+		{name: "sandbox lost, all containers finished", pod: testPod("OnFailure", "s:x", "a"),
+			seen: seen("down", "x=exit137", "a=exit0"), want: "done"},
+		{name: "sandbox lost, policy Never", pod: testPod("Never", "a", "b"),
+			seen: seen("down", "a=exit137", "b=exit137"), want: "done"},
+		{name: "init fails for good beside a sidecar", pod: testPod("Never", "s:x", "i:y", "a"),
+			seen: seen("x=running", "y=exit1"), want: "done"},
+		{name: "liveness failed", pod: testPod("Always", "a", "b"), seen: seen("a=running", "b=running"),
+			failed: "b", want: "stop b"},
 		{name: "created but not started", pod: testPod("Always", "a"), seen: seen("a=created"), want: "start a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -159,7 +180,8 @@ func TestBackoffIsWaitedOut(t *testing.T) {
 		Backoff: func(*v1.Container) *restart.Backoff { return b },
 	}
 	plan := Decide(facts)
-	if want := "back-off 10s restarting failed container=a pod=p_ns(u)"; plan.Waiting["a"].Message != want || plan.Waiting["a"].Reason != "CrashLoopBackOff" {
+	if want := "back-off 10s restarting failed container=a pod=p_ns(u)"; plan.Waiting["a"].Message != want ||
+		plan.Waiting["a"].Reason != "CrashLoopBackOff" {
 		t.Errorf("waiting: %+v, want %q", plan.Waiting["a"], want)
 	}
 	if !plan.Retry.Equal(now.Add(10 * time.Second)) {
@@ -177,7 +199,8 @@ func TestChangedImageRestarts(t *testing.T) {
 	for state, want := range map[string]string{"a=running": "stop a", "a=exit137": "start a"} {
 		plan := Decide(Facts{
 			Pod: pod, Seen: seen(state), Now: now, Started: func(string) bool { return true },
-			Failed: func(string) (prober.Kind, bool) { return "", false }, Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
+			Failed:  func(string) (prober.Kind, bool) { return "", false },
+			Backoff: func(*v1.Container) *restart.Backoff { return &restart.Backoff{} },
 		})
 		if got := describePlan(plan); got != want {
 			t.Errorf("%s: got %q, want %q", state, got, want)
@@ -203,7 +226,8 @@ func TestNewImageHasNoBackoff(t *testing.T) {
 
 // TestMaxBackoff checks that the node's configuration limits the back-off.
 func TestMaxBackoff(t *testing.T) {
-	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second, 15 * time.Second: 15 * time.Second, time.Second: time.Second} {
+	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second,
+		15 * time.Second: 15 * time.Second, time.Second: time.Second} {
 		b := newWorker(&Pool{cfg: Config{Settings: Settings{MaxBackoff: most}}}, "u").backoff(&v1.Container{Name: "a"})
 		for range 3 {
 			b.Next(time.Time{}, time.Time{})

@@ -28,19 +28,22 @@ type endCase struct {
 // sidecar is signalled after the main containers and the sidecars behind it.
 var endCases = map[string]endCase{
 	"one container": {names: []string{"a"}, want: "0s term a 30s"},
-	"a handler":     {names: []string{"a"}, hooks: []string{"a"}, hook: 4 * time.Second, want: "0s hook a 4s, 4s term a 26s"},
+	"a handler": {names: []string{"a"}, hooks: []string{"a"}, hook: 4 * time.Second,
+		want: "0s hook a 4s, 4s term a 26s"},
 	"handler exceeds the grace period": {
 		names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: 5, want: "0s hook a 1m0s, 5s term a 2s",
 	},
 	"a sidecar waits": {
-		names: []string{"s:s", "a"}, slow: map[string]time.Duration{"a": 20 * time.Second}, want: "0s term a 30s, 20s term s 10s",
+		names: []string{"s:s", "a"}, slow: map[string]time.Duration{"a": 20 * time.Second},
+		want: "0s term a 30s, 20s term s 10s",
 	},
 	"a sidecar's handler does not wait": {
 		names: []string{"s:s", "a"}, hooks: []string{"s"}, slow: map[string]time.Duration{"a": 20 * time.Second},
 		want: "0s hook s 0s, 0s term a 30s, 20s term s 10s",
 	},
 	"a sidecar's handler takes longer than the others": {
-		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: 12 * time.Second, want: "0s hook s 12s, 0s term a 30s, 12s term s 18s",
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: 12 * time.Second,
+		want: "0s hook s 12s, 0s term a 30s, 12s term s 18s",
 	},
 	"sidecars end in reverse order": {
 		names: []string{"s:s", "s:t", "a", "b"}, hooks: []string{"s", "t", "b"}, hook: 2 * time.Second,
@@ -48,21 +51,25 @@ var endCases = map[string]endCase{
 		want: "0s hook b 2s, 0s hook s 2s, 0s hook t 2s, 0s term a 30s, 2s term b 28s, 5s term t 25s, 11s term s 19s",
 	},
 	"no time left for sidecars": {
-		names: []string{"s:s", "s:t", "a"}, hooks: []string{"t"}, grace: 10, slow: map[string]time.Duration{"a": time.Hour, "t": time.Hour},
+		names: []string{"s:s", "s:t", "a"}, hooks: []string{"t"}, grace: 10,
+		slow: map[string]time.Duration{"a": time.Hour, "t": time.Hour},
 		want: "0s hook t 0s, 0s term a 10s, 10s term s 2s, 10s term t 2s",
 	},
 	"main container has exited": {
-		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: time.Second, mend: func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
+		names: []string{"s:s", "a"}, hooks: []string{"s"}, hook: time.Second,
+		mend: func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
 		end:  func(n *testNode) { n.runtime.die(n.runtime.running("a"), 0) },
 		want: "0s hook s 1s, 1s term s 29s",
 	},
 	"init container does not delay a sidecar": {
-		names: []string{"s:s", "i:x", "a"}, slow: map[string]time.Duration{"x": 20 * time.Second}, want: "0s term s 30s, 0s term x 30s",
+		names: []string{"s:s", "i:x", "a"}, slow: map[string]time.Duration{"x": 20 * time.Second},
+		want: "0s term s 30s, 0s term x 30s",
 	},
 	"ephemeral container does not delay a sidecar": {
 		names: []string{"s:s", "a"}, slow: map[string]time.Duration{"e": time.Hour},
 		mend: func(pod *v1.Pod) {
-			pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+			pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+				{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
 		},
 		want: "0s term a 30s, 0s term e 30s, 0s term s 30s",
 	},
@@ -100,7 +107,8 @@ var endCases = map[string]endCase{
 		},
 		want: "50s hook s 0s, 50s term a 30s, 53s term s 27s",
 	},
-	"grace period 0": {names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: -1, want: "0s hook a 1m0s, 1s term a 2s"},
+	"grace period 0": {names: []string{"a"}, hooks: []string{"a"}, hook: time.Minute, grace: -1,
+		want: "0s hook a 1m0s, 1s term a 2s"},
 }
 
 // TestEnd checks the end of pods of every kind.

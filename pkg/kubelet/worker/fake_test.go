@@ -95,7 +95,8 @@ func (f *fakeRuntime) Pod(_ context.Context, uid types.UID) (*cri.Pod, error) {
 	if err := f.enter("Pod"); err != nil {
 		return nil, err
 	}
-	p := &cri.Pod{UID: uid, Namespace: f.pod.Namespace, Name: f.pod.Name, Sandboxes: slices.Clone(f.boxes), Containers: slices.Clone(f.runs)}
+	p := &cri.Pod{UID: uid, Namespace: f.pod.Namespace, Name: f.pod.Name, Sandboxes: slices.Clone(f.boxes),
+		Containers: slices.Clone(f.runs)}
 	slices.Reverse(p.Sandboxes)
 	slices.Reverse(p.Containers)
 	return p, nil
@@ -112,7 +113,8 @@ func (f *fakeRuntime) RunSandbox(_ context.Context, cfg *runtimeapi.PodSandboxCo
 	}
 	at := f.now()
 	id := fmt.Sprint("box", f.seq)
-	f.boxes = append(f.boxes, cri.Sandbox{ID: id, Attempt: cfg.GetMetadata().GetAttempt(), Ready: true, CreatedAt: at, IPs: []string{"192.0.2.7"}})
+	f.boxes = append(f.boxes, cri.Sandbox{ID: id, Attempt: cfg.GetMetadata().GetAttempt(), Ready: true,
+		CreatedAt: at, IPs: []string{"192.0.2.7"}})
 	return id, nil
 }
 
@@ -150,7 +152,8 @@ func (f *fakeRuntime) RemoveSandbox(_ context.Context, id string) error {
 	return nil
 }
 
-func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtimeapi.ContainerConfig,
+	_ *runtimeapi.PodSandboxConfig) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.enter("CreateContainer"); err != nil {
@@ -161,7 +164,8 @@ func (f *fakeRuntime) CreateContainer(_ context.Context, box string, cfg *runtim
 	}
 	at := f.now()
 	name := cfg.GetMetadata().GetName()
-	c := cri.Container{ID: fmt.Sprint(name, "-", f.seq), Name: name, SandboxID: box, Restarts: int(cfg.GetMetadata().GetAttempt()), CreatedAt: at}
+	c := cri.Container{ID: fmt.Sprint(name, "-", f.seq), Name: name, SandboxID: box,
+		Restarts: int(cfg.GetMetadata().GetAttempt()), CreatedAt: at}
 	c.Epoch = cri.Epoch(cfg.GetAnnotations())
 	c.Hash, c.Resources = cri.Hash(specOf(f.pod, name)), cfg.GetLinux().GetResources()
 	f.runs = append(f.runs, c)
@@ -241,7 +245,8 @@ func (f *fakeRuntime) mainStarted(c *cri.Container) bool {
 // it is a sidecar, has started. It may end at any time after that.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
-		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch && (o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
+		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch &&
+			(o.State == cri.Exited && o.ExitCode == 0 || cri.Sidecar(spec) && !o.StartedAt.IsZero())
 	})
 }
 
@@ -272,7 +277,8 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 
 // note records a request to end a container, and its grace period. The caller holds the lock.
 func (f *fakeRuntime) note(what string, grace time.Duration) {
-	f.asked = append(f.asked, fmt.Sprintf("%v %s %v", f.clock.Since(f.mark).Round(time.Second), what, grace.Round(time.Second)))
+	f.asked = append(f.asked, fmt.Sprintf("%v %s %v", f.clock.Since(f.mark).Round(time.Second), what,
+		grace.Round(time.Second)))
 }
 
 // timeline returns the requests since the mark, in the order of time.
@@ -428,7 +434,8 @@ func (fakeParts) Secret(context.Context, string, string) (*v1.Secret, error) { r
 // fakeImages has every image, at once unless the test makes a pull slow.
 type fakeImages struct{ *fakeRuntime }
 
-func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig, _ string) (*runtimeapi.Image, error) {
+func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig,
+	_ string) (*runtimeapi.Image, error) {
 	t := i.clock.NewTimer(i.slow["pull "+c.Name])
 	defer t.Stop()
 	select {

@@ -37,7 +37,8 @@ func TestSweepFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]bool{
-		"known/etc-hosts": true, "known/containers/main/log": true, "left": false, "empty": false, "mounted/etc-hosts": false, "mounted/volumes/csi/v/file": true,
+		"known/etc-hosts": true, "known/containers/main/log": true, "left": false, "empty": false,
+		"mounted/etc-hosts": false, "mounted/volumes/csi/v/file": true,
 	} {
 		if _, err := os.Lstat(filepath.Join(root, "pods", file)); (err == nil) != want {
 			t.Errorf("%s: want %v, have %v", file, want, err)

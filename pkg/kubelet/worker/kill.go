@@ -86,7 +86,8 @@ func (k *kills) forget(seen *cri.Pod) {
 
 // killSoon begins to stop a container and does not wait for it. It returns when to retry if the
 // last attempt failed a short time ago.
-func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration, message string) time.Time {
+func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration,
+	message string) time.Time {
 	k := w.kills.killOf(run.ID)
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
@@ -147,7 +148,8 @@ func (w *worker) begin(k *kill, o order) *attempt {
 		k.reported = true
 		w.cfg.Event(o.pod, o.run.Name, v1.EventTypeNormal, "Killing", o.message)
 	}
-	hook := !k.hooked && o.grace > 0 && o.spec != nil && o.spec.Lifecycle != nil && o.spec.Lifecycle.PreStop != nil && o.run.State == cri.Running
+	hook := !k.hooked && o.grace > 0 && o.spec != nil && o.spec.Lifecycle != nil &&
+		o.spec.Lifecycle.PreStop != nil && o.run.State == cri.Running
 	k.hooked = k.hooked || hook
 	ctx, cancel := context.WithCancel(w.ctx)
 	a := &attempt{deadline: w.cfg.Clock.Now().Add(o.grace), cancel: cancel, done: make(chan struct{})}

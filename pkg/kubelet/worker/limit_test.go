@@ -19,13 +19,15 @@ import (
 // that its controller creates another pod, on another node.
 func TestVolumeLimitFailsPod(t *testing.T) {
 	n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
-	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount, Err: &csi.LimitError{Volume: "v", Message: "no slot is free"}}
+	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount,
+		Err: &csi.LimitError{Volume: "v", Message: "no slot is free"}}
 	synctest.Test(t, func(t *testing.T) {
 		n.start()
 		defer n.stop()
 		pass(time.Minute)
 		s := n.status()
-		if s.Phase != v1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" || !strings.Contains(s.Message, "Pod was rejected: Node has reached its volume attachment limit") {
+		if s.Phase != v1.PodFailed || s.Reason != "VolumeAttachmentLimitExceeded" ||
+			!strings.Contains(s.Message, "Pod was rejected: Node has reached its volume attachment limit") {
 			t.Errorf("phase %s, reason %s, message %q", s.Phase, s.Reason, s.Message)
 		}
 		n.mu.Lock()

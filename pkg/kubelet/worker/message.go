@@ -41,7 +41,8 @@ func (w *worker) message(run *cri.Container) string {
 		}
 		text = string(b)
 	}
-	if text == "" && run.MessagePolicy == v1.TerminationMessageFallbackToLogsOnError && run.ExitCode != 0 && run.LogPath != "" {
+	if text == "" && run.MessagePolicy == v1.TerminationMessageFallbackToLogsOnError && run.ExitCode != 0 &&
+		run.LogPath != "" {
 		b, err := tail(logs.Open, run.LogPath, 2*maxFallback)
 		if err != nil {
 			return fmt.Sprintf("Error on reading termination message from logs: %v", err)

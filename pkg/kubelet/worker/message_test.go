@@ -26,9 +26,10 @@ func TestMessageFile(t *testing.T) {
 		plant func(t *testing.T, at string)
 		want  string
 	}{
-		"file":       {func(t *testing.T, at string) { write(t, at, "said") }, "said"},
-		"large file": {func(t *testing.T, at string) { write(t, at, strings.Repeat("x", 10*maxMessage)) }, strings.Repeat("x", maxMessage)},
-		"none":       {func(*testing.T, string) {}, ""},
+		"file": {func(t *testing.T, at string) { write(t, at, "said") }, "said"},
+		"large file": {func(t *testing.T, at string) { write(t, at, strings.Repeat("x", 10*maxMessage)) },
+			strings.Repeat("x", maxMessage)},
+		"none": {func(*testing.T, string) {}, ""},
 		"pipe": {func(t *testing.T, at string) {
 			if err := unix.Mkfifo(at, 0o600); err != nil {
 				t.Fatal(err)
@@ -48,7 +49,8 @@ func TestMessageFile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at := filepath.Join(t.TempDir(), "0")
 			c.plant(t, at)
-			run := &cri.Container{MessagePath: path, MessagePolicy: v1.TerminationMessageReadFile, Mounts: []*runtimeapi.Mount{{ContainerPath: path, HostPath: at}}}
+			run := &cri.Container{MessagePath: path, MessagePolicy: v1.TerminationMessageReadFile,
+				Mounts: []*runtimeapi.Mount{{ContainerPath: path, HostPath: at}}}
 			got := (&worker{}).message(run)
 			if short, _, _ := strings.Cut(got, ":"); short != c.want || strings.Contains(got, "secret") {
 				t.Errorf("message %q, want %q", got, c.want)

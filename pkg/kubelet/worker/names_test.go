@@ -21,18 +21,27 @@ func TestNames(t *testing.T) {
 		kernel, host, domain string
 		err                  string
 	}{
-		"a pod":                  {pod: "p", kernel: "p", host: "p"},
-		"a long name":            {pod: long + "-" + strings.Repeat("b", 190), kernel: long, host: long},
-		"the longest name":       {pod: strings.Repeat("a", 253), kernel: strings.Repeat("a", 63), host: strings.Repeat("a", 63)},
-		"a host name":            {pod: "p", spec: v1.PodSpec{Hostname: "h"}, kernel: "h", host: "h"},
-		"a subdomain":            {pod: "p", spec: v1.PodSpec{Subdomain: "s"}, kernel: "p", host: "p", domain: "s.ns.svc.cluster.local"},
-		"an override":            {pod: "p", spec: v1.PodSpec{HostnameOverride: new("x.example")}, kernel: "x.example", host: "x.example"},
-		"FQDN as host name":      {pod: "p", spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)}, kernel: "p.s.ns.svc.cluster.local", host: "p", domain: "s.ns.svc.cluster.local"},
+		"a pod":       {pod: "p", kernel: "p", host: "p"},
+		"a long name": {pod: long + "-" + strings.Repeat("b", 190), kernel: long, host: long},
+		"the longest name": {pod: strings.Repeat("a", 253), kernel: strings.Repeat("a", 63),
+			host: strings.Repeat("a", 63)},
+		"a host name": {pod: "p", spec: v1.PodSpec{Hostname: "h"}, kernel: "h", host: "h"},
+		"a subdomain": {pod: "p", spec: v1.PodSpec{Subdomain: "s"}, kernel: "p", host: "p",
+			domain: "s.ns.svc.cluster.local"},
+		"an override": {pod: "p", spec: v1.PodSpec{HostnameOverride: new("x.example")},
+			kernel: "x.example", host: "x.example"},
+		"FQDN as host name": {pod: "p", spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)},
+			kernel: "p.s.ns.svc.cluster.local", host: "p", domain: "s.ns.svc.cluster.local"},
 		"FQDN without subdomain": {pod: "p", spec: v1.PodSpec{SetHostnameAsFQDN: new(true)}, kernel: "p", host: "p"},
-		"longest FQDN":           {pod: strings.Repeat("a", 41), spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)}, kernel: strings.Repeat("a", 41) + ".s.ns.svc.cluster.local", host: strings.Repeat("a", 41), domain: "s.ns.svc.cluster.local"},
-		"FQDN too long":          {pod: strings.Repeat("a", 42), spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)}, host: strings.Repeat("a", 42), domain: "s.ns.svc.cluster.local", err: "is too long (64 characters is the max, 65 characters requested)"},
-		"a long override":        {pod: "p", spec: v1.PodSpec{HostnameOverride: new(strings.Repeat("x", 64))}, kernel: strings.Repeat("x", 63), host: strings.Repeat("x", 63)},
-		"host network":           {pod: "p", spec: v1.PodSpec{HostNetwork: true}, host: "p"},
+		"longest FQDN": {pod: strings.Repeat("a", 41),
+			spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)}, kernel: strings.Repeat("a", 41) +
+				".s.ns.svc.cluster.local", host: strings.Repeat("a", 41), domain: "s.ns.svc.cluster.local"},
+		"FQDN too long": {pod: strings.Repeat("a", 42),
+			spec: v1.PodSpec{Subdomain: "s", SetHostnameAsFQDN: new(true)}, host: strings.Repeat("a", 42),
+			domain: "s.ns.svc.cluster.local", err: "is too long (64 characters is the max, 65 characters requested)"},
+		"a long override": {pod: "p", spec: v1.PodSpec{HostnameOverride: new(strings.Repeat("x", 64))},
+			kernel: strings.Repeat("x", 63), host: strings.Repeat("x", 63)},
+		"host network": {pod: "p", spec: v1.PodSpec{HostNetwork: true}, host: "p"},
 	} {
 		pod := testPod(v1.RestartPolicyAlways, "a")
 		pod.Name, pod.Spec = c.pod, c.spec

@@ -54,7 +54,8 @@ type testNode struct {
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
 	return &testNode{
-		runtime: newFakeRuntime(pod), dir: t.TempDir(), log: slog.New(slog.DiscardHandler), api: pod, hooks: map[string]int{}, sick: map[string]bool{},
+		runtime: newFakeRuntime(pod), dir: t.TempDir(), log: slog.New(slog.DiscardHandler), api: pod,
+		hooks: map[string]int{}, sick: map[string]bool{},
 	}
 }
 
@@ -104,7 +105,8 @@ func (n *testNode) allocation() *allocation.Manager {
 	m := allocation.NewManager(allocation.Config{
 		Log: n.log, Dir: n.dir, Pods: func() []*v1.Pod { return []*v1.Pod{other} },
 		Check: func(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
-			return allocation.Check(pod, others, allocation.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}})
+			return allocation.Check(pod, others,
+				allocation.Node{Allocatable: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}})
 		},
 		Freed: func(types.UID) { go n.pool.WakeAll() },
 	})
@@ -302,7 +304,8 @@ func readiness(pod *v1.Pod, name string) {
 }
 
 func preStop(pod *v1.Pod, name string) {
-	specIn(pod, name).Lifecycle = &v1.Lifecycle{PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"preStop"}}}}
+	specIn(pod, name).Lifecycle = &v1.Lifecycle{
+		PreStop: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"preStop"}}}}
 }
 
 func specIn(pod *v1.Pod, name string) *v1.Container {

@@ -40,7 +40,8 @@ type Sandboxes interface {
 
 // Containers are the runtime's containers.
 type Containers interface {
-	CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig, sc *runtimeapi.PodSandboxConfig) (string, error)
+	CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig,
+		sc *runtimeapi.PodSandboxConfig) (string, error)
 	StartContainer(ctx context.Context, id string) error
 	// StopContainer returns when the container has ended. The runtime kills it after grace.
 	StopContainer(ctx context.Context, id string, grace time.Duration) error
@@ -74,7 +75,8 @@ type Objects interface {
 type Images interface {
 	// Ensure returns the image of a container, and pulls it if necessary. Its error is an
 	// *images.Error.
-	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig, handler string) (*runtimeapi.Image, error)
+	Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
+		handler string) (*runtimeapi.Image, error)
 	Forget(uid types.UID)
 }
 

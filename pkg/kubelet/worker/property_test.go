@@ -28,7 +28,8 @@ type step struct {
 func (s step) String() string { return fmt.Sprintf("%s %s %d, %v", s.what, s.name, s.n, s.after) }
 
 func drawPod(t *rapid.T) *v1.Pod {
-	policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure, v1.RestartPolicyNever}).Draw(t, "policy")
+	policy := rapid.SampledFrom([]v1.RestartPolicy{v1.RestartPolicyAlways, v1.RestartPolicyOnFailure,
+		v1.RestartPolicyNever}).Draw(t, "policy")
 	names := []string{"a"}
 	for i, kind := range rapid.SliceOfN(rapid.SampledFrom([]string{"i:", "s:", ""}), 0, 4).Draw(t, "containers") {
 		names = append(names, fmt.Sprint(kind, "x", i))
@@ -67,9 +68,11 @@ func namesOf(pod *v1.Pod) []string {
 
 func drawSteps(t *rapid.T, pod *v1.Pod) []step {
 	names := namesOf(pod)
-	calls := []string{"Pod", "RunSandbox", "StopSandbox", "RemoveSandbox", "CreateContainer", "StartContainer", "StopContainer", "RemoveContainer", "Prepare", "Teardown", "Remove"}
+	calls := []string{"Pod", "RunSandbox", "StopSandbox", "RemoveSandbox", "CreateContainer", "StartContainer",
+		"StopContainer", "RemoveContainer", "Prepare", "Teardown", "Remove"}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) step {
-		s := step{what: rapid.SampledFrom([]string{"exit", "exit", "exit", "fail", "fail", "sandbox", "restart", "sick", "well", "delete", "force", "wake", "clock"}).Draw(t, "what")}
+		s := step{what: rapid.SampledFrom([]string{"exit", "exit", "exit", "fail", "fail", "sandbox", "restart",
+			"sick", "well", "delete", "force", "wake", "clock"}).Draw(t, "what")}
 		switch s.what {
 		case "exit":
 			s.name, s.n = rapid.SampledFrom(names).Draw(t, "container"), rapid.SampledFrom([]int64{0, 1, 42}).Draw(t, "code")
@@ -82,7 +85,8 @@ func drawSteps(t *rapid.T, pod *v1.Pod) []step {
 		case "clock":
 			s.n = rapid.SampledFrom([]int64{-3600, -60, 60, 3600}).Draw(t, "seconds")
 		}
-		s.after = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second, 7 * time.Second, time.Minute}).Draw(t, "after")
+		s.after = rapid.SampledFrom([]time.Duration{0, time.Millisecond, time.Second, 7 * time.Second,
+			time.Minute}).Draw(t, "after")
 		return s
 	}), 0, 25).Draw(t, "steps")
 }
@@ -166,7 +170,8 @@ func (n *testNode) settle() string {
 		return ""
 	}
 	for _, name := range namesOf(n.runtime.pod) {
-		if i := initIndex(n.runtime.pod, name); i >= 0 && !cri.Sidecar(&n.runtime.pod.Spec.InitContainers[i]) || n.runtime.running(name) != "" {
+		if i := initIndex(n.runtime.pod, name); i >= 0 && !cri.Sidecar(&n.runtime.pod.Spec.InitContainers[i]) ||
+			n.runtime.running(name) != "" {
 			continue
 		}
 		if last := n.last(name); last == nil || pod.Spec.RestartPolicy == v1.RestartPolicyAlways ||

@@ -40,7 +40,8 @@ func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	waiting := w.shown.waiting
 	for name, why := range plan.Waiting {
 		if waiting[name].Reason != why.Reason {
-			w.cfg.Event(pod, name, v1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, cri.Describe(pod)))
+			w.cfg.Event(pod, name, v1.EventTypeWarning, "BackOff",
+				fmt.Sprintf("Back-off restarting failed container %s in pod %s", name, cri.Describe(pod)))
 		}
 	}
 	for name, why := range waiting {
@@ -104,7 +105,8 @@ func (w *worker) show() {
 	}
 	now := status.Compute(status.Input{
 		Pod: base, Seen: l.seen, Now: w.cfg.Clock.Now(), Waiting: w.shown.waiting, Probed: probed, Message: w.message,
-		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending, Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
+		HostIPs: w.cfg.HostIPs, SandboxReady: box != nil && box.Ready, Ending: w.shown.ending,
+		Ended: w.shown.over, Verdict: l.verdict, Resize: l.resize,
 		RuntimeName: w.cfg.RuntimeName, RecursiveReadOnly: w.cfg.RuntimeState.RecursiveReadOnly(handler),
 		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.cfg.Devices.Health(base, c) },
 	})
@@ -128,7 +130,8 @@ func (w *worker) base(pod *v1.Pod) *v1.Pod {
 
 // probeResults returns the probe results of a running container in a status.
 func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
-	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses, s.EphemeralContainerStatuses} {
+	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
+		s.EphemeralContainerStatuses} {
 		for i := range list {
 			if c := &list[i]; c.State.Running != nil && c.ContainerID == w.containerID(id) {
 				return prober.Result{Started: c.Started != nil && *c.Started, Ready: c.Ready}

@@ -37,7 +37,8 @@ func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
 		}
 		return q.Value()
 	}
-	return need{c.Requests.Cpu().MilliValue(), limit(v1.ResourceCPU), c.Requests.Memory().Value(), limit(v1.ResourceMemory)}
+	return need{c.Requests.Cpu().MilliValue(), limit(v1.ResourceCPU), c.Requests.Memory().Value(),
+		limit(v1.ResourceMemory)}
 }
 
 // Update is a running container whose resources change.
@@ -77,7 +78,8 @@ func (w *worker) negotiate(l *observation) {
 	l.resize = status.Resize{Since: r.Since, Error: w.resizeError}
 	if r.Granted {
 		w.resizeError, l.resize.Error = "", ""
-		w.cfg.Event(asked, "", v1.EventTypeNormal, "ResizeStarted", resizeMessage("Pod resize started", asked, asked.Generation, ""))
+		w.cfg.Event(asked, "", v1.EventTypeNormal, "ResizeStarted",
+			resizeMessage("Pod resize started", asked, asked.Generation, ""))
 	}
 	for name := range r.Behind {
 		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
@@ -96,11 +98,13 @@ func (w *worker) negotiate(l *observation) {
 		}
 		if w.refused != asked.Generation {
 			w.refused = asked.Generation
-			w.cfg.Event(asked, "", v1.EventTypeWarning, "Resize"+l.resize.Reason, resizeMessage("Pod resize "+l.resize.Reason, asked, asked.Generation, r.Pending.Message))
+			w.cfg.Event(asked, "", v1.EventTypeWarning, "Resize"+l.resize.Reason,
+				resizeMessage("Pod resize "+l.resize.Reason, asked, asked.Generation, r.Pending.Message))
 		}
 	}
 	if w.resizing && !l.resize.InProgress {
-		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "ResizeCompleted", resizeMessage("Pod resize completed", l.pod, r.Since, ""))
+		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "ResizeCompleted",
+			resizeMessage("Pod resize completed", l.pod, r.Since, ""))
 	}
 	w.resizing = l.resize.InProgress || r.Granted
 }
@@ -145,7 +149,8 @@ func (w *worker) update(ctx context.Context, l observation, list []Update) error
 	}
 	if ctx.Err() == nil && w.resizeError != err.Error() {
 		w.resizeError = err.Error()
-		w.cfg.Event(l.pod, "", v1.EventTypeWarning, "ResizeError", resizeMessage("Pod resize error", l.pod, l.resize.Since, err.Error()))
+		w.cfg.Event(l.pod, "", v1.EventTypeWarning, "ResizeError",
+			resizeMessage("Pod resize error", l.pod, l.resize.Since, err.Error()))
 	}
 	return err
 }
@@ -215,7 +220,8 @@ func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("missing container %q memory usage", u.Spec.Name))
 		case used >= u.want.memoryLimit:
-			errs = append(errs, fmt.Errorf("attempting to set container %q memory limit (%d) below current usage (%d)", u.Spec.Name, u.want.memoryLimit, used))
+			errs = append(errs, fmt.Errorf(
+				"attempting to set container %q memory limit (%d) below current usage (%d)", u.Spec.Name, u.want.memoryLimit, used))
 		}
 	}
 	if len(errs) == 0 {

@@ -31,7 +31,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 			t.Errorf("resources %v", r)
 		}
 		s := n.status().InitContainerStatuses[0]
-		if s.AllocatedResources.Cpu().String() != "200m" || s.Resources.Limits.Memory().String() != "128Mi" || n.condition(v1.PodResizeInProgress) != nil {
+		if s.AllocatedResources.Cpu().String() != "200m" || s.Resources.Limits.Memory().String() != "128Mi" ||
+			n.condition(v1.PodResizeInProgress) != nil {
 			t.Errorf("status %+v", n.status())
 		}
 		if n.countEvents("ResizeStarted") != 1 || n.countEvents("ResizeCompleted") != 1 {
@@ -51,7 +52,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 			setResources(pod, "side", "100m", "64Mi")
 			setResources(pod, "main", "200m", "64Mi")
 		})
-		if n.runtime.running("side") != side || n.runtime.find(side).Resources.CpuQuota != 10000 || n.condition(v1.PodResizeInProgress) != nil {
+		if n.runtime.running("side") != side || n.runtime.find(side).Resources.CpuQuota != 10000 ||
+			n.condition(v1.PodResizeInProgress) != nil {
 			t.Errorf("the sidecar has %v, conditions %+v", n.runtime.find(side).Resources, n.status().Conditions)
 		}
 		n.runtime.die(n.runtime.running("second"), 0)
@@ -90,7 +92,8 @@ func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 func TestResizeOfInitContainerByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	setResources(pod, "first", "100m", "64Mi")
-	specIn(pod, "first").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
+	specIn(pod, "first").ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: v1.ResourceCPU, RestartPolicy: v1.RestartContainer}}
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		n.runtime.mu.Lock()
 		n.runtime.code = 0

@@ -101,7 +101,8 @@ func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
 	setResources(pod, "a", "100m", "64Mi")
 	setResources(pod, "b", "100m", "64Mi")
-	specIn(pod, "a").ResizePolicy = []v1.ContainerResizePolicy{{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
+	specIn(pod, "a").ResizePolicy = []v1.ContainerResizePolicy{
+		{ResourceName: v1.ResourceMemory, RestartPolicy: v1.RestartContainer}}
 	bubble(t, pod, func(t *testing.T, n *testNode) {
 		a, b := n.runtime.running("a"), n.runtime.running("b")
 		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "200m", "64Mi") })
@@ -120,7 +121,8 @@ func TestResizeByRestart(t *testing.T) {
 		if c := n.runtime.find(now); c.Resources.MemoryLimitInBytes != 128<<20 || c.Restarts != 1 {
 			t.Errorf("run %+v", c)
 		}
-		if n.countEvents("Killing") != 1 || n.condition(v1.PodResizeInProgress) != nil || n.countEvents("ResizeCompleted") != 2 {
+		if n.countEvents("Killing") != 1 || n.condition(v1.PodResizeInProgress) != nil ||
+			n.countEvents("ResizeCompleted") != 2 {
 			t.Errorf("events %q", n.events)
 		}
 	})
@@ -162,7 +164,8 @@ func TestFailedResize(t *testing.T) {
 		n.runtime.used = 40 << 20
 		n.ask(func(pod *v1.Pod) { setResources(pod, "a", "500m", "32Mi") })
 		c := n.condition(v1.PodResizeInProgress)
-		if c == nil || c.Reason != v1.PodReasonError || c.Message != `cannot decrease memory limits: attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
+		if c == nil || c.Reason != v1.PodReasonError || c.Message != `cannot decrease memory limits: `+
+			`attempting to set container "a" memory limit (33554432) below current usage (41943040)` {
 			t.Fatalf("condition %+v", c)
 		}
 		n.stop()
@@ -175,7 +178,8 @@ func TestFailedResize(t *testing.T) {
 		n.runtime.used = 20 << 20
 		n.runtime.mu.Unlock()
 		pass(3 * time.Minute)
-		if run := n.last("a"); run.State != cri.Running || run.Resources.MemoryLimitInBytes != 32<<20 || n.condition(v1.PodResizeInProgress) != nil {
+		if run := n.last("a"); run.State != cri.Running || run.Resources.MemoryLimitInBytes != 32<<20 ||
+			n.condition(v1.PodResizeInProgress) != nil {
 			t.Errorf("run %+v, conditions %+v", run, n.status().Conditions)
 		}
 	})

@@ -37,7 +37,8 @@ func TestRestartAll(t *testing.T) {
 		n.runtime.mu.Unlock()
 		n.runtime.die(n.runtime.running("a"), 42)
 		synctest.Wait()
-		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionTrue || c.Reason != "RestartAllContainersStarted" {
+		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionTrue ||
+			c.Reason != "RestartAllContainersStarted" {
 			t.Errorf("condition %+v", c)
 		}
 		if p := n.status().Phase; p != v1.PodRunning {
@@ -115,7 +116,8 @@ func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 			pass(2 * time.Minute)
 			for name := range map[string]bool{"a": true, "b": true} {
 				if n.runtime.running(name) == "" || n.runtime.started[name] != round+2 {
-					t.Fatalf("round %d: %s runs as %q and was started %d times", round, name, n.runtime.running(name), n.runtime.started[name])
+					t.Fatalf("round %d: %s runs as %q and was started %d times", round, name,
+						n.runtime.running(name), n.runtime.started[name])
 				}
 			}
 		}

@@ -37,7 +37,8 @@ var restartCases = map[string]struct {
 			c.Ports = []v1.ContainerPort{{ContainerPort: 80}}
 		}
 	}},
-	"not ready": {names: []string{"a", "b"}, mend: func(pod *v1.Pod) { specIn(pod, "a").ReadinessProbe = probeOf("readiness") },
+	"not ready": {names: []string{"a", "b"},
+		mend:   func(pod *v1.Pod) { specIn(pod, "a").ReadinessProbe = probeOf("readiness") },
 		before: func(n *testNode) { n.fails("a", true) }},
 	"not started": {names: []string{"a", "b"}, mend: func(pod *v1.Pod) {
 		c := specIn(pod, "a")
@@ -55,7 +56,8 @@ var restartCases = map[string]struct {
 		specIn(pod, "a").Resources.Requests = v1.ResourceList{v1.ResourceCPU: resource.MustParse("100m")}
 	}},
 	"an ephemeral container": {names: []string{"a"}, mend: func(pod *v1.Pod) {
-		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+		pod.Spec.EphemeralContainers = []v1.EphemeralContainer{
+			{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
 	}, before: func(n *testNode) { n.runtime.die(n.runtime.running("e"), 3) }},
 	"a pod that ends": {names: []string{"s:s", "a"}, mend: func(pod *v1.Pod) {
 		pod.Spec.TerminationGracePeriodSeconds = new(int64(3600))
@@ -69,7 +71,8 @@ var restartCases = map[string]struct {
 		n.runtime.mu.Unlock()
 		n.remove(3600, false)
 	}},
-	"a pod that has ended": {names: []string{"a"}, mend: func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
+	"a pod that has ended": {names: []string{"a"},
+		mend:   func(pod *v1.Pod) { pod.Spec.RestartPolicy = v1.RestartPolicyNever },
 		before: func(n *testNode) { n.runtime.die(n.runtime.running("a"), 3) }},
 }
 

@@ -148,7 +148,8 @@ func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	}
 	fqdn := hostname + "." + domain
 	if len(fqdn) > maxKernelName {
-		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is too long (%d characters is the max, %d characters requested)",
+		return "", fmt.Errorf("failed to construct FQDN from pod hostname and cluster domain, FQDN %s is "+
+			"too long (%d characters is the max, %d characters requested)",
 			fqdn, maxKernelName, len(fqdn))
 	}
 	return fqdn, nil
@@ -215,14 +216,16 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 		return s.wait(c, reasonRun, err)
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeNormal, "Started", "Container started")
-	if err := logs.Link(s.cfg.LinkRoot, s.pod.Namespace, s.pod.Name, c.Name, id, filepath.Join(s.config.LogDirectory, config.LogPath)); err != nil {
+	if err := logs.Link(s.cfg.LinkRoot, s.pod.Namespace, s.pod.Name, c.Name, id,
+		filepath.Join(s.config.LogDirectory, config.LogPath)); err != nil {
 		s.cfg.Log.Warn("Failed to create the link to a log", "pod", s.uid, "err", err)
 	}
 	return s.postStart(ctx, c, id)
 }
 
 // images pulls the container's image and the images that it mounts.
-func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Image, map[string]*runtimeapi.ImageSpec, error) {
+func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Image,
+	map[string]*runtimeapi.ImageSpec, error) {
 	ctx, spent := s.enter(ctx, PhaseImages)
 	defer spent()
 	image, err := s.cfg.Images.Ensure(ctx, s.pod, c, s.config, s.handler)
@@ -245,11 +248,13 @@ func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string
 			continue
 		}
 		// Without a container name, events of the pull are recorded on the pod.
-		image, err := s.cfg.Images.Ensure(ctx, s.pod, &v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, s.config, s.handler)
+		image, err := s.cfg.Images.Ensure(ctx, s.pod,
+			&v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, s.config, s.handler)
 		if err != nil {
 			return nil, err
 		}
-		out[v.Name] = &runtimeapi.ImageSpec{Image: image.GetId(), UserSpecifiedImage: v.Image.Reference, RuntimeHandler: s.handler}
+		out[v.Name] = &runtimeapi.ImageSpec{Image: image.GetId(), UserSpecifiedImage: v.Image.Reference,
+			RuntimeHandler: s.handler}
 	}
 	return out, nil
 }
@@ -268,7 +273,8 @@ func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) err
 	}
 	s.cfg.Event(s.pod, c.Name, v1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed")
 	run := &cri.Container{ID: id, Name: c.Name, State: cri.Running}
-	stopErr := s.kill(ctx, order{pod: s.pod, run: run, spec: c, grace: graceOne(s.pod, nil), message: "FailedPostStartHook"})
+	stopErr := s.kill(ctx, order{pod: s.pod, run: run, spec: c, grace: graceOne(s.pod, nil),
+		message: "FailedPostStartHook"})
 	return errors.Join(s.wait(c, reasonHook, err), stopErr)
 }
 
@@ -283,7 +289,8 @@ func (s *starter) restarts(c *v1.Container, last *cri.Container) int {
 	return cri.NextRestart(filepath.Join(s.config.LogDirectory, c.Name))
 }
 
-func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *runtimeapi.Image, volumes map[string]*runtimeapi.ImageSpec, restarts int) (*runtimeapi.ContainerConfig, error) {
+func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *runtimeapi.Image,
+	volumes map[string]*runtimeapi.ImageSpec, restarts int) (*runtimeapi.ContainerConfig, error) {
 	ips := s.box.IPs
 	if s.pod.Spec.HostNetwork {
 		ips = s.cfg.HostIPs
@@ -299,7 +306,8 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	if err != nil {
 		return nil, err
 	}
-	options := volume.Options{Env: envs, Images: volumes, RecursiveReadOnly: s.cfg.RuntimeState.RecursiveReadOnly(s.handler)}
+	options := volume.Options{Env: envs, Images: volumes,
+		RecursiveReadOnly: s.cfg.RuntimeState.RecursiveReadOnly(s.handler)}
 	mounts, err := s.mountsOf(c, options, restarts, ips)
 	if err != nil {
 		return nil, err
@@ -336,10 +344,12 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 // take precedence.
 func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) {
 	for _, d := range g.GetDevices() {
-		in.Devices = append(in.Devices, &runtimeapi.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
+		in.Devices = append(in.Devices,
+			&runtimeapi.Device{HostPath: d.GetHostPath(), ContainerPath: d.GetContainerPath(), Permissions: d.GetPermissions()})
 	}
 	for _, m := range g.GetMounts() {
-		in.Mounts = append(in.Mounts, &runtimeapi.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
+		in.Mounts = append(in.Mounts,
+			&runtimeapi.Mount{HostPath: m.GetHostPath(), ContainerPath: m.GetContainerPath(), Readonly: m.GetReadOnly()})
 	}
 	for _, d := range g.GetCdiDevices() {
 		in.CDIDevices = append(in.CDIDevices, &runtimeapi.CDIDevice{Name: d.GetName()})

@@ -176,7 +176,8 @@ func (w *worker) stopOrders(l observation, grace time.Duration) []order {
 		if run.State != cri.Running && run.State != cri.Unknown {
 			continue
 		}
-		o := order{pod: l.pod, run: run, spec: specOf(l.pod, run.Name), grace: grace, message: "Stopping container " + run.Name}
+		o := order{pod: l.pod, run: run, spec: specOf(l.pod, run.Name), grace: grace,
+			message: "Stopping container " + run.Name}
 		if o.spec != nil && cri.Sidecar(o.spec) {
 			sidecars = append(sidecars, o)
 			continue
@@ -186,7 +187,8 @@ func (w *worker) stopOrders(l observation, grace time.Duration) []order {
 			main = append(main, w.kills.killOf(run.ID).over)
 		}
 	}
-	slices.SortStableFunc(sidecars, func(a, b order) int { return initIndex(l.pod, b.run.Name) - initIndex(l.pod, a.run.Name) })
+	slices.SortStableFunc(sidecars,
+		func(a, b order) int { return initIndex(l.pod, b.run.Name) - initIndex(l.pod, a.run.Name) })
 	for _, o := range sidecars {
 		o.after = slices.Clone(main)
 		out = append(out, o)

@@ -69,7 +69,8 @@ type worker struct {
 func newWorker(p *Pool, uid types.UID) *worker {
 	return &worker{
 		Pool: p, uid: uid, wake: make(chan struct{}, 1), backoffs: map[string]*imageBackoff{},
-		again: map[string]bool{}, shown: reportedState{waiting: map[string]v1.ContainerStateWaiting{}}, kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
+		again: map[string]bool{}, shown: reportedState{waiting: map[string]v1.ContainerStateWaiting{}},
+		kills: kills{runs: map[string]*kill{}}, events: map[string]bool{},
 		phases: map[Phase]time.Duration{},
 	}
 }
@@ -259,7 +260,8 @@ func (w *worker) mustEnd(l *observation) *status.Verdict {
 	}
 	if limit := l.pod.Spec.ActiveDeadlineSeconds; v == nil && limit != nil && l.pod.Status.StartTime != nil &&
 		!w.cfg.Clock.Now().Before(l.pod.Status.StartTime.Add(time.Duration(*limit)*time.Second)) {
-		v = &status.Verdict{Phase: v1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active on the node longer than the specified deadline"}
+		v = &status.Verdict{Phase: v1.PodFailed, Reason: "DeadlineExceeded",
+			Message: "Pod was active on the node longer than the specified deadline"}
 		w.cfg.Event(l.pod, "", v1.EventTypeNormal, v.Reason, v.Message)
 	}
 	if v != nil {

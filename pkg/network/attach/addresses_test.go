@@ -55,11 +55,12 @@ func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
 // model.
 func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct{ subnet, first, last string }{
-		"four":         {"10.0.0.0/30", "10.0.0.2", "10.0.0.2"},
-		"sixteen":      {"10.0.0.16/28", "10.0.0.18", "10.0.0.30"},
-		"over a byte":  {"10.0.252.0/22", "10.0.252.2", "10.0.255.254"},
-		"IPv6":         {"fd00::/124", "fd00::2", "fd00::f"},
-		"IPv6's end":   {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
+		"four":        {"10.0.0.0/30", "10.0.0.2", "10.0.0.2"},
+		"sixteen":     {"10.0.0.16/28", "10.0.0.18", "10.0.0.30"},
+		"over a byte": {"10.0.252.0/22", "10.0.252.2", "10.0.255.254"},
+		"IPv6":        {"fd00::/124", "fd00::2", "fd00::f"},
+		"IPv6's end": {"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124",
+			"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff2", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"},
 		"IPv4's end":   {"255.255.255.248/29", "255.255.255.250", "255.255.255.254"},
 		"the smallest": {"0.0.0.0/29", "0.0.0.2", "0.0.0.6"},
 	} {
@@ -122,7 +123,8 @@ func TestExhausted(t *testing.T) {
 	if got, err := a.give(owner("a"), ranges); err != nil || len(got) != 2 {
 		t.Fatal(got, err)
 	}
-	if got, err := a.give(owner("b"), ranges); len(got) != 0 || err == nil || err.Error() != "no IP addresses available in range set: 10.0.0.1-10.0.0.2" {
+	if got, err := a.give(owner("b"), ranges); len(got) != 0 || err == nil ||
+		err.Error() != "no IP addresses available in range set: 10.0.0.1-10.0.0.2" {
 		t.Errorf("%v %v", got, err)
 	}
 	if taken, err := a.taken(); err != nil || len(taken) != 2 {
@@ -134,7 +136,8 @@ func TestExhausted(t *testing.T) {
 // are freed for their owner only.
 func TestHostLocalsFiles(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
-	for name, text := range map[string]string{"10.0.0.2": "old\r\neth0", "10.0.0.3": "old\r\nnet1", "10.0.0.4": "", "last_reserved_ip.0": "10.0.0.250", "lock": ""} {
+	for name, text := range map[string]string{"10.0.0.2": "old\r\neth0", "10.0.0.3": "old\r\nnet1",
+		"10.0.0.4": "", "last_reserved_ip.0": "10.0.0.250", "lock": ""} {
 		must(t, os.WriteFile(filepath.Join(a.dir, name), []byte(text), 0o600))
 	}
 	for _, want := range []string{"10.0.0.251", "10.0.0.252", "10.0.0.253", "10.0.0.254", "10.0.0.5"} {
@@ -182,8 +185,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: %+v", name, c)
 		}
 	}
-	c, err := parse([]byte(`{"bridge": "b", "dataDir": "/d", "name": "n", "subnets": ["10.0.0.7/24"], "runtimeConfig": {"portMappings": null, "bandwidth": null}}`))
-	if err != nil || c.Subnets[0].String() != "10.0.0.0/24" || len(c.delegates()) != 0 || !strings.HasSuffix(c.addresses().dir, "/d/n") {
+	c, err := parse([]byte(`{"bridge": "b", "dataDir": "/d", "name": "n", "subnets": ["10.0.0.7/24"], ` +
+		`"runtimeConfig": {"portMappings": null, "bandwidth": null}}`))
+	if err != nil || c.Subnets[0].String() != "10.0.0.0/24" || len(c.delegates()) != 0 ||
+		!strings.HasSuffix(c.addresses().dir, "/d/n") {
 		t.Errorf("%+v %v", c, err)
 	}
 }

@@ -56,7 +56,8 @@ type bridgeLab struct {
 
 func newBridgeLab(t *testing.T) *bridgeLab {
 	n := newNetwork(t, dualStack)
-	return &bridgeLab{network: n, mallory: n.attachSandbox("mallory", 2), alice: n.attachSandbox("alice", 3), bob: n.attachSandbox("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
+	return &bridgeLab{network: n, mallory: n.attachSandbox("mallory", 2), alice: n.attachSandbox("alice", 3),
+		bob: n.attachSandbox("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
 }
 
 // end returns a frame that a sandbox may send, identified by its payload.
@@ -106,39 +107,53 @@ func (w *bridgeLab) attacks() map[string][]byte {
 		"IPv4 source and hardware address of another sandbox": ether(a.mac, b.mac, 0x0800, spoofed4),
 		"own IPv4 source, another hardware address":           ether(a.mac, another, 0x0800, own4),
 		"IPv4 source is the receiver's":                       ether(a.mac, m.mac, 0x0800, ip4(a.v4, a.v4, 17, data)),
-		"IPv4 source of the node":                             ether(a.mac, m.mac, 0x0800, ip4(ip("10.9.0.1"), a.v4, 17, data)),
-		"free IPv4 source":                                    ether(a.mac, m.mac, 0x0800, ip4(free4, a.v4, 17, data)),
-		"IPv4 source outside of the range":                    ether(a.mac, m.mac, 0x0800, ip4(ip("10.10.0.5"), a.v4, 17, data)),
-		"unspecified IPv4 source":                             ether(a.mac, m.mac, 0x0800, ip4(ip("0.0.0.0"), a.v4, 17, data)),
-		"IPv6 source of another sandbox":                      ether(a.mac, m.mac, 0x86dd, ip6(b.v6, a.v6, 17, data)),
-		"own IPv6 source, another hardware address":           ether(a.mac, another, 0x86dd, ip6(m.v6, a.v6, 17, data)),
-		"free IPv6 source":                                    ether(a.mac, m.mac, 0x86dd, ip6(free6, a.v6, 17, data)),
-		"link-local source of another sandbox":                ether(a.mac, m.mac, 0x86dd, icmp6(b.local, a.local, 128, data)),
-		"data to a link-local address":                        ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.local, 17, data)),
-		"data from a link-local address":                      ether(a.mac, m.mac, 0x86dd, ip6(m.local, a.v6, 17, data)),
-		"ARP reply for another sandbox":                       ether(a.mac, m.mac, 0x0806, arp(2, m.mac, b.v4, a.mac, a.v4)),
-		"ARP reply for the gateway":                           ether(a.mac, m.mac, 0x0806, arp(2, m.mac, ip("10.9.0.1"), a.mac, a.v4)),
-		"ARP reply with another hardware address":             ether(a.mac, m.mac, 0x0806, arp(2, another, m.v4, a.mac, a.v4)),
-		"gratuitous ARP for another sandbox":                  ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, broadcast, b.v4)),
-		"gratuitous ARP for a free address":                   ether(broadcast, m.mac, 0x0806, arp(1, m.mac, free4, broadcast, free4)),
-		"ARP request as another sandbox":                      ether(broadcast, m.mac, 0x0806, arp(1, m.mac, b.v4, make([]byte, 6), a.v4)),
-		"reverse ARP":                                         ether(a.mac, m.mac, 0x8035, arp(4, b.mac, b.v4, m.mac, m.v4)),
-		"neighbour advertisement of another sandbox":          na(m.v6, b.v6, option(2, m.mac)),
-		"neighbour advertisement of the gateway":              na(m.v6, ip("fd09::1"), option(2, m.mac)),
-		"neighbour advertisement of a free address":           na(m.v6, free6, option(2, m.mac)),
-		"advertised with another hardware address":            na(m.v6, m.v6, option(2, another)),
-		"advertised with two hardware addresses":              na(m.v6, m.v6, option(2, m.mac), option(2, another)),
-		"advertisement with another's source":                 na(b.v6, m.v6, option(2, m.mac)),
-		"advertisement behind an extension header": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
-			icmp6(m.v6, a.v6, 136, []byte{0x20, 0, 0, 0}, b.v6.AsSlice(), option(2, m.mac))[40:])),
+		"IPv4 source of the node": ether(a.mac, m.mac, 0x0800,
+			ip4(ip("10.9.0.1"), a.v4, 17, data)),
+		"free IPv4 source": ether(a.mac, m.mac, 0x0800, ip4(free4, a.v4, 17, data)),
+		"IPv4 source outside of the range": ether(a.mac, m.mac, 0x0800,
+			ip4(ip("10.10.0.5"), a.v4, 17, data)),
+		"unspecified IPv4 source": ether(a.mac, m.mac, 0x0800,
+			ip4(ip("0.0.0.0"), a.v4, 17, data)),
+		"IPv6 source of another sandbox":            ether(a.mac, m.mac, 0x86dd, ip6(b.v6, a.v6, 17, data)),
+		"own IPv6 source, another hardware address": ether(a.mac, another, 0x86dd, ip6(m.v6, a.v6, 17, data)),
+		"free IPv6 source":                          ether(a.mac, m.mac, 0x86dd, ip6(free6, a.v6, 17, data)),
+		"link-local source of another sandbox": ether(a.mac, m.mac, 0x86dd,
+			icmp6(b.local, a.local, 128, data)),
+		"data to a link-local address":   ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.local, 17, data)),
+		"data from a link-local address": ether(a.mac, m.mac, 0x86dd, ip6(m.local, a.v6, 17, data)),
+		"ARP reply for another sandbox":  ether(a.mac, m.mac, 0x0806, arp(2, m.mac, b.v4, a.mac, a.v4)),
+		"ARP reply for the gateway": ether(a.mac, m.mac, 0x0806,
+			arp(2, m.mac, ip("10.9.0.1"), a.mac, a.v4)),
+		"ARP reply with another hardware address": ether(a.mac, m.mac, 0x0806,
+			arp(2, another, m.v4, a.mac, a.v4)),
+		"gratuitous ARP for another sandbox": ether(broadcast, m.mac, 0x0806,
+			arp(1, m.mac, b.v4, broadcast, b.v4)),
+		"gratuitous ARP for a free address": ether(broadcast, m.mac, 0x0806,
+			arp(1, m.mac, free4, broadcast, free4)),
+		"ARP request as another sandbox": ether(broadcast, m.mac, 0x0806,
+			arp(1, m.mac, b.v4, make([]byte, 6), a.v4)),
+		"reverse ARP": ether(a.mac, m.mac, 0x8035, arp(4, b.mac, b.v4, m.mac, m.v4)),
+		"neighbour advertisement of another sandbox": na(m.v6, b.v6, option(2, m.mac)),
+		"neighbour advertisement of the gateway":     na(m.v6, ip("fd09::1"), option(2, m.mac)),
+		"neighbour advertisement of a free address":  na(m.v6, free6, option(2, m.mac)),
+		"advertised with another hardware address":   na(m.v6, m.v6, option(2, another)),
+		"advertised with two hardware addresses":     na(m.v6, m.v6, option(2, m.mac), option(2, another)),
+		"advertisement with another's source":        na(b.v6, m.v6, option(2, m.mac)),
+		"advertisement behind an extension header": ether(a.mac, m.mac, 0x86dd,
+			ip6(m.v6, a.v6, 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
+				icmp6(m.v6, a.v6, 136, []byte{0x20, 0, 0, 0}, b.v6.AsSlice(), option(2, m.mac))[40:])),
 		"solicitation as another sandbox":            ns(b.v6, option(1, m.mac)),
 		"solicitation with another hardware address": ns(m.v6, option(1, another)),
 		"router advertisement":                       ether(allNodes, m.mac, 0x86dd, icmp6(m.local, ip("ff02::1"), 134, ra)),
-		"router advertisement behind an extension header": ether(allNodes, m.mac, 0x86dd, ip6(m.local, ip("ff02::1"), 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
-			icmp6(m.local, ip("ff02::1"), 134, ra)[40:])),
-		"ICMP redirect":              ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(5, 1, m.v4.AsSlice(), inner[:28]))),
-		"ICMPv6 redirect":            ether(a.mac, m.mac, 0x86dd, icmp6(m.local, a.v6, 137, make([]byte, 4), m.local.AsSlice(), b.v6.AsSlice())),
-		"IGMP query":                 ether(mac("01:00:5e:00:00:01"), m.mac, 0x0800, ip4(m.v4, ip("224.0.0.1"), 2, icmp4(0x11, 100, make([]byte, 4)))),
+		"router advertisement behind an extension header": ether(allNodes, m.mac, 0x86dd,
+			ip6(m.local, ip("ff02::1"), 60, []byte{58, 0, 1, 4, 0, 0, 0, 0},
+				icmp6(m.local, ip("ff02::1"), 134, ra)[40:])),
+		"ICMP redirect": ether(a.mac, m.mac, 0x0800,
+			ip4(m.v4, a.v4, 1, icmp4(5, 1, m.v4.AsSlice(), inner[:28]))),
+		"ICMPv6 redirect": ether(a.mac, m.mac, 0x86dd,
+			icmp6(m.local, a.v6, 137, make([]byte, 4), m.local.AsSlice(), b.v6.AsSlice())),
+		"IGMP query": ether(mac("01:00:5e:00:00:01"), m.mac, 0x0800,
+			ip4(m.v4, ip("224.0.0.1"), 2, icmp4(0x11, 100, make([]byte, 4)))),
 		"MLD query":                  ether(allNodes, m.mac, 0x86dd, icmp6(m.local, ip("ff02::1"), 130, make([]byte, 20))),
 		"DHCP answer":                ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 17, udp(67, 68, []byte("attack")))),
 		"DHCPv6 answer":              ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 17, udp(547, 546, []byte("attack")))),
@@ -185,20 +200,29 @@ func TestLegitimate(t *testing.T) {
 		"another protocol":         ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 132, data)),
 		"another protocol on IPv6": ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 132, data)),
 		"echo request":             ether(a.mac, m.mac, 0x0800, ip4(m.v4, a.v4, 1, icmp4(8, 0, data))),
-		"destination options":      ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 60, []byte{17, 0, 1, 4, 0, 0, 0, 0}, udp(7, 7, data))),
-		"first fragment":           ether(a.mac, m.mac, 0x86dd, ip6(m.v6, a.v6, 44, []byte{17, 0, 0, 1, 0, 0, 0, 1}, udp(7, 7, make([]byte, 1024)), data)),
-		"echo request on IPv6":     ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 128, data)),
-		"ARP request":              ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, make([]byte, 6), a.v4)),
-		"ARP reply":                ether(a.mac, m.mac, 0x0806, arp(2, m.mac, m.v4, a.mac, a.v4)),
-		"gratuitous ARP":           ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, broadcast, m.v4)),
-		"solicitation":             ether(groupMAC, m.mac, 0x86dd, icmp6(m.v6, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
-		"solicitation, unicast":    ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 135, make([]byte, 4), a.v6.AsSlice())),
-		"link-local neighbours":    ether(groupMAC, m.mac, 0x86dd, icmp6(m.local, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
-		"duplicate detection":      ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.v6.AsSlice(), []byte{14, 1, 1, 2, 3, 4, 5, 6})),
-		"the same without nonce":   ether(ownMAC, m.mac, 0x86dd, icmp6(ip("::"), own, 135, make([]byte, 4), m.local.AsSlice())),
-		"advertisement":            ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
-		"short advertisement":      ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice())),
-		"to all nodes":             ether(allNodes, m.mac, 0x86dd, icmp6(m.v6, ip("ff02::1"), 136, []byte{0x20, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
+		"destination options": ether(a.mac, m.mac, 0x86dd,
+			ip6(m.v6, a.v6, 60, []byte{17, 0, 1, 4, 0, 0, 0, 0}, udp(7, 7, data))),
+		"first fragment": ether(a.mac, m.mac, 0x86dd,
+			ip6(m.v6, a.v6, 44, []byte{17, 0, 0, 1, 0, 0, 0, 1}, udp(7, 7, make([]byte, 1024)), data)),
+		"echo request on IPv6": ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 128, data)),
+		"ARP request":          ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, make([]byte, 6), a.v4)),
+		"ARP reply":            ether(a.mac, m.mac, 0x0806, arp(2, m.mac, m.v4, a.mac, a.v4)),
+		"gratuitous ARP":       ether(broadcast, m.mac, 0x0806, arp(1, m.mac, m.v4, broadcast, m.v4)),
+		"solicitation": ether(groupMAC, m.mac, 0x86dd,
+			icmp6(m.v6, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
+		"solicitation, unicast": ether(a.mac, m.mac, 0x86dd, icmp6(m.v6, a.v6, 135, make([]byte, 4), a.v6.AsSlice())),
+		"link-local neighbours": ether(groupMAC, m.mac, 0x86dd,
+			icmp6(m.local, group, 135, make([]byte, 4), a.v6.AsSlice(), option(1, m.mac))),
+		"duplicate detection": ether(ownMAC, m.mac, 0x86dd,
+			icmp6(ip("::"), own, 135, make([]byte, 4), m.v6.AsSlice(), []byte{14, 1, 1, 2, 3, 4, 5, 6})),
+		"the same without nonce": ether(ownMAC, m.mac, 0x86dd,
+			icmp6(ip("::"), own, 135, make([]byte, 4), m.local.AsSlice())),
+		"advertisement": ether(a.mac, m.mac, 0x86dd,
+			icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
+		"short advertisement": ether(a.mac, m.mac, 0x86dd,
+			icmp6(m.v6, a.v6, 136, []byte{0x60, 0, 0, 0}, m.v6.AsSlice())),
+		"to all nodes": ether(allNodes, m.mac, 0x86dd,
+			icmp6(m.v6, ip("ff02::1"), 136, []byte{0x20, 0, 0, 0}, m.v6.AsSlice(), option(2, m.mac))),
 	} {
 		number++
 		if !w.arrives(number, frame, frame[14:]) {
@@ -209,7 +233,8 @@ func TestLegitimate(t *testing.T) {
 	bridge := openWire(t, w.host(), "", "br0")
 	report := icmp6(m.local, reports, 143, []byte{0, 0, 0, 1, 4, 0, 0, 0}, own.AsSlice())
 	end := []byte("end of reports")
-	m.send(ether(mac("33:33:00:00:00:16"), m.mac, 0x86dd, ip6(m.local, reports, 0, []byte{58, 0, 5, 2, 0, 0, 1, 0}, report[40:])),
+	m.send(ether(mac("33:33:00:00:00:16"), m.mac, 0x86dd,
+		ip6(m.local, reports, 0, []byte{58, 0, 5, 2, 0, 0, 1, 0}, report[40:])),
 		ether(w.gateway, m.mac, 0x0800, ip4(m.v4, ip("10.9.0.1"), 17, udp(1, 2, end))))
 	if !bridge.seen(report[40:], end) {
 		t.Error("the bridge did not receive the group report")
@@ -231,7 +256,8 @@ func TestPoisonedForwarding(t *testing.T) {
 	w := newBridgeLab(t)
 	w.alice.send(w.alice.end(w.bob, []byte("alice is here")))
 	w.bob.seen(nil, []byte("alice is here"))
-	w.mallory.send(ether(mac("01:80:c2:00:00:02"), w.alice.mac, 0x8809, []byte("attack")), w.mallory.end(w.bob, []byte("poisoned")))
+	w.mallory.send(ether(mac("01:80:c2:00:00:02"), w.alice.mac, 0x8809, []byte("attack")),
+		w.mallory.end(w.bob, []byte("poisoned")))
 	w.bob.seen(nil, []byte("poisoned"))
 	w.bob.send(w.bob.end(w.alice, []byte("a secret")), w.bob.end(w.mallory, []byte("nothing")))
 	if w.mallory.seen([]byte("a secret"), []byte("nothing")) {
@@ -256,16 +282,19 @@ func TestPoisonedNeighbour(t *testing.T) {
 		v6   netip.Addr
 	}{{a.inside, eth0, a.mac, a.v4, a.v6}, {w.host(), bridge, w.gateway, ip("10.9.0.1"), ip("fd09::1")}} {
 		for _, known := range []netip.Addr{b.v4, b.v6} {
-			must(t, victim.h.NeighSet(&netlink.Neigh{LinkIndex: victim.link.Attrs().Index, State: netlink.NUD_STALE, IP: known.AsSlice(), HardwareAddr: b.mac}))
+			must(t, victim.h.NeighSet(&netlink.Neigh{LinkIndex: victim.link.Attrs().Index,
+				State: netlink.NUD_STALE, IP: known.AsSlice(), HardwareAddr: b.mac}))
 		}
 		m.send(ether(victim.mac, m.mac, 0x0806, arp(1, m.mac, b.v4, make([]byte, 6), victim.v4)),
-			ether(victim.mac, m.mac, 0x86dd, icmp6(m.v6, victim.v6, 136, []byte{0x20, 0, 0, 0}, b.v6.AsSlice(), option(2, m.mac))),
+			ether(victim.mac, m.mac, 0x86dd, icmp6(m.v6, victim.v6, 136, []byte{0x20, 0, 0, 0}, b.v6.AsSlice(),
+				option(2, m.mac))),
 			m.end(a, []byte("poisoned")))
 		a.seen(nil, []byte("poisoned"))
 		found, err := victim.h.NeighList(victim.link.Attrs().Index, netlink.FAMILY_ALL)
 		must(t, err)
 		for _, n := range found {
-			if addr, _ := netip.AddrFromSlice(n.IP); (addr == b.v4 || addr == b.v6) && n.HardwareAddr.String() != b.mac.String() {
+			if addr, _ := netip.AddrFromSlice(n.IP); (addr == b.v4 || addr == b.v6) &&
+				n.HardwareAddr.String() != b.mac.String() {
 				t.Errorf("%s is taken for the one of %s", n.HardwareAddr, addr)
 			}
 		}
@@ -329,7 +358,8 @@ func TestUnbound(t *testing.T) {
 // TestRestored checks that Restore corrects a table that was flushed, changed or never created.
 func TestRestored(t *testing.T) {
 	w := newBridgeLab(t)
-	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}}
+	conf := Config{Name: "net", Bridge: "br0", DataDir: w.dir,
+		Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24"), netip.MustParsePrefix("fd09::/64")}}
 	spoofed := ether(w.alice.mac, w.mallory.mac, 0x0800, ip4(w.bob.v4, w.alice.v4, 17, udp(7, 7, []byte("attack"))))
 	if changed, err := Restore(conf); changed || err != nil {
 		t.Errorf("nothing to restore: %v %v", changed, err)
@@ -337,10 +367,13 @@ func TestRestored(t *testing.T) {
 	for name, damage := range map[string]func(*ports.Table) error{
 		"no table": (*ports.Table).Remove,
 		"no binding": func(p *ports.Table) error {
-			return p.Unbind(conf.bindingOf(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}, []netip.Addr{w.mallory.v4, w.mallory.v6}))
+			return p.Unbind(conf.bindingOf(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"},
+				[]netip.Addr{w.mallory.v4, w.mallory.v6}))
 		},
 		"additional binding": func(p *ports.Table) error {
-			return p.Bind(ports.Binding{Port: hostEnd(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}), MAC: w.mallory.mac, Addresses: []netip.Addr{w.bob.v4}})
+			return p.Bind(ports.Binding{
+				Port: hostEnd(types.GCAttachment{ContainerID: "mallory", IfName: "eth0"}), MAC: w.mallory.mac,
+				Addresses: []netip.Addr{w.bob.v4}})
 		},
 	} {
 		table, err := ports.Open(0)

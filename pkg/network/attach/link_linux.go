@@ -117,7 +117,8 @@ func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
-	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) { // another instance of the plugin created it
+	// another instance of the plugin created it
+	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, err
 	}
 	if err := writeSysctl("ipv6", c.Bridge, "accept_ra", "0"); err != nil {
@@ -136,10 +137,12 @@ func addressFlags(a netip.Addr) int {
 
 // addVeth creates the link, with one end in the sandbox. The port may send packets back out the
 // way that they came in, so that a sandbox reaches itself through a Service.
-func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle, addr netip.Addr) (netlink.Link, error) {
+func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle,
+	addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.MasterIndex, attrs.Flags = hostEnd(ownerOf(args)), c.MTU, bridge.Attrs().Index, net.FlagUp
-	port := &netlink.Veth{LinkAttrs: attrs, PeerName: args.IfName, PeerHardwareAddr: hardwareAddr(addr), PeerNamespace: netlink.NsFd(sandbox)}
+	port := &netlink.Veth{LinkAttrs: attrs, PeerName: args.IfName, PeerHardwareAddr: hardwareAddr(addr),
+		PeerNamespace: netlink.NsFd(sandbox)}
 	if err := host.LinkAdd(port); err != nil {
 		return nil, fmt.Errorf("add link of %s: %w", args.IfName, err)
 	}
@@ -165,7 +168,8 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 			// accept_dad=0 makes addresses usable at once. addr_gen_mode=0 derives the link-local
 			// address from the hardware address, which is the one that is bound.
 			if err := within(sandbox, func() error {
-				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"), writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
+				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"),
+					writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
 			}); err != nil {
 				return err
 			}
@@ -212,7 +216,8 @@ func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Res
 	for _, p := range given {
 		gw, bits := gateway(p.Masked()).AsSlice(), p.Addr().BitLen()
 		result.IPs = append(result.IPs, &types100.IPConfig{Interface: types100.Int(2), Address: *ipNet(p), Gateway: gw})
-		result.Routes = append(result.Routes, &types.Route{Dst: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}, GW: gw})
+		result.Routes = append(result.Routes,
+			&types.Route{Dst: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)}, GW: gw})
 	}
 	return result
 }

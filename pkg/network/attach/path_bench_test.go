@@ -34,13 +34,15 @@ func (r *testSandbox) within(f func() error) error {
 // BenchmarkPath measures the processor time that binding costs between two sandboxes, alternating
 // with and without it: for a small datagram and its answer, and for 1 MiB over TCP.
 func BenchmarkPath(b *testing.B) {
-	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{"datagram": datagrams, "stream": streams} {
+	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{
+		"datagram": datagrams, "stream": streams} {
 		b.Run(name, func(b *testing.B) {
 			n := newNetwork(b, `"10.9.0.0/24"`)
 			track(b)
 			one, two := n.attachSandbox("one", 2), n.attachSandbox("two", 3)
 			step := measure(b, one, two)
-			conf := Config{Name: "net", Bridge: "br0", DataDir: n.dir, Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}
+			conf := Config{Name: "net", Bridge: "br0", DataDir: n.dir,
+				Subnets: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/24")}}
 			table, err := ports.Open(0)
 			must(b, err)
 			defer table.Close()
@@ -84,9 +86,12 @@ func track(b *testing.B) {
 	must(b, err)
 	defer conn.Close()
 	t := conn.AddTable(&nftables.Table{Name: "track", Family: nftables.TableFamilyIPv4})
-	filter := conn.AddChain(&nftables.Chain{Name: "forward", Table: t, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	conn.AddRule(&nftables.Rule{Table: t, Chain: filter, Exprs: append(nft.NewConnection(), &expr.Verdict{Kind: expr.VerdictAccept})})
-	nat := conn.AddChain(&nftables.Chain{Name: "nat", Table: t, Type: nftables.ChainTypeNAT, Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
+	filter := conn.AddChain(&nftables.Chain{Name: "forward", Table: t, Type: nftables.ChainTypeFilter,
+		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
+	conn.AddRule(&nftables.Rule{Table: t, Chain: filter,
+		Exprs: append(nft.NewConnection(), &expr.Verdict{Kind: expr.VerdictAccept})})
+	nat := conn.AddChain(&nftables.Chain{Name: "nat", Table: t, Type: nftables.ChainTypeNAT,
+		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource})
 	conn.AddRule(&nftables.Rule{Table: t, Chain: nat, Exprs: append(nft.ClearMark(1<<14), &expr.Masq{})})
 	must(b, conn.Commit(nil))
 	b.Cleanup(func() {

@@ -61,7 +61,9 @@ func newNetwork(t testing.TB, ranges string) *network {
 	for _, name := range []string{"portmap", "bandwidth"} {
 		must(t, os.WriteFile(filepath.Join(n.dir, name), []byte(strings.ReplaceAll(echo, "DIR", n.dir)), 0o700))
 	}
-	n.list, err = libcni.NetworkConfFromBytes(fmt.Appendf(nil, `{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "own", "bridge": "br0", "mtu": 1400, "subnets": [%s],
+	n.list, err = libcni.NetworkConfFromBytes(
+		fmt.Appendf(nil,
+			`{"cniVersion": "1.1.0", "name": "net", "plugins": [{"type": "own", "bridge": "br0", "mtu": 1400, "subnets": [%s],
 		"dataDir": %q, "capabilities": {"portMappings": true, "bandwidth": true}}]}`, ranges, n.dir))
 	must(t, err)
 	n.cni = libcni.NewCNIConfigWithCacheDir([]string{n.dir}, n.dir, nil)
@@ -89,7 +91,8 @@ func sandbox(t testing.TB, id string) (*libcni.RuntimeConf, *netlink.Handle) {
 	h, err := netlink.NewHandleAt(ns)
 	must(t, err)
 	t.Cleanup(func() { h.Close(); ns.Close() })
-	return &libcni.RuntimeConf{ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))}, h
+	return &libcni.RuntimeConf{ContainerID: id, IfName: "eth0",
+		NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(ns))}, h
 }
 
 func (n *network) add(rt *libcni.RuntimeConf) (*types100.Result, error) {
@@ -98,7 +101,8 @@ func (n *network) add(rt *libcni.RuntimeConf) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.t.Cleanup(func() { _ = n.cni.DelNetworkList(context.Background(), n.list, rt) }) // the namespace may outlive the test
+	// the namespace may outlive the test
+	n.t.Cleanup(func() { _ = n.cni.DelNetworkList(context.Background(), n.list, rt) })
 	return types100.NewResultFromResult(result)
 }
 
@@ -149,7 +153,8 @@ func TestAttach(t *testing.T) {
 	for i, want := range []string{"10.9.0.2/24", "fd09::2/64"} {
 		p := netip.MustParsePrefix(want)
 		gw := gateway(p.Masked())
-		if ip := result.IPs[i]; ip.Address.String() != want || ip.Gateway.String() != gw.String() || result.Interfaces[*ip.Interface].Sandbox != rt.NetNS {
+		if ip := result.IPs[i]; ip.Address.String() != want || ip.Gateway.String() != gw.String() ||
+			result.Interfaces[*ip.Interface].Sandbox != rt.NetNS {
 			t.Errorf("told %v", ip)
 		}
 		if routes, err := inside.RouteGet(gw.Prev().Prev().AsSlice()); err != nil || !routes[0].Gw.Equal(gw.AsSlice()) {
@@ -163,7 +168,8 @@ func TestAttach(t *testing.T) {
 			t.Errorf("%v cannot be used yet", a)
 		}
 	}
-	if ra, err := os.ReadFile("/proc/sys/net/ipv6/conf/br0/accept_ra"); err != nil || strings.TrimSpace(string(ra)) != "0" {
+	if ra, err := os.ReadFile("/proc/sys/net/ipv6/conf/br0/accept_ra"); err != nil ||
+		strings.TrimSpace(string(ra)) != "0" {
 		t.Errorf("the bridge listens to routers: %q %v", ra, err)
 	}
 	must(t, n.cni.CheckNetworkList(t.Context(), n.list, rt))

@@ -120,7 +120,8 @@ func chains() []chain {
 			rule(port(), nft.NotMember(setPorts, regPort), accept()),
 			rule(etherType(unix.ETH_P_ARP), gotoChain("arp")),
 			// Duplicate address detection asks, from the unspecified address, for a bound address.
-			rule(etherType(unix.ETH_P_IPV6), network(8, 8, 16), equal(8, make([]byte, 16)...), network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6),
+			rule(etherType(unix.ETH_P_IPV6), network(8, 8, 16), equal(8, make([]byte, 16)...), network(8, 6, 1),
+				equal(8, unix.IPPROTO_ICMPV6),
 				message(neighbourSolicit), port(), hardware, transport(regAddress, 8, 16), bound6, accept()),
 			drop(),
 		}},
@@ -140,7 +141,8 @@ func discovery(option byte, of expr.Any) [][]expr.Any {
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))
 	return [][]expr.Any{
 		rule(plain, equal(8, big(bareLength)...), bound, accept()),
-		rule(plain, equal(8, big(optionLength)...), transport(8, 24, 2), equal(8, option, 1), bound, transport(regMAC, 26, 6), nft.Member(setIPv6, regPort), accept()),
+		rule(plain, equal(8, big(optionLength)...), transport(8, 24, 2), equal(8, option, 1), bound,
+			transport(regMAC, 26, 6), nft.Member(setIPv6, regPort), accept()),
 		drop(),
 	}
 }
@@ -205,7 +207,8 @@ func message(n byte) []expr.Any { return rule(transport(8, 0, 1), equal(8, n)) }
 // linkLocal matches if the IPv6 address at an offset is in fe80::/10.
 func linkLocal(offset uint32) []expr.Any {
 	return rule(network(8, offset, 2),
-		&expr.Bitwise{SourceRegister: nft.Reg(8), DestRegister: nft.Reg(8), Len: 2, Mask: []byte{0xff, 0xc0}, Xor: []byte{0, 0}},
+		&expr.Bitwise{SourceRegister: nft.Reg(8), DestRegister: nft.Reg(8), Len: 2, Mask: []byte{0xff, 0xc0},
+			Xor: []byte{0, 0}},
 		equal(8, 0xfe, 0x80))
 }
 

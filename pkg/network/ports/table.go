@@ -221,5 +221,6 @@ func elementsOf(b Binding) elements {
 
 // LinkLocal returns the link-local address derived from a hardware address (RFC 4291, appendix A).
 func LinkLocal(m net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3],
+		14: m[4], 15: m[5]})
 }

@@ -159,7 +159,8 @@ func (a *Announcer) links(device netlink.Link) ([]link, error) {
 	var out []link
 	for _, l := range all {
 		attrs := l.Attrs()
-		if attrs.Index == device.Attrs().Index || attrs.Flags&net.FlagLoopback != 0 || attrs.Flags&net.FlagUp == 0 || len(attrs.HardwareAddr) != 6 {
+		if attrs.Index == device.Attrs().Index || attrs.Flags&net.FlagLoopback != 0 ||
+			attrs.Flags&net.FlagUp == 0 || len(attrs.HardwareAddr) != 6 {
 			continue
 		}
 		addrs, err := a.handle.AddrList(l, netlink.FAMILY_ALL)
@@ -193,7 +194,8 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	}
 	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
-		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever // lifetime 0: the node never uses it as a source address
+		// lifetime 0: the node never uses it as a source address
+		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever
 	}
 	if err := a.handle.AddrAdd(device, full); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("add %v to %s: %w", addr, Device, err)
@@ -259,5 +261,6 @@ func (a *Announcer) in(f func() error) error {
 }
 
 func proxyEntry(l link, addr netip.Addr) *netlink.Neigh {
-	return &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, Flags: netlink.NTF_PROXY, IP: addr.AsSlice()}
+	return &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V6, Flags: netlink.NTF_PROXY,
+		IP: addr.AsSlice()}
 }

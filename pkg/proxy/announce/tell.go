@@ -42,7 +42,8 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	}
 	defer c.Close()
 	// The kernel takes the protocol in network byte order.
-	dest := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: l.Attrs().Index, Halen: hardwareSize, Addr: to}
+	dest := &unix.SockaddrLinklayer{Protocol: protocol<<8 | protocol>>8, Ifindex: l.Attrs().Index,
+		Halen: hardwareSize, Addr: to}
 	if err := c.Sendto(ctx, payload, 0, dest); err != nil {
 		return fmt.Errorf("announce %v on %s: %w", addr, l.Attrs().Name, err)
 	}

@@ -59,7 +59,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return run(ctx, cfg, client, custom, log)
 }
 
-func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface, log *slog.Logger) error {
+func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface,
+	log *slog.Logger) error {
 	if cfg.Mode != "nftables" {
 		log.Info("The only mode is nftables", "asked", cfg.Mode)
 	}
@@ -92,7 +93,8 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 		served.Go(func() { guard.Run(ctx) })
 	}
 	if cfg.NetworkPolicy {
-		agent, err := netpolicy.New(policyConfig(cfg), netpolicy.Deps{Client: client, Custom: custom, Clock: clock.Real(), Log: log, Metrics: registry})
+		agent, err := netpolicy.New(policyConfig(cfg),
+			netpolicy.Deps{Client: client, Custom: custom, Clock: clock.Real(), Log: log, Metrics: registry})
 		if err != nil {
 			return err
 		}
@@ -119,8 +121,9 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 func proxyConfig(c *config.Config) proxy.Config {
 	k := &c.KubeProxyConfiguration
 	out := proxy.Config{
-		Node: c.Hostname, Families: families(), MasqueradeAll: k.NFTables.MasqueradeAll, MasqueradeBit: uint(*k.NFTables.MasqueradeBit),
-		Audit: k.NFTables.SyncPeriod.Duration, HealthTimeout: 2 * k.NFTables.SyncPeriod.Duration,
+		Node: c.Hostname, Families: families(), MasqueradeAll: k.NFTables.MasqueradeAll,
+		MasqueradeBit: uint(*k.NFTables.MasqueradeBit),
+		Audit:         k.NFTables.SyncPeriod.Duration, HealthTimeout: 2 * k.NFTables.SyncPeriod.Duration,
 	}
 	if k.Mode == "iptables" {
 		out.MasqueradeAll = out.MasqueradeAll || k.IPTables.MasqueradeAll
@@ -163,7 +166,8 @@ func families() []ruleset.Family {
 
 // policyConfig converts a validated configuration for package netpolicy.
 func policyConfig(c *config.Config) netpolicy.Config {
-	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6), Audit: c.NFTables.SyncPeriod.Duration}
+	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6),
+		Audit: c.NFTables.SyncPeriod.Duration}
 }
 
 // cleanup removes all tables of the proxy and of network policies.

@@ -40,7 +40,8 @@ type server struct {
 
 // servers returns the servers for health and for metrics. Health is for load balancers, which have
 // no credentials, so it reports only whether the node wants traffic.
-func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer, log *slog.Logger) ([]server, error) {
+func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer,
+	log *slog.Logger) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
 	metrics := server{name: "metrics", address: k.MetricsBindAddress, handler: metricsHandler(cfg, g, log)}
 	if guard != nil {
@@ -59,7 +60,8 @@ func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g pr
 
 // serve runs each server that has an address until ctx ends. If the configuration says so, failing
 // to listen ends the process; otherwise serve tries again.
-func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger, end func(error)) *sync.WaitGroup {
+func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger,
+	end func(error)) *sync.WaitGroup {
 	var running sync.WaitGroup
 	for _, s := range all {
 		if s.address == "" {

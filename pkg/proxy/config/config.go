@@ -73,8 +73,11 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	c.Flags.Add(fs)
 	var file, override string
 	fs.StringVar(&file, "config", "", "The path to the configuration file.")
-	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
-	fs.BoolVar(&c.NetworkPolicy, "network-policy", false, "Enforce NetworkPolicies on the node's pods. It needs the rights to list and watch networkpolicies, pods and namespaces, and is not for a node whose CNI plugin enforces them.")
+	fs.StringVar(&override, "hostname-override", "", "If non-empty, will be used as the name of the Node "+
+		"that the proxy is running on. If unset, the node name is assumed to be the same as the node's hostname.")
+	fs.BoolVar(&c.NetworkPolicy, "network-policy", false, "Enforce NetworkPolicies on the node's pods. It "+
+		"needs the rights to list and watch networkpolicies, pods and namespaces, and is not for a node "+
+		"whose CNI plugin enforces them.")
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
@@ -99,27 +102,42 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 // addFlags defines the flags that correspond to fields of the file.
 func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 	const ignored = " This parameter is ignored if a config file is specified by --config."
-	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. (For dual-stack clusters, this can be a comma-separated dual-stack pair of CIDR ranges.)."+ignored)
-	fs.StringVar(&k.BindAddress, "bind-address", k.BindAddress, "Overrides the proxy's idea of what its node's primary IP is."+ignored)
-	fs.StringVar(&k.HealthzBindAddress, "healthz-bind-address", k.HealthzBindAddress, "The IP address and port for the health check server to serve on."+ignored)
-	fs.StringVar(&k.MetricsBindAddress, "metrics-bind-address", k.MetricsBindAddress, "The IP address and port for the metrics server to serve on. Set empty to disable."+ignored)
-	fs.BoolVar(&k.BindAddressHardFail, "bind-address-hard-fail", k.BindAddressHardFail, "If true the proxy will treat failure to bind to a port as fatal and exit.")
-	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling, "If true enables profiling via web interface on /debug/pprof handler."+ignored)
-	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. There is one, 'nftables'; services work alike whichever of kube-proxy's modes is named."+ignored)
-	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll, "SNAT all traffic sent via Service cluster IPs.")
-	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode), "Mode to use to detect local traffic."+ignored)
-	fs.StringVar(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "", "A bridge interface name, for --detect-local-mode=BridgeInterface.")
-	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "", "An interface name prefix, for --detect-local-mode=InterfaceNamePrefix.")
-	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil, "A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
+	fs.StringVar(&k.ClusterCIDR, "cluster-cidr", k.ClusterCIDR, "The CIDR range of the pods in the cluster. "+
+		"(For dual-stack clusters, this can be a comma-separated dual-stack pair of CIDR ranges.)."+ignored)
+	fs.StringVar(&k.BindAddress, "bind-address", k.BindAddress,
+		"Overrides the proxy's idea of what its node's primary IP is."+ignored)
+	fs.StringVar(&k.HealthzBindAddress, "healthz-bind-address", k.HealthzBindAddress,
+		"The IP address and port for the health check server to serve on."+ignored)
+	fs.StringVar(&k.MetricsBindAddress, "metrics-bind-address", k.MetricsBindAddress,
+		"The IP address and port for the metrics server to serve on. Set empty to disable."+ignored)
+	fs.BoolVar(&k.BindAddressHardFail, "bind-address-hard-fail", k.BindAddressHardFail,
+		"If true the proxy will treat failure to bind to a port as fatal and exit.")
+	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling,
+		"If true enables profiling via web interface on /debug/pprof handler."+ignored)
+	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. There is one, "+
+		"'nftables'; services work alike whichever of kube-proxy's modes is named."+ignored)
+	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll,
+		"SNAT all traffic sent via Service cluster IPs.")
+	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode),
+		"Mode to use to detect local traffic."+ignored)
+	fs.StringVar(&k.DetectLocal.BridgeInterface, "pod-bridge-interface", "",
+		"A bridge interface name, for --detect-local-mode=BridgeInterface.")
+	fs.StringVar(&k.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "",
+		"An interface name prefix, for --detect-local-mode=InterfaceNamePrefix.")
+	fs.StringSliceVar(&k.NodePortAddresses, "nodeport-addresses", nil,
+		"A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
 }
 
 // addMetrics defines the flags without a field in the file.
 func (c *Config) addMetrics(fs *pflag.FlagSet) {
 	m := &c.Metrics
-	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false, "Serve metrics by TLS, to those whom the API server allows to get them.")
-	fs.StringVar(&m.CertFile, "metrics-tls-cert-file", "", "Serving certificate for --secure-metrics; without one a self-signed certificate is made.")
+	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false,
+		"Serve metrics by TLS, to those whom the API server allows to get them.")
+	fs.StringVar(&m.CertFile, "metrics-tls-cert-file", "",
+		"Serving certificate for --secure-metrics; without one a self-signed certificate is made.")
 	fs.StringVar(&m.KeyFile, "metrics-tls-private-key-file", "", "Key of --metrics-tls-cert-file.")
-	fs.StringVar(&m.ClientCAFile, "metrics-client-ca-file", "", "Authority of the client certificates that --secure-metrics accepts.")
+	fs.StringVar(&m.ClientCAFile, "metrics-client-ca-file", "",
+		"Authority of the client certificates that --secure-metrics accepts.")
 	fs.StringVar(&m.MinTLSVersion, "metrics-tls-min-version", "", "Lowest version of TLS for --secure-metrics.")
 	fs.StringSliceVar(&m.CipherSuites, "metrics-tls-cipher-suites", nil, "Cipher suites of TLS 1.2 for --secure-metrics.")
 }
@@ -172,7 +190,8 @@ func Default(k *kubeproxy.KubeProxyConfiguration) {
 	k.MetricsBindAddress = withPort(k.MetricsBindAddress, metricsPort)
 	set(&k.Mode, "nftables")
 	set(&k.DetectLocalMode, ByClusterCIDR)
-	for _, d := range []*time.Duration{&k.IPTables.SyncPeriod.Duration, &k.IPVS.SyncPeriod.Duration, &k.NFTables.SyncPeriod.Duration} {
+	for _, d := range []*time.Duration{&k.IPTables.SyncPeriod.Duration, &k.IPVS.SyncPeriod.Duration,
+		&k.NFTables.SyncPeriod.Duration} {
 		set(d, 30*time.Second)
 	}
 	set(&k.ConfigSyncPeriod.Duration, 15*time.Minute)
@@ -226,7 +245,8 @@ func Validate(k *kubeproxy.KubeProxyConfiguration) field.ErrorList {
 	if net.ParseIP(k.BindAddress) == nil {
 		bad(root.Child("BindAddress"), k.BindAddress, "not a valid textual representation of an IP address")
 	}
-	for name, v := range map[string]string{"HealthzBindAddress": k.HealthzBindAddress, "MetricsBindAddress": k.MetricsBindAddress} {
+	for name, v := range map[string]string{"HealthzBindAddress": k.HealthzBindAddress,
+		"MetricsBindAddress": k.MetricsBindAddress} {
 		if err := validateHostPort(v); err != nil {
 			bad(root.Child(name), v, err.Error())
 		}
@@ -258,7 +278,8 @@ func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.
 		}
 	case ByInterfacePrefix:
 		if k.DetectLocal.InterfaceNamePrefix == "" {
-			errs = append(errs, field.Invalid(root.Child("DetectLocalConfiguration", "InterfacePrefix"), "", "must not be empty"))
+			errs = append(errs, field.Invalid(root.Child("DetectLocalConfiguration", "InterfacePrefix"), "",
+				"must not be empty"))
 		}
 	default:
 		errs = append(errs, field.NotSupported(root.Child("DetectLocalMode"), k.DetectLocalMode,
@@ -266,7 +287,8 @@ func validateLocal(k *kubeproxy.KubeProxyConfiguration, root *field.Path) field.
 	}
 	for _, s := range ClusterCIDRs(k) {
 		if _, err := netip.ParsePrefix(s); err != nil {
-			errs = append(errs, field.Invalid(root.Child("ClusterCIDR"), s, "must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"))
+			errs = append(errs, field.Invalid(root.Child("ClusterCIDR"), s,
+				"must be a valid CIDR block (e.g. 10.100.0.0/16 or fde4:8dba:82e1::/48)"))
 		}
 	}
 	return errs

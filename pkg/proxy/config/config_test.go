@@ -24,7 +24,8 @@ func TestParse(t *testing.T) {
 		"Defaults": {
 			reason: "as kube-proxy, but for the mode", args: []string{"--hostname-override=N1 "},
 			want: func(c *Config) bool {
-				return c.HealthzBindAddress == "0.0.0.0:10256" && c.MetricsBindAddress == "127.0.0.1:10249" && c.Mode == "nftables" &&
+				return c.HealthzBindAddress == "0.0.0.0:10256" && c.MetricsBindAddress == "127.0.0.1:10249" &&
+					c.Mode == "nftables" &&
 					*c.NFTables.MasqueradeBit == 14 && c.Hostname == "n1" && c.DetectLocalMode == ByClusterCIDR
 			},
 		},
@@ -35,21 +36,28 @@ func TestParse(t *testing.T) {
 			},
 		},
 		"FileBeforeFlags": {
-			reason: "flags do not count when there is a file", args: []string{"--cluster-cidr=10.0.0.0/8", "--hostname-override=n2"},
-			file: "clusterCIDR: 10.244.0.0/16\nhostnameOverride: n1\nhealthzBindAddress: 127.0.0.1\n",
+			reason: "flags do not count when there is a file",
+			args:   []string{"--cluster-cidr=10.0.0.0/8", "--hostname-override=n2"},
+			file:   "clusterCIDR: 10.244.0.0/16\nhostnameOverride: n1\nhealthzBindAddress: 127.0.0.1\n",
 			want: func(c *Config) bool {
 				return c.ClusterCIDR == "10.244.0.0/16" && c.Hostname == "n2" && c.HealthzBindAddress == "127.0.0.1:10256"
 			},
 		},
 		"UnknownField": {reason: "strict", file: "clusterCidrs: x\n", err: "unknown field"},
 		"WrongKind":    {reason: "another file", file: "kind: KubeletConfiguration\n", err: "KubeletConfiguration"},
-		"BadMode":      {reason: "no such mode", args: []string{"--proxy-mode=userspace"}, err: "must be iptables,ipvs,nftables or blank"},
-		"BadCIDR":      {reason: "not a range", args: []string{"--cluster-cidr=10.244.0.0"}, err: "must be a valid CIDR block"},
-		"BadBit":       {reason: "a mark has 32 bits", file: "nftables: {masqueradeBit: 32}\n", err: "must be within the range [0, 31]"},
-		"PrimaryAlone": {reason: "primary or ranges", args: []string{"--nodeport-addresses=primary,10.0.0.0/8"}, err: "can't use both 'primary' and CIDRs"},
-		"BadHostPort":  {reason: "no port number", args: []string{"--metrics-bind-address=1.2.3.4:x"}, err: "must be a valid port"},
-		"NoBridge":     {reason: "the mode wants a name", args: []string{"--detect-local-mode=BridgeInterface"}, err: "must not be empty"},
-		"Arguments":    {reason: "flags only", args: []string{"start"}, err: "does not take any arguments"},
+		"BadMode": {reason: "no such mode", args: []string{"--proxy-mode=userspace"},
+			err: "must be iptables,ipvs,nftables or blank"},
+		"BadCIDR": {reason: "not a range", args: []string{"--cluster-cidr=10.244.0.0"},
+			err: "must be a valid CIDR block"},
+		"BadBit": {reason: "a mark has 32 bits", file: "nftables: {masqueradeBit: 32}\n",
+			err: "must be within the range [0, 31]"},
+		"PrimaryAlone": {reason: "primary or ranges", args: []string{"--nodeport-addresses=primary,10.0.0.0/8"},
+			err: "can't use both 'primary' and CIDRs"},
+		"BadHostPort": {reason: "no port number", args: []string{"--metrics-bind-address=1.2.3.4:x"},
+			err: "must be a valid port"},
+		"NoBridge": {reason: "the mode wants a name", args: []string{"--detect-local-mode=BridgeInterface"},
+			err: "must not be empty"},
+		"Arguments": {reason: "flags only", args: []string{"start"}, err: "does not take any arguments"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -38,8 +38,10 @@ func put(tb testing.TB, h *netlink.Handle, protocol uint8, from, to, answer stri
 	family := inet(ruleset.Of(f.Addr()))
 	flow := &netlink.ConntrackFlow{
 		FamilyType: family, TimeOut: 3600,
-		Forward: netlink.IPTuple{Protocol: protocol, SrcIP: f.Addr().AsSlice(), SrcPort: f.Port(), DstIP: d.Addr().AsSlice(), DstPort: d.Port()},
-		Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: a.Addr().AsSlice(), SrcPort: a.Port(), DstIP: f.Addr().AsSlice(), DstPort: f.Port()},
+		Forward: netlink.IPTuple{Protocol: protocol, SrcIP: f.Addr().AsSlice(), SrcPort: f.Port(),
+			DstIP: d.Addr().AsSlice(), DstPort: d.Port()},
+		Reverse: netlink.IPTuple{Protocol: protocol, SrcIP: a.Addr().AsSlice(), SrcPort: a.Port(),
+			DstIP: f.Addr().AsSlice(), DstPort: f.Port()},
 	}
 	if protocol == unix.IPPROTO_TCP {
 		flow.ProtoInfo = &netlink.ProtoInfoTCP{State: 3}
@@ -65,7 +67,8 @@ func BenchmarkClean(b *testing.B) {
 		put(b, h, protocol, from.String(), "10.96.0.10:53", "10.244.0.2:5353")
 	}
 	claims := Claims{Frontends: map[ruleset.Frontend]Claim{
-		{Addr: netip.MustParseAddr("10.96.0.10"), Protocol: ruleset.UDP, Port: 53}: {Serving: ruleset.Pack([]netip.AddrPort{netip.MustParseAddrPort("10.244.0.2:5353")})},
+		{Addr: netip.MustParseAddr("10.96.0.10"), Protocol: ruleset.UDP,
+			Port: 53}: {Serving: ruleset.Pack([]netip.AddrPort{netip.MustParseAddrPort("10.244.0.2:5353")})},
 	}}
 	b.ReportAllocs()
 	for b.Loop() {

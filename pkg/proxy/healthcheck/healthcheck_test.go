@@ -45,8 +45,10 @@ func TestProxy(t *testing.T) {
 	p.Queued(corev1.IPv4Protocol)
 	p.Updated(corev1.IPv4Protocol)
 	clock.Step(time.Second)
-	expect("healthy", p.Healthz, 200, `{"lastUpdated":"2030-01-02T03:04:06Z","currentTime":"2030-01-02T03:04:06Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2030-01-02T03:04:05Z","healthy":true}}}`)
-	expect("live", p.Livez, 200, `{"lastUpdated":"2030-01-02T03:04:06Z","currentTime":"2030-01-02T03:04:06Z","healthy":true,"status":{"IPv4":{"lastUpdated":"2030-01-02T03:04:05Z","healthy":true}}}`)
+	expect("healthy", p.Healthz, 200, `{"lastUpdated":"2030-01-02T03:04:06Z",`+
+		`"currentTime":"2030-01-02T03:04:06Z","nodeEligible":true,"healthy":true,"status":{"IPv4":{"lastUpdated":"2030-01-02T03:04:05Z","healthy":true}}}`)
+	expect("live", p.Livez, 200, `{"lastUpdated":"2030-01-02T03:04:06Z",`+
+		`"currentTime":"2030-01-02T03:04:06Z","healthy":true,"status":{"IPv4":{"lastUpdated":"2030-01-02T03:04:05Z","healthy":true}}}`)
 
 	p.Node(&corev1.Node{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: start}}})
 	expect("a node that is deleted", p.Healthz, 503, "")
@@ -72,7 +74,8 @@ func TestServices(t *testing.T) {
 	healthy := true
 	var failures []error
 	s := NewServices(func() bool { return healthy }, func() []string { return []string{"127.0.0.1"} },
-		func(_ types.NamespacedName, err error) { failures = append(failures, err) }, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		func(_ types.NamespacedName, err error) { failures = append(failures, err) },
+		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	defer s.Close()
 	var port uint16
 	name := types.NamespacedName{Namespace: "ns", Name: "lb"}
@@ -88,7 +91,8 @@ func TestServices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if res.StatusCode != code || res.Header.Get("X-Load-Balancing-Endpoint-Weight") != weight || body != "" && string(got) != body {
+		if res.StatusCode != code || res.Header.Get("X-Load-Balancing-Endpoint-Weight") != weight ||
+			body != "" && string(got) != body {
 			t.Errorf("%s: %d %v %s", why, res.StatusCode, res.Header, got)
 		}
 	}
@@ -100,7 +104,8 @@ func TestServices(t *testing.T) {
 		s.Set(ctx, name, 0, 0)
 		failures = nil
 	}
-	expect("two", 200, "2", "{\n\t\"service\": {\n\t\t\"namespace\": \"ns\",\n\t\t\"name\": \"lb\"\n\t},\n\t\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true\n}")
+	expect("two", 200, "2", "{\n\t\"service\": {\n\t\t\"namespace\": \"ns\",\n\t\t\"name\": "+
+		"\"lb\"\n\t},\n\t\"localEndpoints\": 2,\n\t\"serviceProxyHealthy\": true\n}")
 	s.Set(ctx, name, port, 0)
 	expect("none", 503, "0", "")
 	s.Set(ctx, name, port, 1)

@@ -34,7 +34,8 @@ type Proxy struct {
 // NewProxy returns the health of a proxy that is unhealthy if a change waits longer than the
 // timeout. count is called for each answer.
 func NewProxy(c clock.PassiveClock, timeout time.Duration, count func(path string, code int)) *Proxy {
-	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{}, queued: map[corev1.IPFamily]time.Time{}}
+	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{},
+		queued: map[corev1.IPFamily]time.Time{}}
 }
 
 // Queued records that there is a pending change.

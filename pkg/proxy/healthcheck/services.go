@@ -30,8 +30,10 @@ type Services struct {
 
 // NewServices returns no servers. healthy is the proxy's own health. addresses returns the
 // addresses to listen on. failed is called when a server cannot listen.
-func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error), log *slog.Logger) *Services {
-	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log, servers: map[types.NamespacedName]*server{}}
+func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error),
+	log *slog.Logger) *Services {
+	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log,
+		servers: map[types.NamespacedName]*server{}}
 }
 
 type server struct {
@@ -115,6 +117,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	if local == 0 || !healthy {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	const format = "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": %q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}"
+	const format = "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": " +
+		"%q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}"
 	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy) // the client may have disconnected
 }

@@ -24,7 +24,8 @@ const dynsetDelete = 2
 // className returns the name of a class's chain. It contains all fields of the class.
 func className(c ruleset.Class) string {
 	var b strings.Builder
-	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" + [...]string{"cluster", "local"}[c.List])
+	b.WriteString(classPrefix + [...]string{"ip", "address", "nodeport"}[c.Source] + "-" +
+		[...]string{"cluster", "local"}[c.List])
 	if c.Masquerade {
 		b.WriteString("-masquerade")
 	}
@@ -63,8 +64,10 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	w := l.Words()
 	service, endpoint := w, 2*w+2
 	identity := rule(l.identity(c.Source, service), l.Source(0))
-	slot := &expr.Numgen{Register: nft.Reg(endpoint), Modulus: c.N, Type: unix.NFT_NG_RANDOM, Offset: uint32(c.List) * ruleset.LocalSlots}
-	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: l.NFProto(), RegAddrMin: nft.Reg(endpoint), RegProtoMin: nft.Reg(endpoint + w), Specified: true}
+	slot := &expr.Numgen{Register: nft.Reg(endpoint), Modulus: c.N, Type: unix.NFT_NG_RANDOM,
+		Offset: uint32(c.List) * ruleset.LocalSlots}
+	translate := &expr.NAT{Type: expr.NATTypeDestNAT, Family: l.NFProto(), RegAddrMin: nft.Reg(endpoint),
+		RegProtoMin: nft.Reg(endpoint + w), Specified: true}
 	var rules [][]expr.Any
 	if c.Masquerade {
 		rules = append(rules, nft.SetMark(l.bit()))
@@ -74,14 +77,17 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	}
 	remember := func(op uint32) expr.Any {
 		return &expr.Dynset{
-			SrcRegKey: nft.Reg(0), SrcRegData: nft.Reg(endpoint - 1), SetName: setAffinity, Operation: op, Timeout: time.Duration(c.Sticky) * time.Second,
+			SrcRegKey: nft.Reg(0), SrcRegData: nft.Reg(endpoint - 1), SetName: setAffinity, Operation: op,
+			Timeout: time.Duration(c.Sticky) * time.Second,
 		}
 	}
 	usable := (ruleset.StickyCluster + ruleset.Set(c.List)).String()
-	blank := rule(&expr.Immediate{Register: nft.Reg(endpoint), Data: make([]byte, l.Size())}, &expr.Immediate{Register: nft.Reg(endpoint + w), Data: make([]byte, 4)})
+	blank := rule(&expr.Immediate{Register: nft.Reg(endpoint), Data: make([]byte, l.Size())},
+		&expr.Immediate{Register: nft.Reg(endpoint + w), Data: make([]byte, 4)})
 	choose := rule(identity, slot, nft.Get(ruleset.StickyEndpoints.String(), service, endpoint-1))
 	return append(rules,
-		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service), remember(unix.NFT_DYNSET_OP_UPDATE), translate),
+		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service),
+			remember(unix.NFT_DYNSET_OP_UPDATE), translate),
 		// The client is new, or its endpoint is gone. The data of an element cannot be changed, so
 		// the old element is deleted first.
 		rule(identity, blank, remember(dynsetDelete)),

@@ -83,7 +83,8 @@ type chain struct {
 	rules    [][]expr.Any
 }
 
-func base(name string, typ nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority, rules ...[]expr.Any) chain {
+func base(name string, typ nftables.ChainType, hook *nftables.ChainHook, priority *nftables.ChainPriority,
+	rules ...[]expr.Any) chain {
 	return chain{name, typ, hook, priority, rules}
 }
 
@@ -114,8 +115,9 @@ func (l layout) chains() []chain {
 	var (
 		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
 		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
-		early       = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10) // runs before the destination is translated
-		isNew       = nft.NewConnection()
+		// runs before the destination is translated
+		early = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10)
+		isNew = nft.NewConnection()
 	)
 	return []chain{
 		plain(chainReject, rule(l.Reject())),
@@ -235,7 +237,8 @@ func (l layout) fromPod(yes bool) []expr.Any {
 		if l.settings.Pods == ByInterface {
 			name = append(name, make([]byte, 16-len(name))...)
 		}
-		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)}, &expr.Cmp{Op: op, Register: nft.Reg(0), Data: name}}
+		return []expr.Any{&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: nft.Reg(0)},
+			&expr.Cmp{Op: op, Register: nft.Reg(0), Data: name}}
 	}
 	if !yes {
 		return []expr.Any{l.Source(0), nft.NotMember(setPods, 0)}
@@ -280,7 +283,8 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 	sources := named(ruleset.Sources, nft.Concat(addr, proto, port, addr))
 	sources.Interval = true
 	verdicts := func(name string) *nftables.Set {
-		return &nftables.Set{Table: t, Name: name, KeyType: class, Concatenation: true, IsMap: true, DataType: nftables.TypeVerdict}
+		return &nftables.Set{Table: t, Name: name, KeyType: class, Concatenation: true, IsMap: true,
+			DataType: nftables.TypeVerdict}
 	}
 	return []*nftables.Set{
 		named(ruleset.ClusterIPs, addr), to(named(ruleset.Services, frontend), padded),
@@ -288,12 +292,15 @@ func (l layout) sets(t *nftables.Table) []*nftables.Set {
 		to(named(ruleset.Frontends, frontend), nft.Concat(number, addr, proto, port)),
 		to(named(ruleset.EndpointSlots, nft.Concat(addr, proto, port, number)), endpoint),
 		to(named(ruleset.StickyEndpoints, nft.Concat(addr, proto, port, number)), nft.Concat(port, addr, port)),
-		named(ruleset.StickyCluster, nft.Concat(addr, proto, port, addr, port)), named(ruleset.StickyLocal, nft.Concat(addr, proto, port, addr, port)),
+		named(ruleset.StickyCluster, nft.Concat(addr, proto, port, addr, port)),
+		named(ruleset.StickyLocal, nft.Concat(addr, proto, port, addr, port)),
 		named(ruleset.Hairpins, nft.Concat(addr, addr)), named(ruleset.Guarded, frontend), sources,
-		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices), ranges(setNodePorts), ranges(setAnnounced),
+		verdicts(setClasses), verdicts(setSplits), verdicts(setFilter), ranges(setPods), ranges(setServices),
+		ranges(setNodePorts), ranges(setAnnounced),
 		{
 			Table: t, Name: setAffinity, KeyType: nft.Concat(addr, addr, proto, port), Concatenation: true,
-			IsMap: true, DataType: nft.Concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour, Dynamic: true, Size: maxAffinities,
+			IsMap: true, DataType: nft.Concat(port, addr, port), HasTimeout: true, Timeout: 3 * time.Hour,
+			Dynamic: true, Size: maxAffinities,
 		},
 	}
 }
@@ -317,7 +324,8 @@ func splitVerdicts() []nftables.SetElement {
 	for _, a := range []ruleset.Action{ruleset.Split, ruleset.SplitDrop} {
 		for source, chain := range map[ruleset.Source]string{ruleset.Address: chainSplit, ruleset.NodePort: chainSplitPort} {
 			key := ruleset.Class{Action: a, Source: source}.Key()
-			out = append(out, nftables.SetElement{Key: []byte(key), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}})
+			out = append(out, nftables.SetElement{Key: []byte(key),
+				VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}})
 		}
 	}
 	slices.SortFunc(out, func(a, b nftables.SetElement) int { return slices.Compare(a.Key, b.Key) })

@@ -241,7 +241,8 @@ func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 }
 
 func classElement(c ruleset.Class) nftables.SetElement {
-	return nftables.SetElement{Key: []byte(c.Key()), VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: className(c)}}
+	return nftables.SetElement{Key: []byte(c.Key()),
+		VerdictData: &expr.Verdict{Kind: expr.VerdictGoto, Chain: className(c)}}
 }
 
 type setFunc = func(*nftables.Set, []nftables.SetElement) error
@@ -271,7 +272,8 @@ func element(e ruleset.Element) nftables.SetElement {
 // putRanges replaces the contents of the sets of ranges.
 func (t *Table) putRanges(r *Ranges, flush bool) error {
 	var errs []error
-	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services, setNodePorts: r.NodePorts, setAnnounced: r.Announced} {
+	for name, list := range map[string][]netip.Prefix{setPods: r.Pods, setServices: r.Services,
+		setNodePorts: r.NodePorts, setAnnounced: r.Announced} {
 		if flush {
 			t.conn.FlushSet(t.sets[name])
 		}

@@ -64,9 +64,11 @@ func port(f ruleset.Family, i, n int) *ruleset.Port {
 // everything returns a service that uses all features.
 func everything(f ruleset.Family) *ruleset.Port {
 	p := port(f, 70000, 3)
-	external, sources := []netip.Addr{netip.MustParseAddr("198.51.100.1")}, []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.0.2.1/32")}
+	external, sources := []netip.Addr{netip.MustParseAddr("198.51.100.1")},
+		[]netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("192.0.2.1/32")}
 	if f == ruleset.IPv6 {
-		external, sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")}, []netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")}
+		external, sources = []netip.Addr{netip.MustParseAddr("2001:db8::1")},
+			[]netip.Prefix{netip.MustParsePrefix("2001:db8:1::/48")}
 	}
 	p.External, p.Guarded, p.Sources = external, external, sources
 	p.NodePort, p.Sticky, p.ExternalLocal = 30080, 60, true
@@ -76,7 +78,8 @@ func everything(f ruleset.Family) *ruleset.Port {
 }
 
 var ranges = &Ranges{
-	Pods:      []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.245.0.0/16"), netip.MustParsePrefix("fd44::/16")},
+	Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("10.245.0.0/16"),
+		netip.MustParsePrefix("fd44::/16")},
 	Services:  []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd96::/112")},
 	NodePorts: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 }

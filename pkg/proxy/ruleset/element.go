@@ -46,7 +46,8 @@ const (
 )
 
 var setNames = [NumSets]string{
-	"cluster-ips", "services", "externals", "frontends", "endpoints", "sticky-endpoints", "sticky-cluster", "sticky-local", "hairpins", "guarded", "sources",
+	"cluster-ips", "services", "externals", "frontends", "endpoints", "sticky-endpoints", "sticky-cluster",
+	"sticky-local", "hairpins", "guarded", "sources",
 }
 
 // String returns the set's name in the kernel.

@@ -83,8 +83,9 @@ func (p *Port) list(l List) Endpoints {
 // and endpoints in their slots. There is one for each port of each service, so it stores nothing
 // that can be derived from the rest.
 type compiled struct {
-	vip    string
-	class  string       // of packets to the cluster IP; empty if another port has the cluster IP, then there are no elements
+	vip string
+	// of packets to the cluster IP; empty if another port has the cluster IP, then there are no elements
+	class  string
 	fixed  []Element    // of the other frontends
 	onNode []netip.Addr // same as the port's OnNode
 	slots  [2]Endpoints

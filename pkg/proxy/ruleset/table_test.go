@@ -201,7 +201,8 @@ func TestCostOfAChange(t *testing.T) {
 	for _, n := range []int{1, 10, 1000} {
 		table := NewTable(IPv4)
 		for i := range n {
-			table.Set(Name(fmt.Sprint("other", i)), &Port{VIP: Frontend{netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)}), TCP, 80}})
+			table.Set(Name(fmt.Sprint("other", i)),
+				&Port{VIP: Frontend{netip.AddrFrom4([4]byte{10, 97, byte(i >> 8), byte(i)}), TCP, 80}})
 		}
 		table.Set("web", web(n))
 		table.Take()

@@ -58,10 +58,11 @@ func New(s *corev1.Service) *Service {
 		return nil
 	}
 	out := &Service{
-		Name:          types.NamespacedName{Namespace: shared(s.Namespace), Name: s.Name},
-		created:       s.CreationTimestamp.Unix(),
-		ips:           ips,
-		internalLocal: s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Name:    types.NamespacedName{Namespace: shared(s.Namespace), Name: s.Name},
+		created: s.CreationTimestamp.Unix(),
+		ips:     ips,
+		internalLocal: s.Spec.InternalTrafficPolicy != nil &&
+			*s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		externalLocal: externalLocal(s),
 		healthPort:    healthPort(s),
 		more:          newMore(s),
@@ -162,7 +163,8 @@ func (s *Service) sources(f ruleset.Family) []netip.Prefix {
 const defaultSticky = 10800
 
 func stickySeconds(svc *corev1.Service) uint32 {
-	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil && *c.ClientIP.TimeoutSeconds > 0 {
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil &&
+		*c.ClientIP.TimeoutSeconds > 0 {
 		return uint32(*c.ClientIP.TimeoutSeconds)
 	}
 	return defaultSticky

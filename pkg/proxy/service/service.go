@@ -75,7 +75,8 @@ func Decide(svc *Service, list []*Slice, n Node) Plan {
 		for i := range svc.ports {
 			p := &svc.ports[i]
 			all := endpointsOf(list, f, p)
-			port := Port{Port: newPort(svc, p, ip, n), Name: ruleset.Name(svc.Name.String() + ":" + p.name + "/" + p.protocol.String())}
+			port := Port{Port: newPort(svc, p, ip, n),
+				Name: ruleset.Name(svc.Name.String() + ":" + p.name + "/" + p.protocol.String())}
 			choose(port.Port, all, n)
 			if p.protocol == ruleset.UDP {
 				port.Serving = pack(filter(all, func(e endpoint) bool { return e.serving }))

@@ -28,7 +28,8 @@ func ptr[T any](v T) *T { return &v }
 func slice(words ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)), Protocol: ptr(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(8080)),
+			Protocol: ptr(corev1.ProtocolTCP)}},
 	}
 	for _, w := range words {
 		digits := strings.TrimRight(w, "rsthzynm")
@@ -112,7 +113,9 @@ func numbers(list ruleset.Endpoints) string {
 }
 
 func TestEndpoints(t *testing.T) {
-	internalLocal := func(s *corev1.Service) { s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal) }
+	internalLocal := func(s *corev1.Service) {
+		s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyLocal)
+	}
 	tests := map[string]struct {
 		reason         string
 		change         func(*corev1.Service)
@@ -120,26 +123,46 @@ func TestEndpoints(t *testing.T) {
 		cluster, local string
 		nowhere        bool
 	}{
-		"Ready":                {reason: "only ready ones are used", slices: []*discoveryv1.EndpointSlice{slice("1rs", "2s", "3st", "4rs")}, cluster: "1 4"},
-		"Fallback":             {reason: "serving and terminating if none is ready", slices: []*discoveryv1.EndpointSlice{slice("1t", "2s", "3st")}, cluster: "3"},
-		"None":                 {reason: "terminating ones that no longer serve are none", slices: []*discoveryv1.EndpointSlice{slice("1t", "2s")}, nowhere: true},
-		"NoSlices":             {reason: "a service without slices", nowhere: true},
-		"Unready":              {reason: "publishNotReadyAddresses makes endpoints ready", slices: []*discoveryv1.EndpointSlice{slice("1r")}, cluster: "1"},
-		"SeveralSlices":        {reason: "slices add up, each address once", slices: []*discoveryv1.EndpointSlice{slice("2rs", "1rs"), slice("3rs", "1rs")}, cluster: "1 2 3"},
-		"ReadyInOneSlice":      {reason: "an endpoint that moves between slices is ready if one says so", slices: []*discoveryv1.EndpointSlice{slice("1"), slice("1rs")}, cluster: "1"},
-		"Zone":                 {reason: "hints for our zone are followed", slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rsy", "3rszy")}, cluster: "1 3"},
-		"ZoneNotAllHinted":     {reason: "one ready endpoint without hint: hints are being changed", slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rs")}, cluster: "1 2"},
-		"ZoneUnreadyUnhinted":  {reason: "hints of those that are not ready do not matter", slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rsy", "3s")}, cluster: "1"},
-		"ZoneNotOurs":          {reason: "nobody for our zone", slices: []*discoveryv1.EndpointSlice{slice("1rsy", "2rsy")}, cluster: "1 2"},
-		"Node":                 {reason: "hints for this node come before those for the zone", slices: []*discoveryv1.EndpointSlice{slice("1rszn", "2rszm")}, cluster: "1"},
-		"NodeThenZone":         {reason: "nobody for this node: the zone", slices: []*discoveryv1.EndpointSlice{slice("1rszm", "2rsym")}, cluster: "1"},
-		"InternalLocal":        {reason: "policy Local uses this node's", change: internalLocal, slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, local: "1"},
-		"InternalLocalNone":    {reason: "there are some, but not here", change: internalLocal, slices: []*discoveryv1.EndpointSlice{slice("2rs")}},
-		"InternalLocalHints":   {reason: "policy Local does not know hints", change: internalLocal, slices: []*discoveryv1.EndpointSlice{slice("1rshy", "2rsz")}, local: "1"},
-		"ExternalLocal":        {reason: "both lists", change: loadBalancer, slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, cluster: "1 2", local: "1"},
-		"ExternalLocalFalls":   {reason: "each list falls back for itself", change: loadBalancer, slices: []*discoveryv1.EndpointSlice{slice("1sth", "2rs")}, cluster: "2", local: "1"},
-		"ExternalLocalUnused":  {reason: "a cluster IP only has no external policy", change: func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = local }, slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, cluster: "1 2"},
-		"HeadlessSliceIgnored": {reason: "slices of headless services are not ours", slices: []*discoveryv1.EndpointSlice{headless(slice("1rs"))}, nowhere: true},
+		"Ready": {reason: "only ready ones are used",
+			slices: []*discoveryv1.EndpointSlice{slice("1rs", "2s", "3st", "4rs")}, cluster: "1 4"},
+		"Fallback": {reason: "serving and terminating if none is ready",
+			slices: []*discoveryv1.EndpointSlice{slice("1t", "2s", "3st")}, cluster: "3"},
+		"None": {reason: "terminating ones that no longer serve are none",
+			slices: []*discoveryv1.EndpointSlice{slice("1t", "2s")}, nowhere: true},
+		"NoSlices": {reason: "a service without slices", nowhere: true},
+		"Unready": {reason: "publishNotReadyAddresses makes endpoints ready",
+			slices: []*discoveryv1.EndpointSlice{slice("1r")}, cluster: "1"},
+		"SeveralSlices": {reason: "slices add up, each address once",
+			slices: []*discoveryv1.EndpointSlice{slice("2rs", "1rs"), slice("3rs", "1rs")}, cluster: "1 2 3"},
+		"ReadyInOneSlice": {reason: "an endpoint that moves between slices is ready if one says so",
+			slices: []*discoveryv1.EndpointSlice{slice("1"), slice("1rs")}, cluster: "1"},
+		"Zone": {reason: "hints for our zone are followed",
+			slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rsy", "3rszy")}, cluster: "1 3"},
+		"ZoneNotAllHinted": {reason: "one ready endpoint without hint: hints are being changed",
+			slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rs")}, cluster: "1 2"},
+		"ZoneUnreadyUnhinted": {reason: "hints of those that are not ready do not matter",
+			slices: []*discoveryv1.EndpointSlice{slice("1rsz", "2rsy", "3s")}, cluster: "1"},
+		"ZoneNotOurs": {reason: "nobody for our zone",
+			slices: []*discoveryv1.EndpointSlice{slice("1rsy", "2rsy")}, cluster: "1 2"},
+		"Node": {reason: "hints for this node come before those for the zone",
+			slices: []*discoveryv1.EndpointSlice{slice("1rszn", "2rszm")}, cluster: "1"},
+		"NodeThenZone": {reason: "nobody for this node: the zone",
+			slices: []*discoveryv1.EndpointSlice{slice("1rszm", "2rsym")}, cluster: "1"},
+		"InternalLocal": {reason: "policy Local uses this node's", change: internalLocal,
+			slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, local: "1"},
+		"InternalLocalNone": {reason: "there are some, but not here", change: internalLocal,
+			slices: []*discoveryv1.EndpointSlice{slice("2rs")}},
+		"InternalLocalHints": {reason: "policy Local does not know hints", change: internalLocal,
+			slices: []*discoveryv1.EndpointSlice{slice("1rshy", "2rsz")}, local: "1"},
+		"ExternalLocal": {reason: "both lists", change: loadBalancer,
+			slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, cluster: "1 2", local: "1"},
+		"ExternalLocalFalls": {reason: "each list falls back for itself", change: loadBalancer,
+			slices: []*discoveryv1.EndpointSlice{slice("1sth", "2rs")}, cluster: "2", local: "1"},
+		"ExternalLocalUnused": {reason: "a cluster IP only has no external policy",
+			change: func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = local },
+			slices: []*discoveryv1.EndpointSlice{slice("1rsh", "2rs")}, cluster: "1 2"},
+		"HeadlessSliceIgnored": {reason: "slices of headless services are not ours",
+			slices: []*discoveryv1.EndpointSlice{headless(slice("1rs"))}, nowhere: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +191,8 @@ func headless(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 func TestPort(t *testing.T) {
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
 	base := func(change func(*ruleset.Port)) *ruleset.Port {
-		p := &ruleset.Port{VIP: ruleset.Frontend{Addr: addr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80}, Created: metav1.Time{}.Unix()}
+		p := &ruleset.Port{VIP: ruleset.Frontend{Addr: addr("10.96.0.1"), Protocol: ruleset.TCP, Port: 80},
+			Created: metav1.Time{}.Unix()}
 		if change != nil {
 			change(p)
 		}
@@ -180,10 +204,13 @@ func TestPort(t *testing.T) {
 		node   Node
 		want   *ruleset.Port
 	}{
-		"ClusterIP":    {reason: "a cluster IP and nothing else", want: base(nil)},
-		"Headless":     {reason: "no cluster IP", change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }},
-		"OtherProxy":   {reason: "for another proxy", change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
-		"ExternalName": {reason: "a name has no proxy", change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
+		"ClusterIP": {reason: "a cluster IP and nothing else", want: base(nil)},
+		"Headless": {reason: "no cluster IP",
+			change: func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "None", []string{"None"} }},
+		"OtherProxy": {reason: "for another proxy",
+			change: func(s *corev1.Service) { s.Labels = map[string]string{labelProxyName: "other"} }},
+		"ExternalName": {reason: "a name has no proxy",
+			change: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }},
 		"External": {
 			reason: "external addresses of the family, each once, and not the cluster IP",
 			change: func(s *corev1.Service) {
@@ -197,7 +224,8 @@ func TestPort(t *testing.T) {
 				loadBalancer(s)
 				s.Spec.LoadBalancerSourceRanges = []string{" 203.0.113.0/24 ", "2001:db8::/32"}
 				s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
-					corev1.LoadBalancerIngress{IP: "198.51.100.2", IPMode: ptr(corev1.LoadBalancerIPModeProxy)}, corev1.LoadBalancerIngress{Hostname: "lb"})
+					corev1.LoadBalancerIngress{IP: "198.51.100.2", IPMode: ptr(corev1.LoadBalancerIPModeProxy)},
+					corev1.LoadBalancerIngress{Hostname: "lb"})
 			},
 			want: base(func(p *ruleset.Port) {
 				p.NodePort, p.ExternalLocal = 30080, true
@@ -239,7 +267,8 @@ func TestPort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := the(decide(svc(tt.change), nil, tt.node), ruleset.IPv4)
 			if diff := cmp.Diff(tt.want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
-				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b ruleset.Endpoints) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
+				cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+				cmp.Comparer(func(a, b ruleset.Endpoints) bool { return a == b }), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
 			}
 		})
@@ -247,7 +276,8 @@ func TestPort(t *testing.T) {
 }
 
 func TestHealth(t *testing.T) {
-	plan := decide(svc(loadBalancer), []*discoveryv1.EndpointSlice{slice("1rsh", "2rs", "3sth", "4rsh")}, Node{Name: "here"})
+	plan := decide(svc(loadBalancer), []*discoveryv1.EndpointSlice{slice("1rsh", "2rs", "3sth", "4rsh")},
+		Node{Name: "here"})
 	if diff := cmp.Diff(&Health{Port: 30081, Local: 2}, plan.Health); diff != "" {
 		t.Error(diff)
 	}

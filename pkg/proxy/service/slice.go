@@ -47,7 +47,8 @@ func NewSlice(s *discoveryv1.EndpointSlice, node string) *Slice {
 	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || f == 0 || name == "" {
 		return nil
 	}
-	out := &Slice{Service: types.NamespacedName{Namespace: shared(s.Namespace), Name: name}, name: s.Name, family: f, states: make([]state, 0, len(s.Endpoints))}
+	out := &Slice{Service: types.NamespacedName{Namespace: shared(s.Namespace), Name: name}, name: s.Name,
+		family: f, states: make([]state, 0, len(s.Endpoints))}
 	for _, p := range s.Ports {
 		name, protocol := "", corev1.ProtocolTCP
 		if p.Name != nil {
@@ -88,7 +89,8 @@ func (s *Slice) add(addrs []byte, e *discoveryv1.Endpoint, node string) []byte {
 	if len(e.Addresses) == 0 {
 		return addrs
 	}
-	addr, err := netip.ParseAddr(e.Addresses[0]) // the API defines the others as equivalent, and no controller writes more than one
+	// the API defines the others as equivalent, and no controller writes more than one
+	addr, err := netip.ParseAddr(e.Addresses[0])
 	if err != nil || ruleset.Of(addr) != s.family || addr.Zone() != "" {
 		return addrs
 	}

@@ -51,7 +51,8 @@ func New() *Cell {
 	return &Cell{
 		byName: map[string]*scheduling.Node{}, pods: map[types.UID]*placed{},
 		waiting: map[string]map[types.UID]*scheduling.Pod{},
-		groups:  map[string]*scheduling.Group{}, groupKeys: map[*scheduling.Group]string{}, members: map[*scheduling.Group]int{},
+		groups:  map[string]*scheduling.Group{}, groupKeys: map[*scheduling.Group]string{},
+		members: map[*scheduling.Group]int{},
 		onNodes: map[*scheduling.Group]struct{}{},
 		images:  map[string]imageState{}, claims: map[string]map[types.UID]struct{}{},
 		topologies: map[string]*scheduling.Topology{},

@@ -118,7 +118,8 @@ func plain(p *v1.Pod) bool {
 	if p.Spec.Resources != nil {
 		return false
 	}
-	return asAsked(p.Spec.Containers, p.Status.ContainerStatuses) && asAsked(p.Spec.InitContainers, p.Status.InitContainerStatuses)
+	return asAsked(p.Spec.Containers, p.Status.ContainerStatuses) &&
+		asAsked(p.Spec.InitContainers, p.Status.InitContainerStatuses)
 }
 
 func asAsked(containers []v1.Container, statuses []v1.ContainerStatus) bool {

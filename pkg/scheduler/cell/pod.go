@@ -59,7 +59,8 @@ func (c *Cell) Join(p *scheduling.Pod) {
 // largest init container, whichever is more, plus overhead. Requests at pod level replace those of
 // containers. nonZero counts containers without requests with nonZeroRequests.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
-	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
+	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
+		InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	if nonZero {
 		opts.NonMissingContainerRequests = nonZeroRequests
 	}

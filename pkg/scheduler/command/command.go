@@ -103,7 +103,8 @@ func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) 
 	c.ClientConnection = daemon.ClientConfiguration(o.Kubeconfig, rc)
 }
 
-func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set, shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
+func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set,
+	shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
 	registry := daemon.NewMetrics()
 	s, err := scheduler.New(scheduler.Config{
@@ -124,7 +125,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
 			Others: map[string]http.Handler{
-				whyPath: whyHandler(s), daemon.ConfigzPath: daemon.Configz("componentconfig", shown), zpages.Statusz: pages, zpages.Flagz: pages,
+				whyPath: whyHandler(s), daemon.ConfigzPath: daemon.Configz("componentconfig", shown),
+				zpages.Statusz: pages, zpages.Flagz: pages,
 			},
 		})
 	})

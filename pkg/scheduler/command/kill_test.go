@@ -55,7 +55,8 @@ func TestMain(m *testing.M) {
 func process(t *testing.T, kubeconfig string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asScheduler+"=--kubeconfig="+kubeconfig+" --leader-elect=false --bind-address=127.0.0.1 --secure-port=0")
+	cmd.Env = append(os.Environ(), asScheduler+"=--kubeconfig="+kubeconfig+
+		" --leader-elect=false --bind-address=127.0.0.1 --secure-port=0")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +123,8 @@ func (k *killable) kill() {
 func TestKill(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
 	c, ctx := s.Client, t.Context()
-	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx, &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := c.CoreV1().ServiceAccounts("default").Create(ctx,
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	const perNode = 10
@@ -219,7 +221,8 @@ func createPods(ctx context.Context, t *testing.T, c kubernetes.Interface, pods 
 
 func addNode(t *testing.T, c kubernetes.Interface, name string, pods int64) {
 	t.Helper()
-	n, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	n, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +231,8 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, pods int64) {
 		t.Fatal(err)
 	}
 	n.Status.Allocatable = v1.ResourceList{
-		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI),
+		v1.ResourceCPU: resource.MustParse("32"), v1.ResourceMemory: resource.MustParse("64Gi"),
+		v1.ResourcePods: *resource.NewQuantity(pods, resource.DecimalSI),
 	}
 	n.Status.Capacity = n.Status.Allocatable
 	if _, err := c.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {

@@ -49,7 +49,8 @@ func New(c configv1.Extender) (*Extender, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Extender{config: c, client: &http.Client{Transport: transport, Timeout: c.HTTPTimeout.Duration}, managed: map[v1.ResourceName]bool{}}
+	e := &Extender{config: c, client: &http.Client{Transport: transport, Timeout: c.HTTPTimeout.Duration},
+		managed: map[v1.ResourceName]bool{}}
 	if e.client.Timeout <= 0 {
 		e.client.Timeout = defaultTimeout
 	}
@@ -179,7 +180,8 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (F
 	for _, name := range names {
 		n := asked[name]
 		if n == nil {
-			return Filtered{}, fmt.Errorf("extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
+			return Filtered{}, fmt.Errorf(
+				"extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
 		}
 		delete(asked, name) // a node may be named once
 		out.Nodes = append(out.Nodes, n)
@@ -218,7 +220,8 @@ func (e *Extender) Bind(ctx context.Context, pod *v1.Pod, node string) error {
 
 // Preempt lets the extender choose among nodes and their victims. victims is by node; the result
 // has UIDs of victims by node.
-func (e *Extender) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (map[string]*extenderv1.MetaVictims, error) {
+func (e *Extender) Preempt(ctx context.Context, pod *v1.Pod, victims map[string]*extenderv1.Victims) (
+	map[string]*extenderv1.MetaVictims, error) {
 	args := &extenderv1.ExtenderPreemptionArgs{Pod: pod}
 	if e.config.NodeCacheCapable {
 		args.NodeNameToMetaVictims = map[string]*extenderv1.MetaVictims{}

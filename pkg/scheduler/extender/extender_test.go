@@ -44,7 +44,8 @@ func TestFilterAnswers(t *testing.T) {
 			if name == "hangs" {
 				timeout = 20 * time.Millisecond
 			}
-			e, err := New(configv1.Extender{URLPrefix: s.URL, FilterVerb: "filter", NodeCacheCapable: true, HTTPTimeout: metav1.Duration{Duration: timeout}})
+			e, err := New(configv1.Extender{URLPrefix: s.URL, FilterVerb: "filter", NodeCacheCapable: true,
+				HTTPTimeout: metav1.Duration{Duration: timeout}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -64,7 +65,8 @@ func TestFilterAnswers(t *testing.T) {
 }
 
 func TestInterested(t *testing.T) {
-	e, err := New(configv1.Extender{URLPrefix: "http://x", ManagedResources: []configv1.ExtenderManagedResource{{Name: "example.com/gpu", IgnoredByScheduler: true}}})
+	e, err := New(configv1.Extender{URLPrefix: "http://x",
+		ManagedResources: []configv1.ExtenderManagedResource{{Name: "example.com/gpu", IgnoredByScheduler: true}}})
 	if err != nil {
 		t.Fatal(err)
 	}

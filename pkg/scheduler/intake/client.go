@@ -24,8 +24,9 @@ import (
 // the connections of another client.
 func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWatch, error) {
 	client, err := rest.NewRESTClient(of.Get().URL(), "", rest.ClientContentConfig{
-		AcceptContentTypes: runtime.ContentTypeProtobuf, ContentType: runtime.ContentTypeProtobuf, GroupVersion: v1.SchemeGroupVersion,
-		Negotiator: negotiator{runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), v1.SchemeGroupVersion), r},
+		AcceptContentTypes: runtime.ContentTypeProtobuf, ContentType: runtime.ContentTypeProtobuf,
+		GroupVersion: v1.SchemeGroupVersion,
+		Negotiator:   negotiator{runtime.NewClientNegotiator(scheme.Codecs.WithoutConversion(), v1.SchemeGroupVersion), r},
 	}, of.GetRateLimiter(), of.Client)
 	if err != nil {
 		return nil, fmt.Errorf("client for pods: %w", err)
@@ -56,7 +57,8 @@ func (n negotiator) Decoder(contentType string, params map[string]string) (runti
 	return decoder{d, n.reader}, err
 }
 
-func (n negotiator) StreamDecoder(contentType string, params map[string]string) (runtime.Decoder, runtime.Serializer, runtime.Framer, error) {
+func (n negotiator) StreamDecoder(contentType string, params map[string]string) (runtime.Decoder,
+	runtime.Serializer, runtime.Framer, error) {
 	d, s, f, err := n.ClientNegotiator.StreamDecoder(contentType, params)
 	if contentType == runtime.ContentTypeProtobuf {
 		s = eventReader{s}
@@ -71,7 +73,8 @@ type decoder struct {
 	reader *Reader
 }
 
-func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object,
+	*schema.GroupVersionKind, error) {
 	env, err := wire.Parse(data)
 	if err != nil || into != nil || env.APIVersion != "v1" {
 		return d.Decoder.Decode(data, defaults, into)
@@ -98,7 +101,8 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 // inside. The client decodes that object before it reads the next event.
 type eventReader struct{ runtime.Serializer }
 
-func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+func (e eventReader) Decode(data []byte, defaults *schema.GroupVersionKind,
+	into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	event, ok := into.(*metav1.WatchEvent)
 	if !ok || !parseEvent(event, data) {
 		return e.Serializer.Decode(data, defaults, into)

@@ -18,14 +18,17 @@ import (
 // Fields that no plugin reads. Most fields of a pod are for its kubelet.
 var (
 	uselessInSpec = []string{
-		"dnsConfig", "ephemeralContainers", "hostAliases", "imagePullSecrets", "securityContext", "serviceAccount", "serviceAccountName",
+		"dnsConfig", "ephemeralContainers", "hostAliases", "imagePullSecrets", "securityContext",
+		"serviceAccount", "serviceAccountName",
 		"terminationGracePeriodSeconds",
 	}
 	uselessInContainers = []string{
-		"args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "securityContext", "startupProbe",
+		"args", "command", "env", "envFrom", "lifecycle", "livenessProbe", "readinessProbe", "securityContext",
+		"startupProbe",
 		"terminationMessagePath", "terminationMessagePolicy", "volumeDevices", "volumeMounts", "workingDir",
 	}
-	uselessInStatus = []string{"ephemeralContainerStatuses", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass", "message", "reason"}
+	uselessInStatus = []string{"ephemeralContainerStatuses", "hostIP", "hostIPs", "podIP", "podIPs", "qosClass",
+		"message", "reason"}
 )
 
 // Fields that are decoded for each pod, and not shared with the rest of the spec.
@@ -45,7 +48,8 @@ func newPickers() (*pickers, error) {
 	var out pickers
 	types := transcode.NewTypes()
 	own := []string{
-		"metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion", "metadata.generation", "metadata.annotations",
+		"metadata.name", "metadata.namespace", "metadata.uid", "metadata.resourceVersion",
+		"metadata.generation", "metadata.annotations",
 		"metadata.creationTimestamp", "metadata.deletionTimestamp", "spec.nodeName", "spec.hostname",
 	}
 	own = append(own, fields[v1.PodStatus]("status.", uselessInStatus, "containerStatuses", "initContainerStatuses")...)
@@ -55,12 +59,14 @@ func newPickers() (*pickers, error) {
 			has = append(has, statuses+f)
 		}
 	}
-	spec := fields[v1.PodSpec]("spec.", uselessInSpec, append(slices.Clone(apartInSpec), "containers", "initContainers")...)
+	spec := fields[v1.PodSpec]("spec.", uselessInSpec,
+		append(slices.Clone(apartInSpec), "containers", "initContainers")...)
 	for _, containers := range []string{"spec.containers.", "spec.initContainers."} {
 		spec = append(spec, fields[v1.Container](containers, uselessInContainers)...)
 	}
 	for into, paths := range map[**transcode.Picker][]string{
-		&out.own: own, &out.spec: spec, &out.has: has, &out.volumes: {"spec.volumes"}, &out.labels: {"metadata.labels"}, &out.owners: {"metadata.ownerReferences"},
+		&out.own: own, &out.spec: spec, &out.has: has, &out.volumes: {"spec.volumes"},
+		&out.labels: {"metadata.labels"}, &out.owners: {"metadata.ownerReferences"},
 	} {
 		p, err := types.Picker(&v1.Pod{}, paths...)
 		if err != nil {
@@ -148,5 +154,6 @@ func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 
 // isPlain reports whether plugins ignore a volume.
 func isPlain(v v1.Volume) bool {
-	return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.HostPath != nil || v.Projected != nil || v.Secret != nil
+	return v.ConfigMap != nil || v.DownwardAPI != nil || v.EmptyDir != nil || v.HostPath != nil ||
+		v.Projected != nil || v.Secret != nil
 }

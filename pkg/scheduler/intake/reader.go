@@ -83,7 +83,9 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	owners, err := shared(r, r.owners, r.pick.owners, raw, func(p *v1.Pod) []metav1.OwnerReference { return p.OwnerReferences })
+	owners, err := shared(r, r.owners, r.pick.owners, raw, func(p *v1.Pod) []metav1.OwnerReference {
+		return p.OwnerReferences
+	})
 	if err != nil {
 		return err
 	}
@@ -219,7 +221,8 @@ func asAsked(s *v1.ContainerStatus, containers []v1.Container) bool {
 		return false
 	}
 	same := func(have v1.ResourceList) bool {
-		return have == nil || maps.EqualFunc(have, containers[i].Resources.Requests, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
+		return have == nil ||
+			maps.EqualFunc(have, containers[i].Resources.Requests, func(x, y resource.Quantity) bool { return x.Cmp(y) == 0 })
 	}
 	return same(s.AllocatedResources) && (s.Resources == nil || same(s.Resources.Requests))
 }
@@ -241,7 +244,9 @@ func (r *Reader) list(raw []byte) (*v1.PodList, error) {
 		switch {
 		case typ != protowire.BytesType:
 		case number == 1:
-			if err := out.Unmarshal(append(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType), uint64(len(value))), value...)); err != nil {
+			if err := out.Unmarshal(
+				append(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.BytesType),
+					uint64(len(value))), value...)); err != nil {
 				return nil, fmt.Errorf("list of pods: %w", err)
 			}
 		case number == 2:

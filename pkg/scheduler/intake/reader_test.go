@@ -22,10 +22,11 @@ func podOf(name, uid, node string) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Namespace: "team", UID: types.UID(uid), ResourceVersion: "7", Generation: 3,
-		Labels:          map[string]string{"app": "web", "pod-template-hash": "7d4b9c6f5d"},
-		Annotations:     map[string]string{"kept": "a", "other": "b", metav1.InitialEventsAnnotationKey: "true"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "o", Controller: new(bool)}},
-		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}},
+		Labels:      map[string]string{"app": "web", "pod-template-hash": "7d4b9c6f5d"},
+		Annotations: map[string]string{"kept": "a", "other": "b", metav1.InitialEventsAnnotationKey: "true"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web",
+			UID: "o", Controller: new(bool)}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}},
 	}}
 	p.Spec.NodeName, p.Spec.SchedulerName, p.Spec.ServiceAccountName = node, v1.DefaultSchedulerName, "default"
 	p.Spec.NodeSelector = map[string]string{"disk": "ssd"}
@@ -40,9 +41,11 @@ func podOf(name, uid, node string) *v1.Pod {
 			Name: name, Ready: true, AllocatedResources: requests, Resources: &v1.ResourceRequirements{Requests: requests},
 		})
 	}
-	p.Spec.Volumes = []v1.Volume{{Name: "token-" + uid, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
+	p.Spec.Volumes = []v1.Volume{
+		{Name: "token-" + uid, VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{}}}}
 	p.Status.Phase, p.Status.PodIP, p.Status.StartTime = v1.PodRunning, "192.0.2.7", &metav1.Time{}
-	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}, {Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue},
+		{Type: v1.DisruptionTarget, Status: v1.ConditionTrue}}
 	return p
 }
 

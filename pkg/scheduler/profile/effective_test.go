@@ -29,7 +29,8 @@ func effective(t *testing.T, c *configv1.KubeSchedulerConfiguration) *configv1.K
 // TestEffective checks that defaults are filled in, and that filling them in again changes nothing.
 func TestEffective(t *testing.T) {
 	out := effective(t, &configv1.KubeSchedulerConfiguration{})
-	if len(out.Profiles) != 1 || *out.Profiles[0].SchedulerName != "default-scheduler" || *out.PodInitialBackoffSeconds != 1 || *out.PodMaxBackoffSeconds != 10 ||
+	if len(out.Profiles) != 1 || *out.Profiles[0].SchedulerName != "default-scheduler" ||
+		*out.PodInitialBackoffSeconds != 1 || *out.PodMaxBackoffSeconds != 10 ||
 		out.Kind != "KubeSchedulerConfiguration" || out.APIVersion != "kubescheduler.config.k8s.io/v1" {
 		t.Errorf("%+v", out)
 	}
@@ -45,12 +46,17 @@ func TestEffective(t *testing.T) {
 		args[c.Name] = string(c.Args.Raw)
 	}
 	for name, want := range map[string]string{
-		"DefaultPreemption": `{"kind":"DefaultPreemptionArgs","apiVersion":"kubescheduler.config.k8s.io/v1","minCandidateNodesPercentage":10,"minCandidateNodesAbsolute":100}`,
-		"InterPodAffinity":  `{"kind":"InterPodAffinityArgs","apiVersion":"kubescheduler.config.k8s.io/v1","hardPodAffinityWeight":1,"ignorePreferredTermsOfExistingPods":false}`,
-		"NodeResourcesFit": `{"kind":"NodeResourcesFitArgs","apiVersion":"kubescheduler.config.k8s.io/v1","scoringStrategy":` +
+		"DefaultPreemption": `{"kind":"DefaultPreemptionArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
+			`"minCandidateNodesPercentage":10,"minCandidateNodesAbsolute":100}`,
+		"InterPodAffinity": `{"kind":"InterPodAffinityArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
+			`"hardPodAffinityWeight":1,"ignorePreferredTermsOfExistingPods":false}`,
+		"NodeResourcesFit": `{"kind":"NodeResourcesFitArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
+			`"scoringStrategy":` +
 			`{"type":"LeastAllocated","resources":[{"name":"cpu","weight":1},{"name":"memory","weight":1}]}}`,
-		"PodTopologySpread": `{"kind":"PodTopologySpreadArgs","apiVersion":"kubescheduler.config.k8s.io/v1","defaultingType":"System"}`,
-		"VolumeBinding":     `{"kind":"VolumeBindingArgs","apiVersion":"kubescheduler.config.k8s.io/v1","bindTimeoutSeconds":600}`,
+		"PodTopologySpread": `{"kind":"PodTopologySpreadArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
+			`"defaultingType":"System"}`,
+		"VolumeBinding": `{"kind":"VolumeBindingArgs","apiVersion":"kubescheduler.config.k8s.io/v1",` +
+			`"bindTimeoutSeconds":600}`,
 	} {
 		if args[name] != want {
 			t.Errorf("%s: %s, want %s", name, args[name], want)
@@ -67,15 +73,18 @@ func TestEffective(t *testing.T) {
 // TestEffectiveKeeps checks that given values are kept, and that disabled plugins have no
 // arguments.
 func TestEffectiveKeeps(t *testing.T) {
-	c := &configv1.KubeSchedulerConfiguration{PodMaxBackoffSeconds: ptr.To(int64(60)), Profiles: []configv1.KubeSchedulerProfile{
-		{
-			SchedulerName: ptr.To("own"),
-			Plugins: &configv1.Plugins{MultiPoint: configv1.PluginSet{
-				Disabled: []configv1.Plugin{{Name: "DefaultPreemption"}}, Enabled: []configv1.Plugin{{Name: "ImageLocality", Weight: ptr.To(int32(9))}},
-			}},
-			PluginConfig: []configv1.PluginConfig{{Name: "VolumeBinding", Args: runtime.RawExtension{Raw: []byte(`{"bindTimeoutSeconds":30}`)}}},
-		}, {},
-	}}
+	c := &configv1.KubeSchedulerConfiguration{PodMaxBackoffSeconds: ptr.To(int64(60)),
+		Profiles: []configv1.KubeSchedulerProfile{
+			{
+				SchedulerName: ptr.To("own"),
+				Plugins: &configv1.Plugins{MultiPoint: configv1.PluginSet{
+					Disabled: []configv1.Plugin{{Name: "DefaultPreemption"}},
+					Enabled:  []configv1.Plugin{{Name: "ImageLocality", Weight: ptr.To(int32(9))}},
+				}},
+				PluginConfig: []configv1.PluginConfig{
+					{Name: "VolumeBinding", Args: runtime.RawExtension{Raw: []byte(`{"bindTimeoutSeconds":30}`)}}},
+			}, {},
+		}}
 	before := c.DeepCopy()
 	out := effective(t, c)
 	if !reflect.DeepEqual(c, before) {
@@ -88,11 +97,14 @@ func TestEffectiveKeeps(t *testing.T) {
 		}
 	}
 	for _, p := range own.PluginConfig {
-		if p.Name == "DefaultPreemption" || p.Name == "VolumeBinding" && string(p.Args.Raw) != `{"kind":"VolumeBindingArgs","apiVersion":"kubescheduler.config.k8s.io/v1","bindTimeoutSeconds":30}` {
+		if p.Name == "DefaultPreemption" || p.Name == "VolumeBinding" &&
+			string(p.Args.Raw) != `{"kind":"VolumeBindingArgs",`+
+				`"apiVersion":"kubescheduler.config.k8s.io/v1","bindTimeoutSeconds":30}` {
 			t.Errorf("%s: %s", p.Name, p.Args.Raw)
 		}
 	}
-	if *own.SchedulerName != "own" || *out.Profiles[1].SchedulerName != "default-scheduler" || *out.PodMaxBackoffSeconds != 60 {
+	if *own.SchedulerName != "own" || *out.Profiles[1].SchedulerName != "default-scheduler" ||
+		*out.PodMaxBackoffSeconds != 60 {
 		t.Errorf("%s", text(t, out))
 	}
 }

@@ -107,7 +107,8 @@ func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 		return nil, fmt.Errorf("configuration %s: %w", file, err)
 	}
 	if c.APIVersion != configv1.SchemeGroupVersion.String() || c.Kind != "KubeSchedulerConfiguration" {
-		return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeSchedulerConfiguration", file, c.APIVersion, c.Kind, configv1.SchemeGroupVersion)
+		return nil, fmt.Errorf("configuration %s: is %s %s, not %s KubeSchedulerConfiguration", file,
+			c.APIVersion, c.Kind, configv1.SchemeGroupVersion)
 	}
 	return &c, nil
 }

@@ -47,7 +47,8 @@ func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 		return all, false
 	}
 	for other := range q.gangs[item.gang] {
-		if other != item && other.place != inFlight && other.place != gated && !other.held && other.latest.DeletionTimestamp == nil {
+		if other != item && other.place != inFlight && other.place != gated && !other.held &&
+			other.latest.DeletionTimestamp == nil {
 			all = append(all, other)
 		}
 	}

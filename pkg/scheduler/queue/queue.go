@@ -100,7 +100,8 @@ type Queue struct {
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
-	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, parked: map[*Item]struct{}{}, turns: turns{}, gangs: gangs{}, wake: make(chan struct{}, 1)}
+	q := &Queue{cfg: cfg, items: map[types.UID]*Item{}, parked: map[*Item]struct{}{}, turns: turns{},
+		gangs: gangs{}, wake: make(chan struct{}, 1)}
 	q.active.less = func(a, b *Item) bool { return cfg.Less(queued(a), queued(b)) }
 	q.backoff.less = func(a, b *Item) bool { return a.ready.Before(b.ready) }
 	return q
@@ -158,7 +159,8 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 // changed reports whether anything differs that a plugin may look at. Of the status these are only
 // the claims created for the pod; the scheduler writes the rest itself.
 func changed(old, pod *v1.Pod) bool {
-	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) || !equal(old.Annotations, pod.Annotations) ||
+	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) ||
+		!equal(old.Annotations, pod.Annotations) ||
 		len(old.Status.ResourceClaimStatuses) != len(pod.Status.ResourceClaimStatuses)
 }
 

@@ -44,7 +44,8 @@ func newQueue(t *testing.T) (*Queue, *testingclock.FakeClock) {
 }
 
 func pod(name string, priority int32) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1}, Spec: v1.PodSpec{Priority: &priority}}
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Generation: 1},
+		Spec: v1.PodSpec{Priority: &priority}}
 }
 
 // next returns the name of the next pod, which is in flight then, or "" if there is none.
@@ -182,7 +183,8 @@ func TestBackoff(t *testing.T) {
 
 // TestClockJumps checks that a pod is tried again soon, whatever the clock does.
 func TestClockJumps(t *testing.T) {
-	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour, "ahead": 20 * 365 * 24 * time.Hour} {
+	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour,
+		"ahead": 20 * 365 * 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			q, clk := newQueue(t)
 			for i, p := range []string{"fresh", "parked", "failed"} {

@@ -117,18 +117,21 @@ func as(cfg *rest.Config, tenant string) *rest.Config {
 
 func prepare(ctx context.Context, admin kubernetes.Interface, o options) error {
 	for tenant, n := range map[string]int{o.noisyTenant(): o.objects, o.quietTenant(): 10} {
-		if _, err := admin.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		if _, err := admin.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		if _, err := admin.RbacV1().RoleBindings(tenant).Create(ctx, &rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: tenant}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: tenant}},
+			ObjectMeta: metav1.ObjectMeta{Name: tenant},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: tenant}},
 		}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		for i := range n {
 			if _, err := admin.CoreV1().ConfigMaps(tenant).Create(ctx, &corev1.ConfigMap{
-				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%d", i)}, Data: map[string]string{"k": strings.Repeat("x", 1000)},
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("c-%d", i)},
+				Data:       map[string]string{"k": strings.Repeat("x", 1000)},
 			}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}
@@ -151,7 +154,8 @@ type result struct {
 }
 
 func (r result) String() string {
-	return fmt.Sprintf("%d requests, p50 %s, p90 %s, p99 %s, %d failed", r.n, r.p50.Round(10*time.Microsecond), r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
+	return fmt.Sprintf("%d requests, p50 %s, p90 %s, p99 %s, %d failed", r.n, r.p50.Round(10*time.Microsecond),
+		r.p90.Round(10*time.Microsecond), r.p99.Round(10*time.Microsecond), r.failed)
 }
 
 // measure performs the quiet tenant's requests: gets, small lists and updates.
@@ -246,11 +250,13 @@ func noise(ctx context.Context, cfg *rest.Config, o options) error {
 	for range o.lists {
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+o.noisyTenant()+"/configmaps", nil)
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, cfg.Host+"/api/v1/namespaces/"+
+					o.noisyTenant()+"/configmaps", nil)
 				if err != nil {
 					return
 				}
-				r.Header.Set("Accept-Encoding", "gzip") // requested explicitly, so the client does not decompress: the noise should cost the client little
+				// requested explicitly, so the client does not decompress: the noise should cost the client little
+				r.Header.Set("Accept-Encoding", "gzip")
 				resp, err := client.Do(r)
 				if err != nil {
 					continue

@@ -65,7 +65,8 @@ func (o options) run() error {
 	}
 	for _, figure := range []string{"RssAnon", "go_memstats_heap_inuse_bytes", "go_memstats_stack_inuse_bytes"} {
 		each := (after[figure] - before[figure]) / float64(o.watches) / 1000
-		fmt.Printf("%-30s %8.1f MB before, %8.1f after: %.1f KB for each watch\n", figure, before[figure]/1e6, after[figure]/1e6, each)
+		fmt.Printf("%-30s %8.1f MB before, %8.1f after: %.1f KB for each watch\n", figure, before[figure]/1e6,
+			after[figure]/1e6, each)
 	}
 	return nil
 }

@@ -86,7 +86,8 @@ func (l *load) play(ctx context.Context) error {
 	g.Go(func() error { return l.renew(ctx) })
 	g.Go(func() error {
 		defer done()
-		if _, err := l.client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}, metav1.CreateOptions{}); err != nil {
+		if _, err := l.client.CoreV1().Namespaces().Create(ctx,
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.namespace}}, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 		if err := l.succeed(ctx); err != nil {
@@ -149,7 +150,8 @@ func (l *load) each(ctx context.Context, n int, f func(ctx context.Context, i in
 func nodeName(i int) string { return fmt.Sprintf("hollow-%d", i) }
 
 func (l *load) makeNodes(ctx context.Context) error {
-	status := []byte(`{"status":{"capacity":{"cpu":"64","memory":"256Gi","pods":"1000"},"allocatable":{"cpu":"64","memory":"256Gi","pods":"1000"},"conditions":[{"type":"Ready","status":"True"}]}}`)
+	status := []byte(`{"status":{"capacity":{"cpu":"64","memory":"256Gi","pods":"1000"},` +
+		`"allocatable":{"cpu":"64","memory":"256Gi","pods":"1000"},"conditions":[{"type":"Ready","status":"True"}]}}`)
 	err := l.each(ctx, l.nodes, func(ctx context.Context, i int) error {
 		nodes := l.client.CoreV1().Nodes()
 		_, err := nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}}, metav1.CreateOptions{})
@@ -182,7 +184,8 @@ func (l *load) renewAll(ctx context.Context) error {
 	leases := l.client.CoordinationV1().Leases("kube-node-lease")
 	return l.each(ctx, l.nodes, func(ctx context.Context, i int) error {
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i)}, Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To(nodeName(i)), LeaseDurationSeconds: ptr.To(int32(40)), RenewTime: ptr.To(metav1.NewMicroTime(time.Now())),
+			HolderIdentity: ptr.To(nodeName(i)), LeaseDurationSeconds: ptr.To(int32(40)),
+			RenewTime: ptr.To(metav1.NewMicroTime(time.Now())),
 		}}
 		spec, err := json.Marshal(map[string]any{"spec": lease.Spec})
 		if err != nil {
@@ -213,12 +216,14 @@ func (l *load) succeed(ctx context.Context) error {
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	status := []byte(`{"status":{"phase":"Succeeded","podIP":"10.0.0.1","containerStatuses":[{"name":"c","image":"i","imageID":"i","ready":false,"restartCount":0,"state":{"terminated":{"exitCode":0}}}]}}`)
+	status := []byte(`{"status":{"phase":"Succeeded","podIP":"10.0.0.1","containerStatuses":[{"name":"c",` +
+		`"image":"i","imageID":"i","ready":false,"restartCount":0,"state":{"terminated":{"exitCode":0}}}]}}`)
 	for range atOnce {
 		go func() {
 			for pod := range work {
 				// A pod may be gone or reported twice.
-				_, _ = l.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+				_, _ = l.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, status,
+					metav1.PatchOptions{}, "status")
 			}
 		}()
 	}
@@ -251,13 +256,16 @@ func (l *load) complete(ctx context.Context) error {
 	factory.WaitForCacheSync(ctx.Done())
 	n := int32(l.indexes)
 	err := l.each(ctx, l.jobs, func(ctx context.Context, i int) error {
-		_, err := jobs.Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("job-", i)}, Spec: batchv1.JobSpec{
-			Completions: &n, Parallelism: &n, CompletionMode: ptr.To(batchv1.IndexedCompletion),
-			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
-				RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
-				Containers: []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("10m")}}}},
-			}},
-		}}, metav1.CreateOptions{})
+		_, err := jobs.Create(ctx, &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("job-", i)},
+			Spec: batchv1.JobSpec{
+				Completions: &n, Parallelism: &n, CompletionMode: ptr.To(batchv1.IndexedCompletion),
+				Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+					RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+					Containers: []corev1.Container{
+						{Name: "c", Image: "i",
+							Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("10m")}}}},
+				}},
+			}}, metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {

@@ -143,7 +143,8 @@ func (o *options) compare(cfg *rest.Config, form form) error {
 		}
 	}
 	own, least := median(costs[0]), median(costs[1])
-	fmt.Printf("%-9s %5.1f  %8.1f  %8.1f %20.1f %12.2f\n", form.name, float64(size)/1e6, milliseconds(own), milliseconds(first), milliseconds(least), float64(own)/float64(least))
+	fmt.Printf("%-9s %5.1f  %8.1f  %8.1f %20.1f %12.2f\n", form.name, float64(size)/1e6, milliseconds(own),
+		milliseconds(first), milliseconds(least), float64(own)/float64(least))
 	return nil
 }
 
@@ -212,7 +213,9 @@ func startFloor(size int, form form) (subject, func(), error) {
 		stop()
 		return subject{}, nil, err
 	}
-	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address), TLSClientConfig: rest.TLSClientConfig{Insecure: true}} // this program answers, with its own certificate
+	// this program answers, with its own certificate
+	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address),
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		stop()
@@ -237,15 +240,16 @@ func serve(size int) error {
 	}
 	fmt.Println(l.Addr())
 	body := make([]byte, size)
-	s := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}}, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		for rest := body; len(rest) > 0; {
-			n := min(piece, len(rest))
-			if _, err := w.Write(rest[:n]); err != nil {
-				return
+	s := &http.Server{TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			for rest := body; len(rest) > 0; {
+				n := min(piece, len(rest))
+				if _, err := w.Write(rest[:n]); err != nil {
+					return
+				}
+				rest = rest[n:]
 			}
-			rest = rest[n:]
-		}
-	})}
+		})}
 	return s.ServeTLS(l, "", "")
 }
 

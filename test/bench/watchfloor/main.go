@@ -189,16 +189,17 @@ func processor() (time.Duration, error) {
 
 func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 	if by == "stock" || by == "own" {
-		s := &http.Server{TLSConfig: cfg, WriteTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			rc := http.NewResponseController(w)
-			_ = rc.SetWriteDeadline(time.Time{})
-			_ = rc.Flush()
-			for event := range a.join() {
-				if _, err := w.Write(event); err != nil || rc.Flush() != nil {
-					return
+		s := &http.Server{TLSConfig: cfg, WriteTimeout: time.Minute,
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				rc := http.NewResponseController(w)
+				_ = rc.SetWriteDeadline(time.Time{})
+				_ = rc.Flush()
+				for event := range a.join() {
+					if _, err := w.Write(event); err != nil || rc.Flush() != nil {
+						return
+					}
 				}
-			}
-		})}
+			})}
 		if by == "own" {
 			if err := http2server.Configure(s, clock.Real()); err != nil {
 				fmt.Fprintln(os.Stderr, "watchfloor:", err)

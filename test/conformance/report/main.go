@@ -45,17 +45,22 @@ const nodesInZones = "wants three zones with two nodes each; passes there"
 // reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
 // names.
 var reasons = map[string]string{
-	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in clusters of `ctl cluster`",
-	"sctp":                         "the kernel here has no SCTP",
-	"Traffic Distribution should":  nodesInZones,
-	"Topology Hints should":        nodesInZones,
+	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in " +
+		"clusters of `ctl cluster`",
+	"sctp":                        "the kernel here has no SCTP",
+	"Traffic Distribution should": nodesInZones,
+	"Topology Hints should":       nodesInZones,
 	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "wants three nodes; passes there",
 	"ExternalIP when the external IP is not assigned":                  "external IPs are denied in clusters of `ctl cluster`",
-	"[Provider:GCE]":                                           "for one cloud",
-	"should modify volumes with a different":                   "wants volumes that are made before a pod wants them (STORAGE=now); passes there",
-	"restoring snapshot to larger size pvc":                    "a directory has the size of its disk, as the driver's description says since",
-	"storage with any volume data source":                      "its populator's images and their sources are not to be had",
-	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and nothing leads out of the cluster",
+	"[Provider:GCE]": "for one cloud",
+	"should modify volumes with a different": "wants volumes that are made before a pod " +
+		"wants them (STORAGE=now); passes there",
+	"restoring snapshot to larger size pvc": "a directory has the size of its disk, as " +
+		"the driver's description says since",
+	"storage with any volume data source": "its populator's images and their sources " +
+		"are not to be had",
+	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and " +
+		"nothing leads out of the cluster",
 }
 
 func main() {
@@ -223,7 +228,8 @@ const notRun = types.SpecStateSkipped | types.SpecStatePending
 // ending is how a spec ended; one that was cut by the end of the whole run says
 // nothing, and counts as not run.
 func ending(spec *types.SpecReport) types.SpecState {
-	if spec.State.Is(types.SpecStateInterrupted) || spec.State.Is(types.SpecStateTimedout) && strings.Contains(spec.Failure.Message, "suite timeout") {
+	if spec.State.Is(types.SpecStateInterrupted) || spec.State.Is(types.SpecStateTimedout) &&
+		strings.Contains(spec.Failure.Message, "suite timeout") {
 		return types.SpecStateSkipped
 	}
 	return spec.State
@@ -311,7 +317,8 @@ func reason(name string) string {
 
 const head = `# Conformance
 
-Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster of two nodes that ` + "`make conformance`" + ` makes.
+Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster of two nodes that ` +
+	"`make conformance`" + ` makes.
 `
 
 // replace puts a section into the file in the place of the one of that title.

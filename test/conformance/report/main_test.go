@@ -36,28 +36,33 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := s.markdown("", "a cluster")
-	for _, want := range []string{"| sig-apps | 1 | 2 | 0 | 3 |", "| sig-node | 0 | 0 | 2 | 2 |", "| **all** | 1 | 2 | 2 | 5 |", "- [sig-apps] Job runs", "- [sig-node] Pods start", "- [sig-node] Pods stop"} {
+	for _, want := range []string{"| sig-apps | 1 | 2 | 0 | 3 |", "| sig-node | 0 | 0 | 2 | 2 |",
+		"| **all** | 1 | 2 | 2 | 5 |", "- [sig-apps] Job runs", "- [sig-node] Pods start", "- [sig-node] Pods stop"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	if s, err = summarize(reports, "Deployment", conformance); err != nil || s.bySIG["sig-apps"].total != 2 || s.bySIG["sig-node"] != nil {
+	if s, err = summarize(reports, "Deployment", conformance); err != nil || s.bySIG["sig-apps"].total != 2 ||
+		s.bySIG["sig-node"] != nil {
 		t.Errorf("with a focus: %+v, %v", s, err)
 	}
 	why := &summary{bySIG: map[string]*count{}, failed: []string{"[sig-network] Networking should check kube-proxy urls"}}
 	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: the proxy's metrics are by TLS") {
 		t.Errorf("no reason in\n%s", text)
 	}
-	left, known := spec("[sig-storage] Volumes on ext4", types.SpecStateSkipped, "Conformance"), spec("[sig-network] DNS [Provider:GCE]", types.SpecStateSkipped, "Conformance")
+	left, known := spec("[sig-storage] Volumes on ext4", types.SpecStateSkipped, "Conformance"),
+		spec("[sig-network] DNS [Provider:GCE]", types.SpecStateSkipped, "Conformance")
 	left.Failure.Message, known.Failure.Message = "Driver d doesn't support ext4 -- skipping", "Only for GCE -- skipping"
 	if s, err = summarize([]types.Report{{SpecReports: types.SpecReports{left, known}}}, "", conformance); err != nil {
 		t.Fatal(err)
 	}
-	if text := s.markdown("", ""); !strings.Contains(text, "| sig-storage | 0 | 0 | 1 | 1 |") || !strings.Contains(text, "### Left out by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
+	if text := s.markdown("", ""); !strings.Contains(text, "| sig-storage | 0 | 0 | 1 | 1 |") ||
+		!strings.Contains(text, "### Left out by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
 		!strings.Contains(text, "### Not run\n\n- [sig-network] DNS [Provider:GCE]: for one cloud\n") {
 		t.Errorf("of specs that the suite leaves out:\n%s", text)
 	}
-	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 || s.bySIG["sig-apps"] != nil {
+	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 ||
+		s.bySIG["sig-apps"] != nil {
 		t.Errorf("without the suite's own: %+v, %v", s, err)
 	}
 }
@@ -67,7 +72,8 @@ func TestSectionsAreReplaced(t *testing.T) {
 	file = replace(file, "Focused run", "two")
 	file = replace(file, "Full run", "three")
 	file = replace(file, beyond, "four")
-	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") || !strings.Contains(file, "## Focused run\n\ntwo\n") ||
+	if strings.Contains(file, "one") || !strings.Contains(file, "## Full run\n\nthree\n") ||
+		!strings.Contains(file, "## Focused run\n\ntwo\n") ||
 		!strings.Contains(file, "## Beyond Conformance\n\nfour\n") {
 		t.Errorf("got\n%s", file)
 	}
@@ -133,7 +139,8 @@ func TestPlan(t *testing.T) {
 	if got := planned("-done", save(t, append([]types.SpecReport{all[0], failed}, all[4:]...)...)); len(got) != 3 || got[all[0].FullText()] || !got[failed.FullText()] {
 		t.Errorf("after a run: %v", got)
 	}
-	for _, bad := range [][]string{{"-share", "4/3"}, {"-share", "0/3"}, {"-share", "x"}, {"-focus", "("}, {"-focus", "nothing like it"}} {
+	for _, bad := range [][]string{{"-share", "4/3"}, {"-share", "0/3"}, {"-share", "x"}, {"-focus", "("},
+		{"-focus", "nothing like it"}} {
 		if err := run(append([]string{"plan", "-in", dry}, bad...), &bytes.Buffer{}); err == nil {
 			t.Errorf("%v: no error", bad)
 		}
@@ -144,8 +151,11 @@ func TestPlan(t *testing.T) {
 // what is missing is an error.
 func TestWriteMerges(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "conformance.md")
-	first := save(t, spec("[sig-node] a", types.SpecStatePassed, conformance), spec("[sig-node] b", types.SpecStateFailed, conformance), spec("[sig-node] c", types.SpecStateInterrupted, conformance))
-	second := save(t, spec("[sig-node] a", types.SpecStateSkipped, conformance), spec("[sig-node] b", types.SpecStatePassed, conformance), spec("[sig-node] c", types.SpecStatePassed, conformance))
+	first := save(t, spec("[sig-node] a", types.SpecStatePassed, conformance),
+		spec("[sig-node] b", types.SpecStateFailed, conformance),
+		spec("[sig-node] c", types.SpecStateInterrupted, conformance))
+	second := save(t, spec("[sig-node] a", types.SpecStateSkipped, conformance),
+		spec("[sig-node] b", types.SpecStatePassed, conformance), spec("[sig-node] c", types.SpecStatePassed, conformance))
 	if err := run([]string{"write", "-in", first, "-out", out}, nil); err == nil {
 		t.Error("a run that was cut is called complete")
 	}
@@ -156,17 +166,20 @@ func TestWriteMerges(t *testing.T) {
 	if err := os.WriteFile(planned, []byte("(\\[sig-node\\] a)$\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := run([]string{"write", "-in", first, "-out", filepath.Join(t.TempDir(), "share.md"), "-plan", planned}, nil); err != nil {
+	if err := run([]string{"write", "-in", first, "-out", filepath.Join(t.TempDir(), "share.md"), "-plan",
+		planned}, nil); err != nil {
 		t.Errorf("of a share all of whose specs passed: %v", err)
 	}
 	flake := spec("[sig-node] d", types.SpecStatePassed, conformance)
 	if flake.NumAttempts = 2; run([]string{"write", "-in", save(t, flake), "-out", out, "-title", "Flaky"}, nil) != nil {
 		t.Error("a spec that passed at a second attempt is an error")
 	}
-	if text, err := os.ReadFile(out); err != nil || !strings.Contains(string(text), "### Passed at another attempt\n\n- [sig-node] d") {
+	if text, err := os.ReadFile(out); err != nil ||
+		!strings.Contains(string(text), "### Passed at another attempt\n\n- [sig-node] d") {
 		t.Errorf("the second attempt is not told: %v\n%s", err, text)
 	}
-	if text, err := os.ReadFile(out); err != nil || !strings.Contains(string(text), "| **all** | 3 | 0 | 0 | 3 |") || strings.Contains(string(text), "Failed") {
+	if text, err := os.ReadFile(out); err != nil ||
+		!strings.Contains(string(text), "| **all** | 3 | 0 | 0 | 3 |") || strings.Contains(string(text), "Failed") {
 		t.Errorf("%v\n%s", err, text)
 	}
 }

@@ -54,7 +54,8 @@ func plan(args []string, stdout io.Writer) error {
 	}
 	left := outcomes(specs, func(spec *types.SpecReport) bool {
 		name := spec.FullText()
-		return !ending(spec).Is(notRun) && wanted.MatchString(name) && mine.has(name) && !passed[name].Is(types.SpecStatePassed)
+		return !ending(spec).Is(notRun) && wanted.MatchString(name) && mine.has(name) &&
+			!passed[name].Is(types.SpecStatePassed)
 	})
 	if len(left) == 0 {
 		return errNone

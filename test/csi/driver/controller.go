@@ -31,15 +31,20 @@ func (d *Driver) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 }
 
 // GetPluginCapabilities implements csi.IdentityServer.
-func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE}
+func (d *Driver) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (
+	*csi.GetPluginCapabilitiesResponse, error) {
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE,
+		csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE}
 	if d.Zone != "" {
 		services = append(services, csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS)
 	}
-	online := &csi.PluginCapability{Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
+	online := &csi.PluginCapability{
+		Type: &csi.PluginCapability_VolumeExpansion_{VolumeExpansion: &csi.PluginCapability_VolumeExpansion{
+			Type: csi.PluginCapability_VolumeExpansion_ONLINE}}}
 	out := &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{online}}
 	for _, t := range services {
-		out.Capabilities = append(out.Capabilities, &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}})
 	}
 	return out, nil
 }
@@ -50,10 +55,12 @@ func (d *Driver) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, 
 }
 
 // ControllerGetCapabilities implements csi.ControllerServer.
-func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (
+	*csi.ControllerGetCapabilitiesResponse, error) {
 	out := &csi.ControllerGetCapabilitiesResponse{}
 	for _, t := range []csi.ControllerServiceCapability_RPC_Type{
-		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME, csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
+		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
+		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT, csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME, csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER, csi.ControllerServiceCapability_RPC_GET_CAPACITY,
@@ -62,7 +69,9 @@ func (d *Driver) ControllerGetCapabilities(context.Context, *csi.ControllerGetCa
 		if d.NoAttach && t == csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME {
 			continue
 		}
-		out.Capabilities = append(out.Capabilities, &csi.ControllerServiceCapability{Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.ControllerServiceCapability{
+				Type: &csi.ControllerServiceCapability_Rpc{Rpc: &csi.ControllerServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
@@ -82,7 +91,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 	if size > maxSize || limit > 0 && size > limit {
 		return nil, status.Errorf(codes.OutOfRange, "volumes of %d bytes are not supported", size)
 	}
-	want := &item{Name: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil, Zone: zone(r.GetAccessibilityRequirements())}
+	want := &item{Name: r.GetName(), Size: size, Block: r.GetVolumeCapabilities()[0].GetBlock() != nil,
+		Zone: zone(r.GetAccessibilityRequirements())}
 	if err := want.change(r.GetMutableParameters()); err != nil {
 		return nil, err
 	}
@@ -93,7 +103,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 		}
 		have, err := d.find(volumes, want.Name)
 		switch {
-		case err == nil && (have.Size < size || limit > 0 && have.Size > limit || have.Block != want.Block || have.Source != want.Source):
+		case err == nil && (have.Size < size || limit > 0 && have.Size > limit || have.Block != want.Block ||
+			have.Source != want.Source):
 			return nil, status.Errorf(codes.AlreadyExists, "volume %s exists with other properties", want.Name)
 		case err == nil:
 			want = have
@@ -108,7 +119,8 @@ func (d *Driver) CreateVolume(_ context.Context, r *csi.CreateVolumeRequest) (*c
 			}
 		}
 		return &csi.CreateVolumeResponse{Volume: &csi.Volume{
-			VolumeId: want.Name, CapacityBytes: want.Size, ContentSource: r.GetVolumeContentSource(), AccessibleTopology: reached(want.Zone),
+			VolumeId: want.Name, CapacityBytes: want.Size, ContentSource: r.GetVolumeContentSource(),
+			AccessibleTopology: reached(want.Zone),
 		}}, nil
 	})
 }
@@ -164,7 +176,8 @@ func single(c *csi.VolumeCapability) bool {
 }
 
 // ControllerPublishVolume implements csi.ControllerServer.
-func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPublishVolumeRequest) (
+	*csi.ControllerPublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetNodeId() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume, node and capability are required")
 	}
@@ -190,7 +203,8 @@ func (d *Driver) ControllerPublishVolume(_ context.Context, r *csi.ControllerPub
 }
 
 // ControllerUnpublishVolume implements csi.ControllerServer.
-func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerUnpublishVolumeRequest) (
+	*csi.ControllerUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}
@@ -208,18 +222,21 @@ func (d *Driver) ControllerUnpublishVolume(_ context.Context, r *csi.ControllerU
 }
 
 // ValidateVolumeCapabilities implements csi.ControllerServer.
-func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (d *Driver) ValidateVolumeCapabilities(_ context.Context, r *csi.ValidateVolumeCapabilitiesRequest) (
+	*csi.ValidateVolumeCapabilitiesResponse, error) {
 	if r.GetVolumeId() == "" || len(r.GetVolumeCapabilities()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "volume and capability are required")
 	}
 	if _, err := d.find(volumes, r.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
+	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
+		VolumeCapabilities: r.GetVolumeCapabilities()}}, nil
 }
 
 // ControllerExpandVolume implements csi.ControllerServer.
-func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpandVolumeRequest) (
+	*csi.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume and attributes are required")
 	}
@@ -309,7 +326,8 @@ func (d *Driver) ListSnapshots(_ context.Context, r *csi.ListSnapshotsRequest) (
 			if err != nil {
 				return nil, err
 			}
-			if (r.GetSnapshotId() == "" || r.GetSnapshotId() == name) && (r.GetSourceVolumeId() == "" || r.GetSourceVolumeId() == i.Source) {
+			if (r.GetSnapshotId() == "" || r.GetSnapshotId() == name) &&
+				(r.GetSourceVolumeId() == "" || r.GetSourceVolumeId() == i.Source) {
 				all = append(all, &csi.ListSnapshotsResponse_Entry{Snapshot: i.snapshot()})
 			}
 		}

@@ -18,8 +18,10 @@ import (
 )
 
 // GroupControllerGetCapabilities implements csi.GroupControllerServer.
-func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
-	rpc := &csi.GroupControllerServiceCapability_RPC{Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT}
+func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (
+	*csi.GroupControllerGetCapabilitiesResponse, error) {
+	rpc := &csi.GroupControllerServiceCapability_RPC{
+		Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT}
 	return &csi.GroupControllerGetCapabilitiesResponse{
 		Capabilities: []*csi.GroupControllerServiceCapability{{Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: rpc}}},
 	}, nil
@@ -27,7 +29,8 @@ func (d *Driver) GroupControllerGetCapabilities(context.Context, *csi.GroupContr
 
 // CreateVolumeGroupSnapshot implements csi.GroupControllerServer. It takes the snapshots one after
 // the other, so they are consistent only if nothing writes meanwhile.
-func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+func (d *Driver) CreateVolumeGroupSnapshot(_ context.Context, r *csi.CreateVolumeGroupSnapshotRequest) (
+	*csi.CreateVolumeGroupSnapshotResponse, error) {
 	if !plain.MatchString(r.GetName()) || len(r.GetSourceVolumeIds()) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "a group of snapshots needs a plain name and volumes")
 	}
@@ -76,7 +79,8 @@ func (d *Driver) takeAll(name string, sources []string) (*item, error) {
 
 // group converts a group for responses.
 func (d *Driver) group(g *item) (*csi.VolumeGroupSnapshot, error) {
-	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.Name, ReadyToUse: true, CreationTime: &timestamppb.Timestamp{Seconds: g.Made}}
+	out := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.Name, ReadyToUse: true,
+		CreationTime: &timestamppb.Timestamp{Seconds: g.Made}}
 	for _, id := range g.Members {
 		i, err := d.find(snapshots, id)
 		if err != nil {
@@ -88,7 +92,8 @@ func (d *Driver) group(g *item) (*csi.VolumeGroupSnapshot, error) {
 }
 
 // GetVolumeGroupSnapshot implements csi.GroupControllerServer.
-func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, r *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, r *csi.GetVolumeGroupSnapshotRequest) (
+	*csi.GetVolumeGroupSnapshotResponse, error) {
 	if r.GetGroupSnapshotId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "group is required")
 	}
@@ -106,7 +111,8 @@ func (d *Driver) GetVolumeGroupSnapshot(_ context.Context, r *csi.GetVolumeGroup
 }
 
 // DeleteVolumeGroupSnapshot implements csi.GroupControllerServer.
-func (d *Driver) DeleteVolumeGroupSnapshot(_ context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+func (d *Driver) DeleteVolumeGroupSnapshot(_ context.Context, r *csi.DeleteVolumeGroupSnapshotRequest) (
+	*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	if r.GetGroupSnapshotId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "group is required")
 	}

@@ -35,20 +35,23 @@ func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.Nod
 }
 
 // NodeGetCapabilities implements csi.NodeServer.
-func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (*csi.NodeGetCapabilitiesResponse, error) {
+func (d *Driver) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRequest) (
+	*csi.NodeGetCapabilitiesResponse, error) {
 	out := &csi.NodeGetCapabilitiesResponse{}
 	for _, t := range []csi.NodeServiceCapability_RPC_Type{
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME, csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME, csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	} {
-		out.Capabilities = append(out.Capabilities, &csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
+		out.Capabilities = append(out.Capabilities,
+			&csi.NodeServiceCapability{Type: &csi.NodeServiceCapability_Rpc{Rpc: &csi.NodeServiceCapability_RPC{Type: t}}})
 	}
 	return out, nil
 }
 
 // NodeStageVolume implements csi.NodeServer. It bind-mounts a directory, or attaches a file to a
 // loop device.
-func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
+func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeRequest) (
+	*csi.NodeStageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
@@ -73,7 +76,8 @@ func (d *Driver) NodeStageVolume(_ context.Context, r *csi.NodeStageVolumeReques
 }
 
 // NodeUnstageVolume implements csi.NodeServer.
-func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRequest) (
+	*csi.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -90,7 +94,8 @@ func (d *Driver) NodeUnstageVolume(_ context.Context, r *csi.NodeUnstageVolumeRe
 }
 
 // NodePublishVolume implements csi.NodeServer.
-func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRequest) (
+	*csi.NodePublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" || r.GetVolumeCapability() == nil {
 		return nil, status.Error(codes.InvalidArgument, "volume, path and capability are required")
 	}
@@ -143,7 +148,8 @@ func file(path string) error {
 }
 
 // NodeUnpublishVolume implements csi.NodeServer.
-func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolumeRequest) (
+	*csi.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -162,7 +168,8 @@ func (d *Driver) NodeUnpublishVolume(_ context.Context, r *csi.NodeUnpublishVolu
 }
 
 // NodeExpandVolume implements csi.NodeServer.
-func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequest) (
+	*csi.NodeExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -180,7 +187,8 @@ func (d *Driver) NodeExpandVolume(_ context.Context, r *csi.NodeExpandVolumeRequ
 }
 
 // NodeGetVolumeStats implements csi.NodeServer.
-func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStatsRequest) (
+	*csi.NodeGetVolumeStatsResponse, error) {
 	if r.GetVolumeId() == "" || r.GetVolumePath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume and path are required")
 	}
@@ -198,7 +206,8 @@ func (d *Driver) NodeGetVolumeStats(_ context.Context, r *csi.NodeGetVolumeStats
 	}
 	used, files, err := usage(r.GetVolumePath())
 	bytes.Used, bytes.Available = used, max(i.Size-used, 0)
-	inodes := &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: int64(fsys.Files), Used: files, Available: int64(fsys.Ffree)}
+	inodes := &csi.VolumeUsage{Unit: csi.VolumeUsage_INODES, Total: int64(fsys.Files), Used: files,
+		Available: int64(fsys.Ffree)}
 	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{bytes, inodes}}, err
 }
 

@@ -32,7 +32,8 @@ func TestDeviceOfManyNodes(t *testing.T) {
 	}
 	staging := t.TempDir()
 	for _, d := range []*Driver{first, second, second} { // calls may be repeated
-		if _, err := d.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: block}); err != nil {
+		if _, err := d.NodeStageVolume(ctx,
+			&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: staging, VolumeCapability: block}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +42,8 @@ func TestDeviceOfManyNodes(t *testing.T) {
 		d    *Driver
 		want string
 	}{{first, at}, {first, at}, {second, ""}, {second, ""}} {
-		if _, err := step.d.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: staging}); err != nil {
+		if _, err := step.d.NodeUnstageVolume(ctx,
+			&csi.NodeUnstageVolumeRequest{VolumeId: "v", StagingTargetPath: staging}); err != nil {
 			t.Fatal(err)
 		}
 		if got := device(); got != step.want {
@@ -60,7 +62,8 @@ var block = &csi.VolumeCapability{
 func makeBlock(t *testing.T, d *Driver) {
 	t.Helper()
 	if _, err := d.CreateVolume(t.Context(), &csi.CreateVolumeRequest{
-		Name: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20}, VolumeCapabilities: []*csi.VolumeCapability{block},
+		Name: "v", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 20},
+		VolumeCapabilities: []*csi.VolumeCapability{block},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +76,8 @@ func TestDeviceOfLostNode(t *testing.T) {
 	unshare.Need(t)
 	d := &Driver{Name: "d", Node: "n", Root: t.TempDir()}
 	makeBlock(t, d)
-	if _, err := d.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: t.TempDir(), VolumeCapability: block}); err != nil {
+	if _, err := d.NodeStageVolume(t.Context(),
+		&csi.NodeStageVolumeRequest{VolumeId: "v", StagingTargetPath: t.TempDir(), VolumeCapability: block}); err != nil {
 		t.Fatal(err)
 	}
 	// This name keeps the file, so that its device can be found.

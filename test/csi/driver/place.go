@@ -48,7 +48,8 @@ func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.Get
 			return nil, err
 		}
 		free := int64(fsys.Bavail) * fsys.Bsize
-		return &csi.GetCapacityResponse{AvailableCapacity: free - free%roomStep, MaximumVolumeSize: wrapperspb.Int64(maxSize)}, nil
+		return &csi.GetCapacityResponse{AvailableCapacity: free - free%roomStep,
+			MaximumVolumeSize: wrapperspb.Int64(maxSize)}, nil
 	})
 }
 
@@ -71,7 +72,8 @@ func (i *item) change(to map[string]string) error {
 }
 
 // ControllerModifyVolume implements csi.ControllerServer.
-func (d *Driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+func (d *Driver) ControllerModifyVolume(_ context.Context, r *csi.ControllerModifyVolumeRequest) (
+	*csi.ControllerModifyVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "volume is required")
 	}

@@ -37,8 +37,10 @@ func ServeAt(ctx context.Context, socket string, register func(*grpc.Server), op
 // Register registers a driver with the kubelet until ctx ends. It serves a socket in the kubelet's
 // plugin registry, from which the kubelet gets the path of the driver's own socket on the node.
 func Register(ctx context.Context, name, socket, registry string, log *slog.Logger) error {
-	r := &registrar{info: &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: socket, SupportedVersions: []string{"1.0.0"}}, log: log}
-	return ServeAt(ctx, filepath.Join(registry, name+"-reg.sock"), func(s *grpc.Server) { registration.RegisterRegistrationServer(s, r) })
+	r := &registrar{info: &registration.PluginInfo{Type: registration.CSIPlugin, Name: name, Endpoint: socket,
+		SupportedVersions: []string{"1.0.0"}}, log: log}
+	return ServeAt(ctx, filepath.Join(registry, name+"-reg.sock"),
+		func(s *grpc.Server) { registration.RegisterRegistrationServer(s, r) })
 }
 
 // registrar implements the registration service.
@@ -54,7 +56,8 @@ func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 }
 
 // NotifyRegistrationStatus implements registration.RegistrationServer.
-func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (
+	*registration.RegistrationStatusResponse, error) {
 	r.log.Info("Registration result received", "done", s.GetPluginRegistered(), "err", s.GetError())
 	return &registration.RegistrationStatusResponse{}, nil
 }

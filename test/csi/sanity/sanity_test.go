@@ -39,7 +39,8 @@ func TestSanity(t *testing.T) {
 	}
 	for _, kind := range []string{"network/mount", "network/block", "node/mount", "node/block"} {
 		t.Run(kind, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSanity$", "-ginkgo.no-color", "-ginkgo.succinct")
+			cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestSanity$",
+				"-ginkgo.no-color", "-ginkgo.succinct")
 			cmd.Env = append(os.Environ(), kindOf+"="+kind)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -69,7 +70,8 @@ func run(t *testing.T, kind string) {
 		if err := os.MkdirAll(filepath.Join(localdisk.Dir(root), "volumes"), 0o750); err != nil {
 			t.Fatal(err)
 		}
-		localdisk.New(localdisk.Config{RootDir: root, NodeName: "n", Version: "1", Log: slog.New(slog.DiscardHandler)}).Serve(s)
+		localdisk.New(localdisk.Config{RootDir: root, NodeName: "n", Version: "1",
+			Log: slog.New(slog.DiscardHandler)}).Serve(s)
 	} else {
 		(&driver.Driver{Name: "test.csi.keelson.dev", Node: "n", Root: filepath.Join(dir, "volumes")}).Serve(s)
 	}

@@ -40,16 +40,19 @@ func certificate(name string) (tls.Certificate, []byte, error) {
 	if err != nil {
 		return tls.Certificate{}, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key},
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
 // publish makes the API server trust the certificate: it writes it into the CRD's conversion
 // webhook and into the admission webhooks named operator.
 func publish(ctx context.Context, c client.Client, bundle []byte) error {
 	crd := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "sites.web.example.com"},
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "sites.web.example.com"},
 	}}
-	trust := fmt.Sprintf(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`, base64.StdEncoding.EncodeToString(bundle))
+	trust := fmt.Sprintf(`{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`,
+		base64.StdEncoding.EncodeToString(bundle))
 	if err := c.Patch(ctx, crd, client.RawPatch(types.MergePatchType, []byte(trust))); err != nil {
 		return err
 	}

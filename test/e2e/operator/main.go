@@ -55,8 +55,9 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("publish certificate: %w", err)
 	}
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
-		Scheme: scheme, LeaderElection: true, LeaderElectionID: "operator.web.example.com", LeaderElectionReleaseOnCancel: true,
-		HealthProbeBindAddress: ":8081",
+		Scheme: scheme, LeaderElection: true, LeaderElectionID: "operator.web.example.com",
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        ":8081",
 		WebhookServer: webhook.NewServer(webhook.Options{Port: 9443, TLSOpts: []func(*tls.Config){
 			func(c *tls.Config) { c.Certificates = []tls.Certificate{cert} },
 			func(c *tls.Config) {
@@ -67,10 +68,12 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := ctrl.NewControllerManagedBy(mgr).For(&site.Site{}).Owns(&appsv1.Deployment{}).Complete(&reconciler{mgr.GetClient(), scheme}); err != nil {
+	if err := ctrl.NewControllerManagedBy(mgr).For(&site.Site{}).Owns(&appsv1.Deployment{}).Complete(
+		&reconciler{mgr.GetClient(), scheme}); err != nil {
 		return err
 	}
-	if err := ctrl.NewWebhookManagedBy(mgr, &site.Site{}).WithDefaulter(defaults{}).WithValidator(rules{}).Complete(); err != nil {
+	if err := ctrl.NewWebhookManagedBy(mgr, &site.Site{}).WithDefaulter(defaults{}).WithValidator(
+		rules{}).Complete(); err != nil {
 		return err
 	}
 	if err := mgr.AddReadyzCheck("webhooks", mgr.GetWebhookServer().StartedChecker()); err != nil {

@@ -60,8 +60,10 @@ func (r *reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	before := s.DeepCopyObject().(*site.Site)
 	s.Status.Replicas, s.Status.Ready, s.Status.Selector = d.Status.Replicas, d.Status.ReadyReplicas, "site="+s.Name
-	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Waiting", ObservedGeneration: s.Generation}
-	if s.Spec.Replicas != nil && d.Status.ReadyReplicas == *s.Spec.Replicas && d.Status.ObservedGeneration == d.Generation {
+	ready := metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Waiting",
+		ObservedGeneration: s.Generation}
+	if s.Spec.Replicas != nil && d.Status.ReadyReplicas == *s.Spec.Replicas &&
+		d.Status.ObservedGeneration == d.Generation {
 		ready.Status, ready.Reason = metav1.ConditionTrue, "AllReady"
 	}
 	meta.SetStatusCondition(&s.Status.Conditions, ready)

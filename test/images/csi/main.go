@@ -65,7 +65,8 @@ func registrar(ctx context.Context, flags *flag.FlagSet, args []string, stderr i
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("unix://"+*socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
+	conn, err := grpc.NewClient("unix://"+*socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithAuthority("localhost"))
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,8 @@ func (p populator) run(ctx context.Context) error {
 		for i := range claims.Items {
 			c := &claims.Items[i]
 			ref := c.Spec.DataSourceRef
-			if ref == nil || ref.Kind != "Hello" || ref.APIGroup == nil || *ref.APIGroup != hellos.Group || c.DeletionTimestamp != nil {
+			if ref == nil || ref.Kind != "Hello" || ref.APIGroup == nil || *ref.APIGroup != hellos.Group ||
+				c.DeletionTimestamp != nil {
 				continue
 			}
 			if err := p.step(ctx, c); err != nil {
@@ -131,7 +132,8 @@ func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	name := "prime-" + string(claim.UID)
 	claims, pods := p.client.CoreV1().PersistentVolumeClaims(p.namespace), p.client.CoreV1().Pods(p.namespace)
 	if claim.Spec.VolumeName != "" {
-		return errors.Join(absent(pods.Delete(ctx, name, metav1.DeleteOptions{})), absent(claims.Delete(ctx, name, metav1.DeleteOptions{})))
+		return errors.Join(absent(pods.Delete(ctx, name, metav1.DeleteOptions{})),
+			absent(claims.Delete(ctx, name, metav1.DeleteOptions{})))
 	}
 	prime, err := claims.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -211,7 +213,8 @@ func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClai
 func (p populator) handOver(ctx context.Context, volume string, claim *corev1.PersistentVolumeClaim) error {
 	patch := fmt.Sprintf(`{"spec":{"claimRef":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}}`,
 		claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion)
-	_, err := p.client.CoreV1().PersistentVolumes().Patch(ctx, volume, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := p.client.CoreV1().PersistentVolumes().Patch(ctx, volume, types.StrategicMergePatchType,
+		[]byte(patch), metav1.PatchOptions{})
 	return err
 }
 

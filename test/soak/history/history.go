@@ -74,7 +74,8 @@ type Op struct {
 }
 
 func (o *Op) String() string {
-	s := fmt.Sprintf("%s of %s by %s at %v to %v (%s", o.Kind, o.Key, o.Client, o.Begin.Round(time.Millisecond), o.End.Round(time.Millisecond), o.Outcome)
+	s := fmt.Sprintf("%s of %s by %s at %v to %v (%s", o.Kind, o.Key, o.Client, o.Begin.Round(time.Millisecond),
+		o.End.Round(time.Millisecond), o.Outcome)
 	if o.Value != "" {
 		s += fmt.Sprintf(", value %s", o.Value)
 	}

@@ -47,8 +47,10 @@ func TestRegisters(t *testing.T) {
 		want []string
 	}{
 		"written and read": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Read, "a", 1, 2, 3, ack), op(h.Update, "b", 4, 4, 5, ack), op(h.Read, "b", 4, 6, 7, ack),
-			op(h.Delete, "", 0, 8, 9, ack), op(h.Read, "", 0, 10, 11, ack), op(h.Create, "c", 9, 12, 13, ack), op(h.Read, "c", 9, 14, 15, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Read, "a", 1, 2, 3, ack), op(h.Update, "b", 4, 4, 5, ack),
+			op(h.Read, "b", 4, 6, 7, ack),
+			op(h.Delete, "", 0, 8, 9, ack), op(h.Read, "", 0, 10, 11, ack), op(h.Create, "c", 9, 12, 13, ack),
+			op(h.Read, "c", 9, 14, 15, ack),
 		}},
 		"update lost": {ops: []h.Op{
 			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 2, 2, 3, ack), op(h.Read, "a", 1, 4, 5, ack),
@@ -60,31 +62,39 @@ func TestRegisters(t *testing.T) {
 			op(h.Create, "a", 1, 0, 1, ack), op(h.Delete, "", 0, 2, 3, ack), op(h.Read, "a", 1, 4, 5, ack),
 		}, want: []string{h.LostWrite}},
 		"read while it is written": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 2, 2, 6, ack), op(h.Read, "a", 1, 3, 4, ack), op(h.Read, "b", 2, 5, 5, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 2, 2, 6, ack), op(h.Read, "a", 1, 3, 4, ack),
+			op(h.Read, "b", 2, 5, 5, ack),
 		}},
 		"read while it is deleted": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Delete, "", 0, 2, 6, ack), op(h.Read, "a", 1, 3, 4, ack), op(h.Read, "", 0, 4, 5, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Delete, "", 0, 2, 6, ack), op(h.Read, "a", 1, 3, 4, ack),
+			op(h.Read, "", 0, 4, 5, ack),
 		}},
 		"time travel of a reader": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 2, 2, 9, ack), op(h.Read, "b", 2, 3, 4, ack), op(h.Read, "a", 1, 5, 6, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 2, 2, 9, ack), op(h.Read, "b", 2, 3, 4, ack),
+			op(h.Read, "a", 1, 5, 6, ack),
 		}, want: []string{h.TimeTravel}},
 		"versions fall": {ops: []h.Op{
 			op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 4, 2, 3, ack),
 		}, want: []string{h.TimeTravel}},
 		"lost answer, no effect": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack), op(h.Update, "c", 2, 6, 7, ack), op(h.Read, "c", 2, 8, 9, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack),
+			op(h.Update, "c", 2, 6, 7, ack), op(h.Read, "c", 2, 8, 9, ack),
 		}},
 		"lost answer, effect later": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack), op(h.Read, "b", 2, 6, 7, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack),
+			op(h.Read, "b", 2, 6, 7, ack),
 		}},
 		"lost answer, effect after its condition was void": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown), op(h.Update, "c", 2, 4, 5, ack), op(h.Read, "b", 3, 6, 7, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Update, "b", 0, 2, 3, unknown),
+			op(h.Update, "c", 2, 4, 5, ack), op(h.Read, "b", 3, 6, 7, ack),
 		}, want: []string{h.LateEffect}},
 		"lost answer of a creation, effect after a deletion": {ops: []h.Op{
-			op(h.Create, "a", 0, 0, 1, unknown), op(h.Create, "b", 2, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack), op(h.Read, "a", 4, 6, 7, ack),
+			op(h.Create, "a", 0, 0, 1, unknown), op(h.Create, "b", 2, 2, 3, ack),
+			op(h.Delete, "", 0, 4, 5, ack), op(h.Read, "a", 4, 6, 7, ack),
 		}},
 		"lost answer of a deletion": {ops: []h.Op{
-			op(h.Create, "a", 1, 0, 1, ack), op(h.Delete, "", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack), op(h.Read, "", 0, 6, 7, ack),
+			op(h.Create, "a", 1, 0, 1, ack), op(h.Delete, "", 0, 2, 3, unknown), op(h.Read, "a", 1, 4, 5, ack),
+			op(h.Read, "", 0, 6, 7, ack),
 		}},
 		"effect twice": {ops: []h.Op{
 			op(h.Create, "a", 0, 0, 1, unknown), op(h.Read, "a", 1, 2, 3, ack), op(h.Read, "a", 2, 4, 5, ack),
@@ -105,7 +115,8 @@ func TestRegisters(t *testing.T) {
 }
 
 func TestCounters(t *testing.T) {
-	two := []h.Op{op(h.Update, "1", 5, 0, 1, ack), op(h.Update, "2", 7, 2, 3, ack), op(h.Update, "3", 0, 4, 5, unknown), op(h.Update, "3", 0, 4, 5, refused)}
+	two := []h.Op{op(h.Update, "1", 5, 0, 1, ack), op(h.Update, "2", 7, 2, 3, ack),
+		op(h.Update, "3", 0, 4, 5, unknown), op(h.Update, "3", 0, 4, 5, refused)}
 	for name, c := range map[string]struct {
 		ops   []h.Op
 		final int
@@ -141,7 +152,8 @@ func TestFiles(t *testing.T) {
 func TestWatches(t *testing.T) {
 	// Versions 5 and 6, a deletion at 7 or 8, then 9.
 	ops := []h.Op{
-		op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 6, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack), op(h.Create, "c", 9, 6, 7, ack),
+		op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 6, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack),
+		op(h.Create, "c", 9, 6, 7, ack),
 	}
 	a := h.Event{Type: h.Added, Key: "k", Value: "a", Version: 5}
 	b := h.Event{Type: h.Modified, Key: "k", Value: "b", Version: 6}
@@ -154,24 +166,28 @@ func TestWatches(t *testing.T) {
 		events  []h.Event
 		want    []string
 	}{
-		"all":                       {from: 4, events: []h.Event{a, b, d, c}},
-		"with bookmarks":            {from: 4, events: []h.Event{a, b, mark(6), d, c, mark(20), mark(20)}},
-		"from the middle":           {from: 6, initial: map[string]int64{"k": 6}, events: []h.Event{d, c}},
-		"not to the end":            {from: 4, events: []h.Event{a, b}},
-		"nothing":                   {from: 4},
-		"a lost answer is seen":     {from: 4, events: []h.Event{a, b, d, c}},
-		"update left out":           {from: 4, events: []h.Event{a, d, c}, want: []string{h.Gap}},
-		"creation left out":         {from: 4, events: []h.Event{b, d, c}, want: []string{h.Gap}},
-		"deletion left out":         {from: 4, events: []h.Event{a, b, c}, want: []string{h.Gap}},
-		"last left out":             {from: 4, events: []h.Event{a, b, d, mark(20)}, want: []string{h.Gap}},
-		"last deletion left out":    {from: 4, events: []h.Event{a, b, mark(20)}, want: []string{h.Gap}},
-		"update told twice":         {from: 4, events: []h.Event{a, b, b, d, c}, want: []string{h.Repeated}},
-		"out of order":              {from: 4, events: []h.Event{a, d, b, c}, want: []string{h.Repeated}},
-		"from before the beginning": {from: 5, initial: map[string]int64{"k": 5}, events: []h.Event{a, b, d, c}, want: []string{h.Repeated}},
-		"behind its bookmark":       {from: 4, events: []h.Event{a, mark(7), b, d, c}, want: []string{h.Repeated}},
-		"bookmarks fall":            {from: 4, events: []h.Event{a, b, mark(7), mark(6), d, c}, want: []string{h.Repeated}},
-		"another value":             {from: 4, events: []h.Event{a, {Type: h.Modified, Key: "k", Value: "x", Version: 6}, d, c}, want: []string{h.WrongEvent}},
-		"another version":           {from: 4, events: []h.Event{a, {Type: h.Modified, Key: "k", Value: "b", Version: 7}, d, c}, want: []string{h.WrongEvent, h.Gap}},
+		"all":                    {from: 4, events: []h.Event{a, b, d, c}},
+		"with bookmarks":         {from: 4, events: []h.Event{a, b, mark(6), d, c, mark(20), mark(20)}},
+		"from the middle":        {from: 6, initial: map[string]int64{"k": 6}, events: []h.Event{d, c}},
+		"not to the end":         {from: 4, events: []h.Event{a, b}},
+		"nothing":                {from: 4},
+		"a lost answer is seen":  {from: 4, events: []h.Event{a, b, d, c}},
+		"update left out":        {from: 4, events: []h.Event{a, d, c}, want: []string{h.Gap}},
+		"creation left out":      {from: 4, events: []h.Event{b, d, c}, want: []string{h.Gap}},
+		"deletion left out":      {from: 4, events: []h.Event{a, b, c}, want: []string{h.Gap}},
+		"last left out":          {from: 4, events: []h.Event{a, b, d, mark(20)}, want: []string{h.Gap}},
+		"last deletion left out": {from: 4, events: []h.Event{a, b, mark(20)}, want: []string{h.Gap}},
+		"update told twice":      {from: 4, events: []h.Event{a, b, b, d, c}, want: []string{h.Repeated}},
+		"out of order":           {from: 4, events: []h.Event{a, d, b, c}, want: []string{h.Repeated}},
+		"from before the beginning": {from: 5, initial: map[string]int64{"k": 5}, events: []h.Event{a, b, d, c},
+			want: []string{h.Repeated}},
+		"behind its bookmark": {from: 4, events: []h.Event{a, mark(7), b, d, c}, want: []string{h.Repeated}},
+		"bookmarks fall":      {from: 4, events: []h.Event{a, b, mark(7), mark(6), d, c}, want: []string{h.Repeated}},
+		"another value": {from: 4,
+			events: []h.Event{a, {Type: h.Modified, Key: "k", Value: "x", Version: 6}, d, c}, want: []string{h.WrongEvent}},
+		"another version": {from: 4,
+			events: []h.Event{a, {Type: h.Modified, Key: "k", Value: "b", Version: 7}, d, c},
+			want:   []string{h.WrongEvent, h.Gap}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := h.Segment{Watcher: "w", From: tc.from, Initial: tc.initial, Events: tc.events}

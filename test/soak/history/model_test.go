@@ -135,7 +135,8 @@ func TestCorrectStoresAreBelieved(t *testing.T) {
 		if v := h.Registers(m.ops); len(v) > 0 {
 			t.Fatalf("%v\n%v", v, m.ops)
 		}
-		segment := h.Segment{Watcher: "w", From: 1, Events: append(m.events, h.Event{Type: h.Bookmark, Version: m.version + 1})}
+		segment := h.Segment{Watcher: "w", From: 1,
+			Events: append(m.events, h.Event{Type: h.Bookmark, Version: m.version + 1})}
 		if v := h.Watches(m.ops, []h.Segment{segment}, all); len(v) > 0 {
 			t.Fatalf("%v\n%v\n%v", v, m.ops, m.events)
 		}

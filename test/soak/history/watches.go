@@ -95,7 +95,8 @@ func checkOrder(v *verdict, s *Segment) {
 		last = e.Version
 		switch _, there := present[e.Key]; {
 		case e.Type == Added && there:
-			v.add(Gap, e.Key, "%s: the end of version %d before %s of version %d at %v", s.Watcher, present[e.Key], e.Type, e.Version, e.At)
+			v.add(Gap, e.Key, "%s: the end of version %d before %s of version %d at %v", s.Watcher,
+				present[e.Key], e.Type, e.Version, e.At)
 		case e.Type != Added && !there:
 			v.add(Gap, e.Key, "%s: the creation before %s of version %d at %v", s.Watcher, e.Type, e.Version, e.At)
 		}
@@ -158,7 +159,9 @@ func newWrites(ops []Op) *writes {
 	slices.Reverse(w.bounds)
 	for i := range w.deletes {
 		d := &w.deletes[i]
-		at, _ := slices.BinarySearchFunc(w.bounds, d.End+1, func(b bound, t time.Duration) int { return cmp.Compare(b.begin, t) })
+		at, _ := slices.BinarySearchFunc(w.bounds, d.End+1, func(b bound, t time.Duration) int {
+			return cmp.Compare(b.begin, t)
+		})
 		d.until = math.MaxInt64
 		if at < len(w.bounds) {
 			d.until = w.bounds[at].least
@@ -182,7 +185,8 @@ func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string)
 			if values, known := w.byValue[e.Key]; known {
 				o := values[e.Value]
 				if o == nil || o.Outcome == Acknowledged && o.Version != e.Version {
-					v.add(WrongEvent, e.Key, "%s: %s of version %d with value %q at %v; written: %v", s.Watcher, e.Type, e.Version, e.Value, e.At, o)
+					v.add(WrongEvent, e.Key, "%s: %s of version %d with value %q at %v; written: %v", s.Watcher,
+						e.Type, e.Version, e.Value, e.At, o)
 				}
 			}
 		}

@@ -30,13 +30,14 @@ func TestRecord(t *testing.T) {
 		ing, old *networkingv1.Ingress
 		want     map[string]time.Time
 	}{
-		"Created":        {ingress("c", lie, "a", "b"), nil, nil},
-		"Unchanged":      {ingress("c", lie, "a"), ingress("c", "", "a"), nil},
-		"TakesOn":        {ingress("c", lie, "a", "b"), ingress("c", "", "a"), map[string]time.Time{"b": now}},
-		"Keeps":          {ingress("c", "", "a", "b"), ingress("c", recorded, "a", "b"), map[string]time.Time{"a": once}},
-		"Drops":          {ingress("c", "", "b"), ingress("c", recorded, "a", "b"), nil},
-		"TakesOnAgain":   {ingress("c", lie, "a"), ingress("c", "", "b"), map[string]time.Time{"a": now}},
-		"AnotherClass":   {ingress("c", lie, "a", "b"), ingress("d", recorded, "a", "b"), map[string]time.Time{"a": now, "b": now}},
+		"Created":      {ingress("c", lie, "a", "b"), nil, nil},
+		"Unchanged":    {ingress("c", lie, "a"), ingress("c", "", "a"), nil},
+		"TakesOn":      {ingress("c", lie, "a", "b"), ingress("c", "", "a"), map[string]time.Time{"b": now}},
+		"Keeps":        {ingress("c", "", "a", "b"), ingress("c", recorded, "a", "b"), map[string]time.Time{"a": once}},
+		"Drops":        {ingress("c", "", "b"), ingress("c", recorded, "a", "b"), nil},
+		"TakesOnAgain": {ingress("c", lie, "a"), ingress("c", "", "b"), map[string]time.Time{"a": now}},
+		"AnotherClass": {ingress("c", lie, "a", "b"), ingress("d", recorded, "a", "b"),
+			map[string]time.Time{"a": now, "b": now}},
 		"NoHostIsAHost":  {ingress("c", "", "a", ""), ingress("c", "", "a"), map[string]time.Time{"": now}},
 		"SpelledAnother": {ingress("c", "", "A."), ingress("c", "", "a"), nil},
 		"BrokenBefore":   {ingress("c", "", "a"), ingress("c", "{", "a"), nil},

@@ -77,7 +77,8 @@ func (b *Book) Readable(obj any) (any, error) {
 	return obj, nil
 }
 
-var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block") // Kubernetes' message
+// Kubernetes' message
+var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 
 // unreadable is the transport of a webhook whose bundle has no certificate.
 type unreadable struct{}

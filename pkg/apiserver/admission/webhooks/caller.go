@@ -67,7 +67,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	switch {
 	case err == nil:
 		reason = wrong(r, resp)
-	case of != nil && of.ctx.Err() != nil && took < patience, errors.Is(r.Context().Err(), context.Canceled) && took < patience:
+	case of != nil && of.ctx.Err() != nil && took < patience, errors.Is(r.Context().Err(), context.Canceled) &&
+		took < patience:
 		health.abandoned()
 		return nil, err
 	default:

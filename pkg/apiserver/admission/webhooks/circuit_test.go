@@ -26,12 +26,15 @@ func TestCircuitOpens(t *testing.T) {
 		calls  []call
 		open   bool
 	}{
-		"never called":         {"nothing is known", nil, false},
-		"two failures":         {"a row is three", []call{{0, 0, false}, {9, 0, false}}, false},
-		"three at once":        {"a server is being replaced", []call{{0, 0, false}, {0.1, 0, false}, {1.9, 0, false}}, false},
-		"three over two secs":  {"it is dead", []call{{0, 0, false}, {1, 0, false}, {2, 0, false}}, true},
-		"three hang together":  {"they have failed for as long as they took", []call{{10, 10, false}, {10, 10, false}, {10, 10, false}}, true},
-		"an answer in between": {"the row begins again", []call{{0, 0, false}, {1, 0, false}, {2, 0, true}, {3, 0, false}, {4, 0, false}}, false},
+		"never called": {"nothing is known", nil, false},
+		"two failures": {"a row is three", []call{{0, 0, false}, {9, 0, false}}, false},
+		"three at once": {"a server is being replaced",
+			[]call{{0, 0, false}, {0.1, 0, false}, {1.9, 0, false}}, false},
+		"three over two secs": {"it is dead", []call{{0, 0, false}, {1, 0, false}, {2, 0, false}}, true},
+		"three hang together": {"they have failed for as long as they took",
+			[]call{{10, 10, false}, {10, 10, false}, {10, 10, false}}, true},
+		"an answer in between": {"the row begins again",
+			[]call{{0, 0, false}, {1, 0, false}, {2, 0, true}, {3, 0, false}, {4, 0, false}}, false},
 		"an answer at the end": {"it is back", []call{{0, 0, false}, {1, 0, false}, {2, 0, false}, {3, 0, true}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +74,8 @@ func TestProbes(t *testing.T) {
 			c.failed(at(now), 0, "refused")
 		}
 	}
-	if want := []float64{3, 5, 9, 17, 32, 47, 62, 77, 92}; len(probes) != len(want) || probes[4] != want[4] || probes[8] != want[8] {
+	if want := []float64{3, 5, 9, 17, 32, 47, 62, 77, 92}; len(probes) != len(want) || probes[4] != want[4] ||
+		probes[8] != want[8] {
 		t.Errorf("probed at %v, want %v", probes, want)
 	}
 	c.pass(at(200))

@@ -24,7 +24,8 @@ import (
 // List returns all configured webhooks in the order of their calls.
 func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, error) {
 	var out []webhookhealth.Webhook
-	add := func(kind, configuration, name string, at admissionregistrationv1.WebhookClientConfig, policy *admissionregistrationv1.FailurePolicyType, timeout *int32) {
+	add := func(kind, configuration, name string, at admissionregistrationv1.WebhookClientConfig,
+		policy *admissionregistrationv1.FailurePolicyType, timeout *int32) {
 		w := webhookhealth.Webhook{Type: kind, Configuration: configuration, Name: name, URL: endpoint(at)}
 		if policy != nil {
 			w.FailurePolicy = string(*policy)
@@ -102,8 +103,9 @@ func (b *Book) Collector() prometheus.Collector {
 		return prometheus.NewDesc("keelson_admission_webhook_"+name, help, []string{"url"}, nil)
 	}
 	return &collector{
-		book:   b,
-		open:   desc("circuit_open", "1 for an endpoint that is failing, so that what keeps the cluster alive passes over it; else 0."),
+		book: b,
+		open: desc("circuit_open",
+			"1 for an endpoint that is failing, so that what keeps the cluster alive passes over it; else 0."),
 		row:    desc("consecutive_failures", "Failed calls of an endpoint since its last answer."),
 		calls:  desc("calls_total", "Calls of an endpoint, probes included."),
 		failed: desc("failures_total", "Calls of an endpoint that failed."),

@@ -58,7 +58,8 @@ func Start(tb testing.TB) *Issuer {
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})
-	answer("/keys", jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: keyID, Algorithm: string(jose.ES256), Use: "sig"}}})
+	answer("/keys", jose.JSONWebKeySet{
+		Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: keyID, Algorithm: string(jose.ES256), Use: "sig"}}})
 	return i
 }
 
@@ -66,10 +67,12 @@ func Start(tb testing.TB) *Issuer {
 // and for an hour. Nil claims are omitted.
 func (i *Issuer) Token(tb testing.TB, claims map[string]any) string {
 	tb.Helper()
-	all := map[string]any{"iss": i.URL, "aud": "api", "exp": clock.Real().Now().Add(time.Hour).Unix(), "iat": clock.Real().Now().Unix()}
+	all := map[string]any{"iss": i.URL, "aud": "api", "exp": clock.Real().Now().Add(time.Hour).Unix(),
+		"iat": clock.Real().Now().Unix()}
 	maps.Copy(all, claims)
 	maps.DeleteFunc(all, func(_ string, v any) bool { return v == nil })
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: i.key, KeyID: keyID}}, nil)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256,
+		Key: jose.JSONWebKey{Key: i.key, KeyID: keyID}}, nil)
 	if err != nil {
 		tb.Fatal(err)
 	}

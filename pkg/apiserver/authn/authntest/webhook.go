@@ -26,7 +26,8 @@ func Webhook(t testing.TB) (kubeconfig string, answer *atomic.Pointer[[]byte]) {
 	}))
 	t.Cleanup(server.Close)
 	kubeconfig = filepath.Join(t.TempDir(), "webhook.kubeconfig")
-	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
+	text := fmt.Sprintf("apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: "+
+		"{cluster: c, user: u}}]\nusers: [{name: u}]\nclusters: [{name: c, cluster: {server: %q}}]\n", server.URL)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

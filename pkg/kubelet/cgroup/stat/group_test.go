@@ -17,14 +17,15 @@ func TestGroupOf(t *testing.T) {
 		unified bool
 		want    string // empty if it cannot be determined
 	}{
-		"Version2":        {"0::/system.slice/kubelet.service\n", true, "/system.slice/kubelet.service"},
-		"Version1":        {"5:memory:/kube\n4:cpu,cpuacct:/kube\n3:pids:/\n0::/other\n", false, "/kube"},
-		"Version1Systemd": {"5:memory:/a.service\n4:cpu,cpuacct:/a.service\n1:name=systemd:/a.service\n0::/\n", false, "/a.service"},
-		"NotCounted":      {"5:memory:/\n4:cpu,cpuacct:/\n1:name=systemd:/a.service\n", false, ""},
-		"InTwo":           {"5:memory:/a\n4:cpu,cpuacct:/b\n", false, ""},
-		"NotMounted":      {"4:cpu,cpuacct:/b\n", false, ""},
-		"OnlyVersion1":    {"5:memory:/kube\n4:cpu:/kube\n", true, ""},
-		"NoProcess":       {"", false, ""},
+		"Version2": {"0::/system.slice/kubelet.service\n", true, "/system.slice/kubelet.service"},
+		"Version1": {"5:memory:/kube\n4:cpu,cpuacct:/kube\n3:pids:/\n0::/other\n", false, "/kube"},
+		"Version1Systemd": {"5:memory:/a.service\n4:cpu,cpuacct:/a.service\n1:name=systemd:/a.service\n0::/\n",
+			false, "/a.service"},
+		"NotCounted":   {"5:memory:/\n4:cpu,cpuacct:/\n1:name=systemd:/a.service\n", false, ""},
+		"InTwo":        {"5:memory:/a\n4:cpu,cpuacct:/b\n", false, ""},
+		"NotMounted":   {"4:cpu,cpuacct:/b\n", false, ""},
+		"OnlyVersion1": {"5:memory:/kube\n4:cpu:/kube\n", true, ""},
+		"NoProcess":    {"", false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			proc := t.TempDir()

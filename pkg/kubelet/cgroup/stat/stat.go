@@ -164,8 +164,9 @@ func waiting(text string) Waiting {
 func (r Reader) readUnified(u *Usage, dir string) {
 	if cpu, ok := table(dir, "cpu.stat"); ok {
 		u.CPU = &CPU{
-			Total: micro(cpu["usage_usec"]), User: micro(cpu["user_usec"]), System: micro(cpu["system_usec"]), HasUserAndSystemTime: true,
-			Periods: cpu["nr_periods"], Throttled: cpu["nr_throttled"], ThrottledFor: micro(cpu["throttled_usec"]),
+			Total: micro(cpu["usage_usec"]), User: micro(cpu["user_usec"]), System: micro(cpu["system_usec"]),
+			HasUserAndSystemTime: true,
+			Periods:              cpu["nr_periods"], Throttled: cpu["nr_throttled"], ThrottledFor: micro(cpu["throttled_usec"]),
 		}
 	}
 	if quota, period, ok := strings.Cut(readText(dir, "cpu.max"), " "); ok {
@@ -179,7 +180,8 @@ func (r Reader) readUnified(u *Usage, dir string) {
 	usage, known := number(dir, "memory.current")
 	if ok && known {
 		u.Memory = &Memory{
-			Usage: uint64(usage), RSS: m["anon"], Cache: m["file"], MappedFile: m["file_mapped"], Faults: m["pgfault"], MajorFaults: m["pgmajfault"],
+			Usage: uint64(usage), RSS: m["anon"], Cache: m["file"], MappedFile: m["file_mapped"],
+			Faults: m["pgfault"], MajorFaults: m["pgmajfault"],
 		}
 		u.Memory.WorkingSet = u.Memory.Usage - min(u.Memory.Usage, m["inactive_file"])
 		if swap, ok := number(dir, "memory.swap.current"); ok {
@@ -221,7 +223,8 @@ func (r Reader) readLegacy(u *Usage, path string) {
 			u.CPU.User, u.CPU.System, u.CPU.HasUserAndSystemTime = ticks(t["user"]), ticks(t["system"]), true
 		}
 		if t, ok := table(cpu, "cpu.stat"); ok {
-			u.CPU.Periods, u.CPU.Throttled, u.CPU.ThrottledFor = t["nr_periods"], t["nr_throttled"], time.Duration(t["throttled_time"])
+			u.CPU.Periods, u.CPU.Throttled, u.CPU.ThrottledFor = t["nr_periods"], t["nr_throttled"],
+				time.Duration(t["throttled_time"])
 		}
 	}
 	u.Limits.Shares, _ = number(cpu, "cpu.shares")
@@ -231,7 +234,8 @@ func (r Reader) readLegacy(u *Usage, path string) {
 	usage, known := number(memory, "memory.usage_in_bytes")
 	if ok && known {
 		u.Memory = &Memory{
-			Usage: uint64(usage), RSS: m["total_rss"], Cache: m["total_cache"], MappedFile: m["total_mapped_file"], Swap: m["total_swap"],
+			Usage: uint64(usage), RSS: m["total_rss"], Cache: m["total_cache"],
+			MappedFile: m["total_mapped_file"], Swap: m["total_swap"],
 			Faults: m["total_pgfault"], MajorFaults: m["total_pgmajfault"],
 		}
 		u.Memory.WorkingSet = u.Memory.Usage - min(u.Memory.Usage, m["total_inactive_file"])
@@ -265,7 +269,8 @@ func legacyIO(dir string) []Device {
 	var out []Device
 	at := map[string]int{}
 	for _, f := range []struct{ file, read, write string }{
-		{"blkio.throttle.io_service_bytes_recursive", "Read", "Write"}, {"blkio.throttle.io_service_bytes", "Read", "Write"}, {"blkio.throttle.io_serviced", "Reads", "Writes"},
+		{"blkio.throttle.io_service_bytes_recursive", "Read", "Write"},
+		{"blkio.throttle.io_service_bytes", "Read", "Write"}, {"blkio.throttle.io_serviced", "Reads", "Writes"},
 	} {
 		if f.file == "blkio.throttle.io_service_bytes" && len(out) > 0 {
 			continue // the recursive file contains it already
@@ -372,7 +377,8 @@ func Network(proc string, pid int) []Interface {
 		}
 		n := func(i int) uint64 { v, _ := strconv.ParseUint(fields[i], 10, 64); return v }
 		out = append(out, Interface{
-			Name: name, RxBytes: n(0), RxPackets: n(1), RxErrors: n(2), RxDropped: n(3), TxBytes: n(8), TxPackets: n(9), TxErrors: n(10), TxDropped: n(11),
+			Name: name, RxBytes: n(0), RxPackets: n(1), RxErrors: n(2), RxDropped: n(3), TxBytes: n(8),
+			TxPackets: n(9), TxErrors: n(10), TxDropped: n(11),
 		})
 	}
 	return out

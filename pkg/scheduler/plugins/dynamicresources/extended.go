@@ -83,14 +83,18 @@ func (e *extended) claim(names []v1.ResourceName) *special {
 	yes := true
 	s := &special{ResourceClaim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 		// A placeholder that no other claim has as its UID.
-		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name + "-extended-resources-",
-		Annotations:     map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name, UID: e.pod.UID, Controller: &yes}},
+		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name +
+			"-extended-resources-",
+		Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: e.pod.Name,
+			UID: e.pod.UID, Controller: &yes}},
 	}}}
 	for _, name := range names {
 		s.add(e.pod, name, e.classes[name])
 	}
-	slices.SortFunc(s.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Spec.Devices.Requests, func(a, b resourcev1.DeviceRequest) int {
+		return strings.Compare(a.Name, b.Name)
+	})
 	return s
 }
 
@@ -104,7 +108,8 @@ func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 		return i < len(pod.Spec.InitContainers) && (p == nil || *p != v1.ContainerRestartPolicyAlways)
 	}
 	has := func(i int, request string) {
-		s.mappings = append(s.mappings, v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name, ResourceName: string(name), RequestName: request})
+		s.mappings = append(s.mappings, v1.ContainerExtendedResourceRequest{ContainerName: containers[i].Name,
+			ResourceName: string(name), RequestName: request})
 	}
 	lasting := make([]*resourcev1.DeviceRequest, len(containers))
 	for i := range containers {
@@ -152,7 +157,8 @@ func amount(c *v1.Container, name v1.ResourceName) int64 {
 
 // request returns the request of a container. Its name has the index of the container in the pod,
 // and that of the resource among all resources that the container requests.
-func request(container int, c *v1.Container, name v1.ResourceName, class string, count int64) *resourcev1.DeviceRequest {
+func request(container int, c *v1.Container, name v1.ResourceName, class string,
+	count int64) *resourcev1.DeviceRequest {
 	at := 0
 	for other := range c.Resources.Requests {
 		if other < name {

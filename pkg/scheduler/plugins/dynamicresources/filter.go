@@ -75,7 +75,8 @@ func (f *Filter) known(c *resourcev1.ResourceClaim) *scheduling.Status {
 	for i := range c.Spec.Devices.Requests {
 		r := &c.Spec.Devices.Requests[i]
 		if r.Exactly == nil && len(r.FirstAvailable) == 0 {
-			return unresolvable(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type", c.Namespace, c.Name, r.Name))
+			return unresolvable(fmt.Sprintf("resource claim %s/%s, request %s: unknown request type",
+				c.Namespace, c.Name, r.Name))
 		}
 		if r.Exactly != nil {
 			if st := missing(r.Name, r.Exactly.DeviceClassName); st != nil {

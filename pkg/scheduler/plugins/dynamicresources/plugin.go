@@ -108,7 +108,8 @@ func (p *Plugin) Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *s
 		ctx, cancel := context.WithTimeout(context.Background(), p.timeout)
 		context.AfterFunc(ctx, cancel)
 		f.ctx = ctx
-		f.allocator, err = structured.NewAllocator(ctx, features(), taken(f.devices.Allocated()), classes{f.devices}, f.devices.Slices(), p.expressions)
+		f.allocator, err = structured.NewAllocator(ctx, features(), taken(f.devices.Allocated()),
+			classes{f.devices}, f.devices.Slices(), p.expressions)
 		if err != nil {
 			return nil, failed(err)
 		}

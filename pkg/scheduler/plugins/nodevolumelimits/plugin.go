@@ -40,7 +40,8 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 		if claim == nil {
 			return scheduling.Filter{}, &scheduling.Status{
 				Code: scheduling.Unresolvable, Plugin: Name,
-				Reasons: []string{fmt.Sprintf("looking up PVC %s/%s: persistentvolumeclaim %q not found", pod.Namespace, name, name)},
+				Reasons: []string{fmt.Sprintf("looking up PVC %s/%s: persistentvolumeclaim %q not found",
+					pod.Namespace, name, name)},
 			}
 		}
 		if a, ok := f.attached(claim); ok {

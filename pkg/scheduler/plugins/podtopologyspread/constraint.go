@@ -26,7 +26,8 @@ type constraint struct {
 }
 
 // compile returns the constraints with one action, DoNotSchedule or ScheduleAnyway.
-func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint, action v1.UnsatisfiableConstraintAction) []constraint {
+func compile(pod *v1.Pod, constraints []v1.TopologySpreadConstraint,
+	action v1.UnsatisfiableConstraintAction) []constraint {
 	var out []constraint
 	for i := range constraints {
 		c := &constraints[i]

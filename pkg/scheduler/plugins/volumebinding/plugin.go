@@ -80,16 +80,19 @@ func (f *Filter) add(pod *v1.Pod, vol *v1.Volume) *scheduling.Status {
 			return unresolvable(err.Error())
 		}
 	}
-	if claim != nil && slices.ContainsFunc(slices.Concat(f.bound, f.waiting), func(c *v1.PersistentVolumeClaim) bool { return c.UID == claim.UID }) {
+	if claim != nil && slices.ContainsFunc(slices.Concat(f.bound, f.waiting),
+		func(c *v1.PersistentVolumeClaim) bool { return c.UID == claim.UID }) {
 		return nil // another volume of the pod has the same claim
 	}
 	switch {
 	case claim == nil && vol.Ephemeral != nil:
-		return unresolvable(fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
+		return unresolvable(
+			fmt.Sprintf("waiting for ephemeral volume controller to create the persistentvolumeclaim %q", name))
 	case claim == nil:
 		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q not found", name))
 	case claim.Status.Phase == v1.ClaimLost:
-		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q", name, claim.Spec.VolumeName))
+		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q bound to non-existent persistentvolume %q",
+			name, claim.Spec.VolumeName))
 	case claim.DeletionTimestamp != nil:
 		return unresolvable(fmt.Sprintf("persistentvolumeclaim %q is being deleted", name))
 	case Bound(claim):
@@ -110,7 +113,8 @@ func Bound(claim *v1.PersistentVolumeClaim) bool {
 
 func (f *Filter) waits(claim *v1.PersistentVolumeClaim) bool {
 	class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
-	return class != nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+	return class != nil && class.VolumeBindingMode != nil &&
+		*class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
 // Check returns the objection to a node, or nil.
@@ -204,7 +208,8 @@ func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 
 // match returns the smallest volume for the claim that the node can use, or nil. A selector that
 // does not parse selects no volume.
-func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node, taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
+func (f *Filter) match(claim *v1.PersistentVolumeClaim, n *scheduling.Node,
+	taken map[string]*v1.PersistentVolume) *v1.PersistentVolume {
 	available := f.view.AvailableVolumes(volume.GetPersistentVolumeClaimClass(claim))
 	pv, err := volume.FindMatchingVolume(claim, available, n.Node, taken, false, true)
 	if err != nil {

@@ -33,8 +33,11 @@ func TestFits(t *testing.T) {
 	zone := func(name string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"zone": name}}
 	}
-	claim := &v1.PersistentVolumeClaim{Spec: v1.PersistentVolumeClaimSpec{Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: *size("2Gi")}}}}
-	node := &scheduling.Node{Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}}
+	claim := &v1.PersistentVolumeClaim{
+		Spec: v1.PersistentVolumeClaimSpec{
+			Resources: v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: *size("2Gi")}}}}
+	node := &scheduling.Node{
+		Node: &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"zone": "a"}}}}
 	for name, tc := range map[string]struct {
 		view published
 		want bool

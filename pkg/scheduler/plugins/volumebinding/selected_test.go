@@ -31,7 +31,8 @@ func (w world) Claim(_, name string) *v1.PersistentVolumeClaim                  
 func (w world) AvailableVolumes(string) []*v1.PersistentVolume                    { return w.volumes }
 func (w world) Capacities(string, string) ([]*storagev1.CSIStorageCapacity, bool) { return nil, false }
 func (w world) Class(string) *storagev1.StorageClass {
-	return &storagev1.StorageClass{Provisioner: "example.com/p", VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+	return &storagev1.StorageClass{Provisioner: "example.com/p",
+		VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
 }
 
 func waiting(name, selected string) *v1.PersistentVolumeClaim {
@@ -51,7 +52,8 @@ func waiting(name, selected string) *v1.PersistentVolumeClaim {
 // TestPlan checks the plan for a pod with claims that wait, on node a.
 func TestPlan(t *testing.T) {
 	free := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: v1.PersistentVolumeSpec{
-		Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
+		Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
 	}, Status: v1.PersistentVolumeStatus{Phase: v1.VolumeAvailable}}
 	ephemeral := v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}
 	named := func(name string) v1.VolumeSource {
@@ -65,20 +67,28 @@ func TestPlan(t *testing.T) {
 		bind, provision []string
 		reason          string
 	}{
-		"nothing selected":               {claims: []*v1.PersistentVolumeClaim{waiting("c", "")}, pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
-		"selected":                       {claims: []*v1.PersistentVolumeClaim{waiting("c", "a")}, pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
-		"another node is selected":       {claims: []*v1.PersistentVolumeClaim{waiting("c", "b")}, pod: []v1.VolumeSource{named("c")}, reason: "node(s) didn't find available persistent volumes to bind"},
-		"a volume is free":               {claims: []*v1.PersistentVolumeClaim{waiting("c", "")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, bind: []string{"c"}},
-		"selected, and a volume is free": {claims: []*v1.PersistentVolumeClaim{waiting("c", "a")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
+		"nothing selected": {claims: []*v1.PersistentVolumeClaim{waiting("c", "")},
+			pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
+		"selected": {claims: []*v1.PersistentVolumeClaim{waiting("c", "a")},
+			pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
+		"another node is selected": {claims: []*v1.PersistentVolumeClaim{waiting("c", "b")},
+			pod: []v1.VolumeSource{named("c")}, reason: "node(s) didn't find available persistent volumes to bind"},
+		"a volume is free": {claims: []*v1.PersistentVolumeClaim{waiting("c", "")},
+			volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, bind: []string{"c"}},
+		"selected, and a volume is free": {claims: []*v1.PersistentVolumeClaim{waiting("c", "a")},
+			volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")}, provision: []string{"c"}},
 		"another node is selected, and a volume is free": {
-			claims: []*v1.PersistentVolumeClaim{waiting("c", "b")}, volumes: []*v1.PersistentVolume{free}, pod: []v1.VolumeSource{named("c")},
+			claims: []*v1.PersistentVolumeClaim{waiting("c", "b")}, volumes: []*v1.PersistentVolume{free},
+			pod:    []v1.VolumeSource{named("c")},
 			reason: "node(s) didn't find available persistent volumes to bind",
 		},
 		"another node is selected for one of two": {
-			claims: []*v1.PersistentVolumeClaim{waiting("c", ""), waiting("d", "b")}, pod: []v1.VolumeSource{named("c"), named("d")},
+			claims: []*v1.PersistentVolumeClaim{waiting("c", ""), waiting("d", "b")},
+			pod:    []v1.VolumeSource{named("c"), named("d")},
 			reason: "node(s) didn't find available persistent volumes to bind",
 		},
-		"one claim twice": {claims: []*v1.PersistentVolumeClaim{waiting("c", "")}, pod: []v1.VolumeSource{named("c"), named("c")}, provision: []string{"c"}},
+		"one claim twice": {claims: []*v1.PersistentVolumeClaim{waiting("c", "")},
+			pod: []v1.VolumeSource{named("c"), named("c")}, provision: []string{"c"}},
 		"not the pod's ephemeral claim": {
 			claims: []*v1.PersistentVolumeClaim{waiting("p-v0", "")}, pod: []v1.VolumeSource{ephemeral},
 			reason: "PVC default/p-v0 was not created for pod default/p (pod is not owner)",

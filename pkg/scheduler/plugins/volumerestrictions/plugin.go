@@ -19,7 +19,8 @@ const Name = "VolumeRestrictions"
 
 var inUse = &scheduling.Status{
 	Code: scheduling.Unschedulable, Plugin: Name,
-	Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"},
+	Reasons: []string{"node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode " +
+		"already in-use by another pod"},
 }
 
 var diskConflict = &scheduling.Status{

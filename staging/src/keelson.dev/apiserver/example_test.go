@@ -138,7 +138,8 @@ func newLibrary(ctx context.Context) (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	paths := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	paths := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api")}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := paths.NewRequestInfo(r)
 		if err != nil {
@@ -183,9 +184,11 @@ func Example() {
 	}
 	const shelf = "/apis/library.example.com/v1/namespaces/home/books"
 
-	show(ask("POST", shelf, `{"metadata":{"name":"moby"},"spec":{"title":"Moby-Dick"}}`), func(o map[string]any) any { return o["spec"] })
+	show(ask("POST", shelf, `{"metadata":{"name":"moby"},"spec":{"title":"Moby-Dick"}}`),
+		func(o map[string]any) any { return o["spec"] })
 	show(ask("POST", shelf, `{"metadata":{"name":"blank"}}`), func(o map[string]any) any { return o["message"] })
-	show(ask("PATCH", shelf+"/moby", `{"spec":{"pages":635}}`, "Content-Type", "application/merge-patch+json"), func(o map[string]any) any { return o["spec"] })
+	show(ask("PATCH", shelf+"/moby", `{"spec":{"pages":635}}`, "Content-Type", "application/merge-patch+json"),
+		func(o map[string]any) any { return o["spec"] })
 	show(ask("GET", shelf, "", "Accept", "application/json;as=Table;g=meta.k8s.io;v=v1"), func(o map[string]any) any {
 		return o["rows"].([]any)[0].(map[string]any)["cells"]
 	})

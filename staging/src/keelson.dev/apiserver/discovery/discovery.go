@@ -79,7 +79,8 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 
 // sorted returns rows by name.
 func sorted(rows []*resource.Row) []*resource.Row {
-	return slices.SortedFunc(slices.Values(rows), func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
+	return slices.SortedFunc(slices.Values(rows),
+		func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })
 }
 
 func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.APIResource {
@@ -143,7 +144,8 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 		for i := range row.Subresources {
 			s := &row.Subresources[i]
 			r.Subresources = append(r.Subresources, apidiscovery.APISubresourceDiscovery{
-				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, s, version)), Verbs: slices.Sorted(slices.Values(s.Verbs)),
+				Subresource: s.Name, ResponseKind: responseKind(row, kindOf(row, s, version)),
+				Verbs: slices.Sorted(slices.Values(s.Verbs)),
 			})
 		}
 		list = append(list, r)

@@ -250,7 +250,8 @@ func TestNoPreface(t *testing.T) {
 		t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 		func(s *http.Server) { s.ReadHeaderTimeout = limit },
 	)
-	for name, begin := range map[string]string{"nothing": "", "HTTP/1": "GET / HTTP/1.1\r\nHost: x\r\n\r\n", "no settings": http2.ClientPreface} {
+	for name, begin := range map[string]string{"nothing": "", "HTTP/1": "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+		"no settings": http2.ClientPreface} {
 		t.Run(name, func(t *testing.T) {
 			conn := http2test.DialRaw(t, address)
 			if _, err := io.WriteString(conn, begin); err != nil {

@@ -148,9 +148,10 @@ var exchanges = map[string]exchange{
 		b, err := io.ReadAll(r.Body)
 		fmt.Fprintln(w, ok, string(b), err)
 	}},
-	"expected, not read": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}}, handler: status(http.StatusForbidden)},
-	"closing":            {handler: set("Connection", "close", "abc")},
-	"panic":              {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	"expected, not read": {method: "POST", body: "abc", header: http.Header{"Expect": {"100-continue"}},
+		handler: status(http.StatusForbidden)},
+	"closing": {handler: set("Connection", "close", "abc")},
+	"panic":   {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 	"panic in the middle": {handler: func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "abc")
 		w.(http.Flusher).Flush()

@@ -183,7 +183,10 @@ func TestNoDeadline(t *testing.T) {
 		t.Errorf("the handler gets %v", err)
 	}
 	c.Must(c.WriteData(3, true, []byte("abc")))
-	if f, ok := c.Until(func(f http2.Frame) bool { return f.Header().StreamID == 3 && f.Header().Type != http2.FrameHeaders }).(*http2.DataFrame); !ok {
+	if f, ok := c.Until(func(f http2.Frame) bool {
+		return f.Header().StreamID == 3 &&
+			f.Header().Type != http2.FrameHeaders
+	}).(*http2.DataFrame); !ok {
 		t.Error("the other answer was cut off")
 	} else if string(f.Data()) != "abc" {
 		t.Errorf("got %q", f.Data())

@@ -53,7 +53,8 @@ func requests(change func(f *http2.Framer, block func(method string) []byte)) []
 	_ = f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100})
 	change(f, func(method string) []byte {
 		b.Reset()
-		for _, field := range []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}, {Name: "trailer", Value: "t"}} {
+		for _, field := range []hpack.HeaderField{{Name: ":method", Value: method},
+			{Name: ":scheme", Value: "https"}, {Name: ":path", Value: "/"}, {Name: "trailer", Value: "t"}} {
 			_ = e.WriteField(field)
 		}
 		return bytes.Clone(b.Bytes())
@@ -67,11 +68,13 @@ func requests(change func(f *http2.Framer, block func(method string) []byte)) []
 func FuzzConnection(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(requests(func(f *http2.Framer, block func(string) []byte) {
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("GET"), EndHeaders: true, EndStream: true})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("GET"), EndHeaders: true,
+			EndStream: true})
 		_ = f.WriteWindowUpdate(1, 1000)
 		_ = f.WriteWindowUpdate(0, 1000)
 		_ = f.WritePing(false, [8]byte{1})
-		_ = f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 15})
+		_ = f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0},
+			http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 15})
 	}))
 	f.Add(requests(func(f *http2.Framer, block func(string) []byte) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block("POST"), EndHeaders: true})
@@ -79,16 +82,19 @@ func FuzzConnection(f *testing.F) {
 		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: block("HEAD"), EndStream: true})
 		_ = f.WriteContinuation(3, true, nil)
 		_ = f.WriteRSTStream(3, http2.ErrCodeCancel)
-		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x40, 1, 't', 1, 'x'}, EndHeaders: true, EndStream: true})
+		_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: []byte{0x40, 1, 't', 1, 'x'},
+			EndHeaders: true, EndStream: true})
 		_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
 	}))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		if len(in) > 1<<16 {
 			return
 		}
-		s := &server{http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{}, limits: http.HTTP2Config{
-			MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 1 << 16, MaxReceiveBufferPerConnection: 1 << 17,
-		}}
+		s := &server{http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(),
+			conns: map[*conn]struct{}{}, limits: http.HTTP2Config{
+				MaxConcurrentStreams: 5, MaxReadFrameSize: 16 << 10, MaxReceiveBufferPerStream: 1 << 16,
+				MaxReceiveBufferPerConnection: 1 << 17,
+			}}
 		s.buffers.New = func() any { return new([]byte) }
 		r := &recorded{in: bytes.NewReader(in)}
 		c := newConn(s, r, r, &tls.ConnectionState{}, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

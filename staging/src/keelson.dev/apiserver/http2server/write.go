@@ -86,7 +86,8 @@ func (c *conn) greetLocked() {
 // appendFrameLocked queues the header of a frame.
 func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uint32, size int) *[]byte {
 	out := c.outLocked()
-	*out = append(*out, byte(size>>16), byte(size>>8), byte(size), byte(kind), byte(flags)) //nolint:gosec // a frame's size
+	*out = append(*out, byte(size>>16), byte(size>>8), byte(size), byte(kind),
+		byte(flags)) //nolint:gosec // a frame's size
 	*out = binary.BigEndian.AppendUint32(*out, id)
 	return out
 }

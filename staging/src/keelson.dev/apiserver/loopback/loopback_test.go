@@ -71,7 +71,8 @@ func TestBodies(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	client := http.Client{Transport: loopback.RoundTripper{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("x") })}}
+	client := http.Client{
+		Transport: loopback.RoundTripper{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("x") })}}
 	resp, err := client.Get("http://server/")
 	if err != nil {
 		t.Fatal(err)

@@ -53,7 +53,8 @@ func IsValidLabelValue(value string) []string {
 
 // IsConfigMapKey validates the key of a ConfigMap, which may become the name of a file.
 func IsConfigMapKey(value string) []string {
-	if value != "" && value != "." && len(value) <= validation.DNS1123SubdomainMaxLength && !strings.HasPrefix(value, "..") &&
+	if value != "" && value != "." && len(value) <= validation.DNS1123SubdomainMaxLength &&
+		!strings.HasPrefix(value, "..") &&
 		all(value, keyByte) {
 		return nil
 	}
@@ -62,7 +63,8 @@ func IsConfigMapKey(value string) []string {
 
 // IsValidPortName validates the name of a port.
 func IsValidPortName(value string) []string {
-	if len(value) <= 15 && dnsLabels(value, false) && strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
+	if len(value) <= 15 && dnsLabels(value, false) &&
+		strings.ContainsAny(value, "abcdefghijklmnopqrstuvwxyz") && !strings.Contains(value, "--") {
 		return nil
 	}
 	return validation.IsValidPortName(value)

@@ -35,8 +35,10 @@ func with(f func(string, bool) []string, prefix bool) func(string) []string {
 
 // parts are combined into names that are nearly valid.
 var parts = []string{
-	"", "a", "b", "z", "0", "9", "A", "Z", "-", "--", "_", ".", "..", "/", "-a", "a-", "web", "example.com", "kubernetes.io/", "é", "\n", " ", "\x00", "\xff", "`", "{", "@", "[", ":",
-	strings.Repeat("a", 14), strings.Repeat("b", 62), strings.Repeat("c", 63), strings.Repeat("d.", 120), strings.Repeat("e", 252),
+	"", "a", "b", "z", "0", "9", "A", "Z", "-", "--", "_", ".", "..", "/", "-a", "a-", "web", "example.com",
+	"kubernetes.io/", "é", "\n", " ", "\x00", "\xff", "`", "{", "@", "[", ":",
+	strings.Repeat("a", 14), strings.Repeat("b", 62), strings.Repeat("c", 63), strings.Repeat("d.", 120),
+	strings.Repeat("e", 252),
 }
 
 func judge(t interface {
@@ -89,7 +91,8 @@ func FuzzNames(f *testing.F) {
 // TestSuspect compares the validation of objects with that of Suspects.
 func TestSuspect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(append([]string{"x", "y", "w"}, parts...)), 1, 3), func(s []string) string { return strings.Join(s, "") })
+		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(append([]string{"x", "y", "w"}, parts...)), 1, 3),
+			func(s []string) string { return strings.Join(s, "") })
 		obj := &metav1.ObjectMeta{
 			Name: "a", Namespace: "b",
 			Labels:      rapid.MapOfN(text, text, 0, 3).Draw(t, "labels"),
@@ -100,7 +103,8 @@ func TestSuspect(t *testing.T) {
 		}
 		say := func(o metav1.Object) []string {
 			var all []string
-			for _, err := range append(apivalidation.ValidateObjectMetaAccessor(o, true, NameIsDNSSubdomain, field.NewPath("metadata")),
+			for _, err := range append(apivalidation.ValidateObjectMetaAccessor(o, true, NameIsDNSSubdomain,
+				field.NewPath("metadata")),
 				apivalidation.ValidateObjectMetaAccessorUpdate(o, obj, field.NewPath("metadata"))...) {
 				all = append(all, err.Error())
 			}

@@ -18,8 +18,10 @@ import (
 // cannot be satisfied must be answered with 406.
 func FuzzAccept(f *testing.F) {
 	for _, header := range []string{
-		"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "*/*", "application/*", "application/vnd.kubernetes.protobuf;stream=watch",
-		"application/json;q=0.1,application/yaml;q=nan", ";;;=,,,", "application/json;as=" + strings.Repeat("x", 500), "application/json;pretty=1",
+		"application/json;as=Table;g=meta.k8s.io;v=v1,application/json", "*/*", "application/*",
+		"application/vnd.kubernetes.protobuf;stream=watch",
+		"application/json;q=0.1,application/yaml;q=nan", ";;;=,,,", "application/json;as=" +
+			strings.Repeat("x", 500), "application/json;pretty=1",
 	} {
 		f.Add(header)
 	}

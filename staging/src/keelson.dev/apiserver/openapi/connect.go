@@ -39,14 +39,16 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	}
 	add(item+"/"+s.Name, "", slices.Concat(named, query))
 	if s.Traffic == resource.Proxied {
-		add(item+"/"+s.Name+"/{path}", "WithPath", slices.Concat(named, []any{p.pathParameter("path", "path to the resource")}, query))
+		add(item+"/"+s.Name+"/{path}", "WithPath",
+			slices.Concat(named, []any{p.pathParameter("path", "path to the resource")}, query))
 	}
 }
 
 // methods are the HTTP methods of the verbs of connectors.
 func methods() map[string]string {
 	return map[string]string{
-		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head", "options": "options",
+		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head",
+		"options": "options",
 	}
 }
 

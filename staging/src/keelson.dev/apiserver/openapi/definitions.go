@@ -34,7 +34,8 @@ type Definitions struct {
 
 // Parse decodes a JSON object of schemas, of OpenAPI version 2 or 3.
 func Parse(doc []byte, version int) (*Definitions, error) {
-	d := &Definitions{Schemas: map[string]json.RawMessage{}, names: map[schema.GroupVersionKind]string{}, ref: refPrefix(version)}
+	d := &Definitions{Schemas: map[string]json.RawMessage{}, names: map[schema.GroupVersionKind]string{},
+		ref: refPrefix(version)}
 	if len(doc) == 0 {
 		return d, nil
 	}
@@ -118,15 +119,25 @@ func (d *Definitions) add(name string, gvk schema.GroupVersionKind, fields map[s
 func (d *Definitions) listSchema(gvk schema.GroupVersionKind, row *resource.Row, item string) map[string]any {
 	const meta = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 	properties := map[string]any{
-		"apiVersion": map[string]any{"type": "string", "description": "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"},
-		"kind":       map[string]any{"type": "string", "description": "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"},
+		"apiVersion": map[string]any{"type": "string",
+			"description": "APIVersion defines the versioned schema of this representation of an object. " +
+				"Servers should convert recognized schemas to the latest internal value, and may reject " +
+				"unrecognized values. More info: " +
+				"https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"},
+		"kind": map[string]any{"type": "string",
+			"description": "Kind is a string value representing the REST resource this object represents. " +
+				"Servers may infer this from the endpoint the client submits requests to. Cannot be " +
+				"updated. In CamelCase. More info: " +
+				"https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"},
 		"items": map[string]any{
 			"type": "array", "items": map[string]any{"$ref": d.ref + item},
-			"description": "List of " + row.Resource + ". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
+			"description": "List of " + row.Resource +
+				". More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md",
 		},
 	}
 	if _, ok := d.Schemas[meta]; ok {
-		properties["metadata"] = described(d.ref, meta, "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds")
+		properties["metadata"] = described(d.ref, meta, "Standard list metadata. More info: "+
+			"https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds")
 	}
 	return map[string]any{
 		"description": gvk.Kind + " is a list of " + row.Kind, "type": "object", "required": []any{"items"},

@@ -110,7 +110,8 @@ type parameter struct{ name, kind string }
 var (
 	listParameters = []parameter{
 		{"allowWatchBookmarks", "boolean"}, {"continue", "string"}, {"fieldSelector", "string"}, {"labelSelector", "string"},
-		{"limit", "integer"}, {"resourceVersion", "string"}, {"resourceVersionMatch", "string"}, {"sendInitialEvents", "boolean"},
+		{"limit", "integer"}, {"resourceVersion", "string"}, {"resourceVersionMatch", "string"},
+		{"sendInitialEvents", "boolean"},
 		{"shardSelector", "string"}, {"timeoutSeconds", "integer"}, {"watch", "boolean"},
 	}
 	selectParameters = []parameter{
@@ -120,14 +121,16 @@ var (
 	}
 	writeParameters  = []parameter{{"dryRun", "string"}, {"fieldManager", "string"}, {"fieldValidation", "string"}}
 	deleteParameters = []parameter{
-		{"dryRun", "string"}, {"gracePeriodSeconds", "integer"}, {"ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"},
+		{"dryRun", "string"}, {"gracePeriodSeconds", "integer"},
+		{"ignoreStoreReadErrorWithClusterBreakingPotential", "boolean"},
 		{"orphanDependents", "boolean"}, {"propagationPolicy", "string"},
 	}
 	mediaTypes  = []string{"application/json", "application/yaml", "application/vnd.kubernetes.protobuf"}
 	customTypes = []string{"application/json", "application/yaml"}
 	streamTypes = []string{"application/json;stream=watch", "application/vnd.kubernetes.protobuf;stream=watch"}
 	patchTypes  = []string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+		string(types.ApplyYAMLPatchType),
 	}
 )
 
@@ -162,7 +165,8 @@ func (d dialect) pathParameter(name, description string) any {
 
 func (d dialect) pretty() any {
 	return d.parameter("pretty", "query", "string",
-		"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates a browser or command-line HTTP tool (curl and wget).")
+		"If 'true', then the output is pretty printed. Defaults to 'false' unless the user-agent indicates "+
+			"a browser or command-line HTTP tool (curl and wget).")
 }
 
 // query returns query parameters with the descriptions of the options' type.
@@ -223,7 +227,8 @@ func consumed(op operation) []string {
 	case op.types != nil:
 		return op.types
 	case op.patch && op.custom:
-		return slices.DeleteFunc(slices.Clone(patchTypes), func(t string) bool { return t == string(types.StrategicMergePatchType) })
+		return slices.DeleteFunc(slices.Clone(patchTypes),
+			func(t string) bool { return t == string(types.StrategicMergePatchType) })
 	case op.patch:
 		return patchTypes
 	case op.custom:

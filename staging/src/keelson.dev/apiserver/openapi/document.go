@@ -31,7 +31,8 @@ func ofGroup(schemas map[string]json.RawMessage, group, version string) map[stri
 // It excludes those of servers and webhooks.
 func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool {
-		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io", "imagepolicy.k8s.io"}, k.Group)
+		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
+			"imagepolicy.k8s.io"}, k.Group)
 	})
 }
 

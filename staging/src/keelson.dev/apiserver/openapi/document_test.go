@@ -21,7 +21,8 @@ import (
 // TestDocumentsLeaveLibraryAlone checks that making a document does not modify the descriptions of
 // library types, which the whole process shares.
 func TestDocumentsLeaveLibraryAlone(t *testing.T) {
-	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
+	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1",
+		Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
 	defs, err := openapi.Parse(nil, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +43,13 @@ func TestConnectors(t *testing.T) {
 	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		Subresources: []resource.Sub[*corev1.Pod]{
-			{Subresource: resource.Subresource{Name: "exec", Traffic: resource.Stream, Verbs: []string{"create", "get"}, Kind: options}},
+			{Subresource: resource.Subresource{Name: "exec", Traffic: resource.Stream,
+				Verbs: []string{"create", "get"}, Kind: options}},
 			{Subresource: resource.Subresource{Name: "proxy", Traffic: resource.Proxied, Verbs: []string{"get"}, Kind: options}},
 		},
 	})
-	defs, err := openapi.Parse([]byte(`{"x.PodExecOptions":{"properties":{"kind":{"type":"string"},"command":{"type":"array"},"tty":{"type":"boolean"}},
+	defs, err := openapi.Parse(
+		[]byte(`{"x.PodExecOptions":{"properties":{"kind":{"type":"string"},"command":{"type":"array"},"tty":{"type":"boolean"}},
 		"x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"PodExecOptions"}]}}`), 3)
 	if err != nil {
 		t.Fatal(err)

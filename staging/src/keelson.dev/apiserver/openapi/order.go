@@ -30,7 +30,8 @@ func ordered(doc map[string]any) ([]byte, error) {
 		return nil, fmt.Errorf("openapi document: %w", err)
 	}
 	for _, path := range out.Paths.Paths {
-		for _, op := range []*spec3.Operation{path.Get, path.Put, path.Post, path.Delete, path.Options, path.Head, path.Patch} {
+		for _, op := range []*spec3.Operation{path.Get, path.Put, path.Post, path.Delete, path.Options,
+			path.Head, path.Patch} {
 			if op == nil {
 				continue
 			}

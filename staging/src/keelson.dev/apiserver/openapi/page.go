@@ -29,8 +29,10 @@ func (g *Page) Name() string { return strings.Trim(g.Path, "/") }
 // each of groups.
 func GroupPages(groups []string) []Page {
 	out := []Page{
-		{Path: "/api/", Description: "get available API versions", ID: "getCoreAPIVersions", Tag: "core", Answer: metaPackage + "APIVersions", Types: mediaTypes},
-		{Path: "/apis/", Description: "get available API versions", ID: "getAPIVersions", Tag: "apis", Answer: metaPackage + "APIGroupList", Types: mediaTypes},
+		{Path: "/api/", Description: "get available API versions", ID: "getCoreAPIVersions", Tag: "core",
+			Answer: metaPackage + "APIVersions", Types: mediaTypes},
+		{Path: "/apis/", Description: "get available API versions", ID: "getAPIVersions", Tag: "apis",
+			Answer: metaPackage + "APIGroupList", Types: mediaTypes},
 	}
 	for _, group := range groups {
 		if group == "" {
@@ -47,7 +49,8 @@ func GroupPages(groups []string) []Page {
 
 // page adds the path of a page.
 func (p *paths) page(g *Page) {
-	op := operation{description: g.Description, id: g.ID, tag: g.Tag, answer: g.Answer, types: g.Types, codes: []string{"200"}}
+	op := operation{description: g.Description, id: g.ID, tag: g.Tag, answer: g.Answer, types: g.Types,
+		codes: []string{"200"}}
 	if g.Answer == "" {
 		op.text = g.Types
 	} else {
@@ -64,7 +67,8 @@ func V3Page(defs *Definitions, serverVersion string, g *Page) ([]byte, error) {
 	if schemas := defs.closure(p.used); len(schemas) > 0 {
 		components["schemas"] = schemas
 	}
-	return ordered(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out, "components": components})
+	return ordered(map[string]any{"openapi": "3.0.0", "info": info(serverVersion), "paths": p.out,
+		"components": components})
 }
 
 // NewPagePart returns the part of a v2 document for a page.

@@ -92,7 +92,8 @@ func members(m map[string]any) ([]byte, error) {
 // Document returns the part as a protobuf message of a document. Several such messages in a row are
 // one document with all their content.
 func (part *Part) Document() ([]byte, error) {
-	doc := fmt.Appendf(nil, `{"swagger":"2.0","info":{"title":"","version":""},"paths":{%s},"definitions":{%s}}`, part.paths, part.definitions)
+	doc := fmt.Appendf(nil,
+		`{"swagger":"2.0","info":{"title":"","version":""},"paths":{%s},"definitions":{%s}}`, part.paths, part.definitions)
 	m, err := openapiv2.ParseDocument(doc)
 	if err != nil {
 		return nil, err
@@ -172,7 +173,8 @@ const pathsHead = `{"paths":{`
 
 // NewSum returns a Sum without parts, with space for size bytes.
 func NewSum(size int) *Sum {
-	return &Sum{paths: append(make([]byte, 0, size), pathsHead...), uses: map[string]bool{}, parameters: map[string]json.RawMessage{}}
+	return &Sum{paths: append(make([]byte, 0, size), pathsHead...), uses: map[string]bool{},
+		parameters: map[string]json.RawMessage{}}
 }
 
 // Add adds a part.

@@ -114,7 +114,8 @@ func (p *paths) row(row *resource.Row) {
 	list := gvk
 	list.Kind = listKind(row)
 	verbs := discovery.Verbs(row)
-	e := endpoint{p: p, custom: row.Custom, returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk), list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
+	e := endpoint{p: p, custom: row.Custom, returned: row.ReturnDeleted, gvk: gvk, self: p.kind(gvk),
+		list: p.kind(list), has: func(v string) bool { return slices.Contains(verbs, v) }}
 	collection, scope := p.base+"/"+row.Resource, ""
 	var inPath []any
 	if row.Namespaced {
@@ -166,8 +167,10 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	}
 	add(collection, "watchlist", all, scope+row.Kind+"List", inPath...)
 	if e.has("get") {
-		one := "watch changes to an object of kind " + row.Kind + old + ", filtered to a single item with the 'fieldSelector' parameter."
-		add(collection+"/{name}", "watch", one, scope+row.Kind, append([]any{p.pathParameter("name", "name of the "+row.Kind)}, inPath...)...)
+		one := "watch changes to an object of kind " + row.Kind + old +
+			", filtered to a single item with the 'fieldSelector' parameter."
+		add(collection+"/{name}", "watch", one, scope+row.Kind,
+			append([]any{p.pathParameter("name", "name of the "+row.Kind)}, inPath...)...)
 	}
 }
 
@@ -194,7 +197,8 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 		ops = p.log(e, strings.TrimPrefix(name, "Namespaced"))
 	}
 	if e.has("create") {
-		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of " + article(strings.TrimPrefix(name, "Namespaced"))))
+		ops["post"] = e.operation(e.createOperation("create " + s.Name + " of " +
+			article(strings.TrimPrefix(name, "Namespaced"))))
 	}
 	if len(ops) > 0 {
 		ops["parameters"] = e.common
@@ -216,7 +220,8 @@ func hoist(ops map[string]any) map[string]any {
 		return slices.ContainsFunc(said(op), func(q any) bool { return reflect.DeepEqual(p, q) })
 	}
 	for _, p := range slices.Clone(said(methods[0])) {
-		if p.(map[string]any)["in"] == "body" || slices.ContainsFunc(methods, func(op map[string]any) bool { return !of(op, p) }) {
+		if p.(map[string]any)["in"] == "body" ||
+			slices.ContainsFunc(methods, func(op map[string]any) bool { return !of(op, p) }) {
 			continue
 		}
 		own = append(slices.Clip(own), p)
@@ -282,12 +287,14 @@ func (e endpoint) listOperation(id string) operation {
 	if e.custom || !e.has("watch") {
 		words = "list"
 	}
-	return operation{description: words + " objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk, answer: e.list, codes: []string{"200"}, streams: true}
+	return operation{description: words + " objects of kind " + e.gvk.Kind, id: id, action: "list", gvk: e.gvk,
+		answer: e.list, codes: []string{"200"}, streams: true}
 }
 
 func (e endpoint) createOperation(description string) operation {
 	return operation{
-		description: description, id: e.named("create"), action: "post", gvk: e.gvk, body: e.self, bodyRequired: true, answer: e.self,
+		description: description, id: e.named("create"), action: "post", gvk: e.gvk, body: e.self,
+		bodyRequired: true, answer: e.self,
 		codes: []string{"200", "201", "202"}, parameters: e.p.query(metav1.CreateOptions{}.SwaggerDoc(), writeParameters),
 	}
 }
@@ -304,13 +311,15 @@ func (e endpoint) collection() map[string]any {
 		ops["post"] = e.operation(e.createOperation("create " + article(e.gvk.Kind)))
 	}
 	if e.has("deletecollection") {
-		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"), action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
+		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"),
+			action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
 		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is shared
 		if e.custom {
 			op.parameters = p.query(docs, listParameters) // Kubernetes leaves out the DeleteOptions
 		} else {
 			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
-			op.body, op.parameters = p.use(metaPackage+"DeleteOptions"), p.query(docs, append(slices.Clone(deleteParameters), selectParameters...))
+			op.body, op.parameters = p.use(metaPackage+"DeleteOptions"),
+				p.query(docs, append(slices.Clone(deleteParameters), selectParameters...))
 		}
 		ops["delete"] = e.operation(op)
 	}
@@ -321,7 +330,8 @@ func (e endpoint) collection() map[string]any {
 func (e endpoint) item() map[string]any {
 	p, ops := e.p, map[string]any{}
 	if e.has("get") {
-		op := operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, answer: e.self, codes: []string{"200"}}
+		op := operation{description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk,
+			answer: e.self, codes: []string{"200"}}
 		if e.custom {
 			op.parameters = p.query(metav1.GetOptions{}.SwaggerDoc(), []parameter{{"resourceVersion", "string"}})
 		}
@@ -329,7 +339,8 @@ func (e endpoint) item() map[string]any {
 	}
 	if e.has("update") {
 		ops["put"] = e.operation(operation{
-			description: e.words("replace"), id: e.named("replace"), action: "put", gvk: e.gvk, body: e.self, bodyRequired: true, answer: e.self,
+			description: e.words("replace"), id: e.named("replace"), action: "put", gvk: e.gvk, body: e.self,
+			bodyRequired: true, answer: e.self,
 			codes: []string{"200", "201"}, parameters: p.query(metav1.UpdateOptions{}.SwaggerDoc(), writeParameters),
 		})
 	}
@@ -341,7 +352,8 @@ func (e endpoint) item() map[string]any {
 		ops["patch"] = e.operation(operation{
 			description: e.words("partially update"), id: e.named("patch"), action: "patch", gvk: e.gvk, patch: true,
 			body: p.use(metaPackage + "Patch"), bodyRequired: true, answer: e.self, codes: codes,
-			parameters: p.query(metav1.PatchOptions{}.SwaggerDoc(), append(slices.Clone(writeParameters), parameter{"force", "boolean"})),
+			parameters: p.query(metav1.PatchOptions{}.SwaggerDoc(),
+				append(slices.Clone(writeParameters), parameter{"force", "boolean"})),
 		})
 	}
 	if e.has("delete") {

@@ -103,10 +103,12 @@ func (w *world) apply(t testing.TB, live Object, data []byte, who string, force 
 	w.known++
 	inOrder := start.Unix() == now.Unix()
 	if g, x := spell(got, inOrder), spell(want, inOrder); g != x {
-		t.Fatalf("%s by %q:\ngot  %s\nwant %s\nlive %s %s\nconfig %s", w.gvk, who, g, x, spell(live, true), plainJSON(t, live), data)
+		t.Fatalf("%s by %q:\ngot  %s\nwant %s\nlive %s %s\nconfig %s", w.gvk, who, g, x, spell(live, true),
+			plainJSON(t, live), data)
 	}
 	if g, x := plainJSON(t, got), plainJSON(t, want); g != x {
-		t.Fatalf("%s by %q:\ngot  %s\nwant %s\nlive %s %s\nconfig %s", w.gvk, who, g, x, spell(live, true), plainJSON(t, live), data)
+		t.Fatalf("%s by %q:\ngot  %s\nwant %s\nlive %s %s\nconfig %s", w.gvk, who, g, x, spell(live, true),
+			plainJSON(t, live), data)
 	}
 	return want
 }

@@ -17,10 +17,13 @@ import (
 // of structured-merge-diff.
 func TestCompareElements(t *testing.T) {
 	text := rapid.SampledFrom([]string{`""`, `"a"`, `"a-b"`, `"a,b"`, `"a:b"`, `"a}"`, `"b"`, `"10"`})
-	number := rapid.Map(rapid.SampledFrom([]int64{0, 1, -1, 2, 9, 10, 80, 8080, -999_999_999_999_999, 999_999_999_999_999}), func(i int64) string { return fmt.Sprint(i) })
+	number := rapid.Map(rapid.SampledFrom([]int64{0, 1, -1, 2, 9, 10, 80, 8080, -999_999_999_999_999,
+		999_999_999_999_999}), func(i int64) string { return fmt.Sprint(i) })
 	scalar := rapid.OneOf(text, number, rapid.SampledFrom([]string{"true", "false"}))
 	keys := rapid.Custom(func(t *rapid.T) string {
-		names := slices.Sorted(slices.Values(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ip", "name", "port", "protocol"}), 1, 3, rapid.ID).Draw(t, "names")))
+		names := slices.Sorted(
+			slices.Values(rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"ip", "name", "port", "protocol"}),
+				1, 3, rapid.ID).Draw(t, "names")))
 		for i, name := range names {
 			names[i] = fmt.Sprintf("%q:%s", name, scalar.Draw(t, "value"))
 		}

@@ -71,7 +71,8 @@ func New(cfg Config) *Keeper {
 // unowned returns the fields that have no owner.
 func unowned() set {
 	return pathSet([]string{
-		"apiVersion", "kind", "metadata", "metadata.clusterName", "metadata.creationTimestamp", "metadata.generation", "metadata.managedFields",
+		"apiVersion", "kind", "metadata", "metadata.clusterName", "metadata.creationTimestamp",
+		"metadata.generation", "metadata.managedFields",
 		"metadata.name", "metadata.namespace", "metadata.resourceVersion", "metadata.selfLink", "metadata.uid",
 	})
 }
@@ -175,7 +176,8 @@ func (k *Keeper) read(root *node, entries []metav1.ManagedFieldsEntry) ([]manage
 			return nil, false
 		}
 		for j := range i {
-			if entries[j].Manager == e.Manager && entries[j].Operation == e.Operation && entries[j].Subresource == e.Subresource {
+			if entries[j].Manager == e.Manager && entries[j].Operation == e.Operation &&
+				entries[j].Subresource == e.Subresource {
 				return nil, false
 			}
 		}

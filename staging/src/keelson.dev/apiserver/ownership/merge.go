@@ -60,7 +60,8 @@ func (m *merging) structure(n *node, fields map[string]any, into operand, from r
 
 // field returns the field with a JSON name, or nil.
 func (n *node) field(name string) *field {
-	i, ok := slices.BinarySearchFunc(n.fields, name, func(f field, name string) int { return strings.Compare(f.element[2:], name) })
+	i, ok := slices.BinarySearchFunc(n.fields, name,
+		func(f field, name string) int { return strings.Compare(f.element[2:], name) })
 	if !ok {
 		return nil
 	}

@@ -24,10 +24,12 @@ import (
 // model is apimachinery's field manager of one endpoint.
 type model struct{ *managedfields.FieldManager }
 
-func newModel(t testing.TB, converter managedfields.TypeConverter, gvk schema.GroupVersionKind, subresource string, reset []string) model {
+func newModel(t testing.TB, converter managedfields.TypeConverter, gvk schema.GroupVersionKind,
+	subresource string, reset []string) model {
 	t.Helper()
 	k := New(Config{Kind: gvk, Reset: reset})
-	fm, err := managedfields.NewDefaultFieldManager(converter, scheme.Scheme, scheme.Scheme, scheme.Scheme, gvk, gvk.GroupVersion(),
+	fm, err := managedfields.NewDefaultFieldManager(converter, scheme.Scheme, scheme.Scheme, scheme.Scheme, gvk,
+		gvk.GroupVersion(),
 		subresource, excludes(gvk, k.reset))
 	if err != nil {
 		t.Fatal(err)
@@ -261,7 +263,8 @@ func spell(obj Object, inOrder bool) string {
 				at = e.Time.String()
 			}
 		}
-		lines = append(lines, fmt.Sprintf("%s %s %s %q %s %s %s", e.Manager, e.Operation, e.APIVersion, e.Subresource, at, e.FieldsType, e.FieldsV1.GetRawString()))
+		lines = append(lines, fmt.Sprintf("%s %s %s %q %s %s %s", e.Manager, e.Operation, e.APIVersion,
+			e.Subresource, at, e.FieldsType, e.FieldsV1.GetRawString()))
 	}
 	if !inOrder {
 		slices.Sort(lines)

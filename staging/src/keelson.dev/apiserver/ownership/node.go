@@ -208,7 +208,8 @@ func (n *node) fillLeaf(atom schema.Atom, t reflect.Type) error {
 		n.scalar = *atom.Scalar
 	}
 	switch t.Kind() {
-	case reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Array, reflect.Complex64, reflect.Complex128, reflect.Uint64:
+	case reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Array, reflect.Complex64,
+		reflect.Complex128, reflect.Uint64:
 		return fmt.Errorf("%w: %s", errUncompiled, t)
 	}
 	n.same = equality(t, n.opaque)
@@ -312,7 +313,8 @@ func (c *compiler) fillKeys(n *node, l *schema.List) error {
 	}
 	for _, name := range slices.Sorted(slices.Values(l.Keys)) {
 		sf, ok := places[name]
-		if !ok || !plain(name) || value.TypeReflectEntryOf(sf.Type).CanConvertToUnstructured() || !scalarKind(deref(sf.Type).Kind()) {
+		if !ok || !plain(name) || value.TypeReflectEntryOf(sf.Type).CanConvertToUnstructured() ||
+			!scalarKind(deref(sf.Type).Kind()) {
 			return fmt.Errorf("%w: key %s of %s", errUncompiled, name, n.goer)
 		}
 		k := key{prefix: strconv.Quote(name) + ":", field: fieldOf(sf, name)}

@@ -54,7 +54,8 @@ func TestParsedKept(t *testing.T) {
 			}
 		}
 	}
-	if allocs := testing.AllocsPerRun(10, func() { _, _ = p.parse(text(0), nil) }); p.last[0].text != text(0) || allocs > 2 {
+	if allocs := testing.AllocsPerRun(10, func() { _, _ = p.parse(text(0), nil) }); p.last[0].text != text(0) ||
+		allocs > 2 {
 		t.Errorf("%q, %v allocations", p.last[0].text, allocs)
 	}
 }

@@ -19,7 +19,8 @@ func TestWritten(t *testing.T) {
 		room := make([]byte, 2*parsedMost)
 		given := map[string]string{}
 		for range rapid.IntRange(1, 60).Draw(t, "texts") {
-			text := strings.Repeat(rapid.StringN(1, 1, 4).Draw(t, "text"), rapid.SampledFrom([]int{1, 2, parsedMost / 4, parsedMost/4 + 1}).Draw(t, "times"))
+			text := strings.Repeat(rapid.StringN(1, 1, 4).Draw(t, "text"),
+				rapid.SampledFrom([]int{1, 2, parsedMost / 4, parsedMost/4 + 1}).Draw(t, "times"))
 			got := w.fields(room[:copy(room, text)])
 			clear(room)
 			if got.GetRawString() != text {

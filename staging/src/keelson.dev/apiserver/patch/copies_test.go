@@ -39,10 +39,11 @@ func TestCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var patched []byte
-			err := patch.JSON(types.JSONPatchType, doc, tc.patch, patch.Strict{Mode: metav1.FieldValidationIgnore}, func(b []byte) error {
-				patched = b
-				return nil
-			})
+			err := patch.JSON(types.JSONPatchType, doc, tc.patch,
+				patch.Strict{Mode: metav1.FieldValidationIgnore}, func(b []byte) error {
+					patched = b
+					return nil
+				})
 			if (err == nil) != tc.ok {
 				t.Fatalf("error %v, want ok %t", err, tc.ok)
 			}

@@ -94,10 +94,13 @@ func TestDocument(t *testing.T) {
 func TestDocumentLikeYAML(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		scalar := rapid.OneOf(
-			rapid.String().AsAny(), rapid.StringMatching(`[ -~]{0,8}`).AsAny(), rapid.Int().AsAny(), rapid.Bool().AsAny(), rapid.Float64().AsAny(),
-			rapid.SampledFrom([]string{"yes", "~", "0x1", "1e3", "2020-01-01", "- a", "a: b", "#", "&a", "*a", "!!int 1", "|"}).AsAny(),
+			rapid.String().AsAny(), rapid.StringMatching(`[ -~]{0,8}`).AsAny(), rapid.Int().AsAny(),
+			rapid.Bool().AsAny(), rapid.Float64().AsAny(),
+			rapid.SampledFrom([]string{"yes", "~", "0x1", "1e3", "2020-01-01", "- a", "a: b", "#", "&a", "*a",
+				"!!int 1", "|"}).AsAny(),
 		)
-		doc := rapid.MapOfN(rapid.StringMatching(`[ -~]{0,6}`), rapid.OneOf(scalar, rapid.SliceOfN(scalar, 0, 3).AsAny()), 0, 4).Draw(t, "doc")
+		doc := rapid.MapOfN(rapid.StringMatching(`[ -~]{0,6}`),
+			rapid.OneOf(scalar, rapid.SliceOfN(scalar, 0, 3).AsAny()), 0, 4).Draw(t, "doc")
 		data, err := json.Marshal(doc)
 		if err != nil {
 			t.Skip(err)

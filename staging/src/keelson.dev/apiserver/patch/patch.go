@@ -191,7 +191,8 @@ func merge(doc, patch []byte) (patched []byte, err error) {
 }
 
 func unprocessable(err error) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "",
+		err.Error(), 0, false)
 }
 
 // Strategic applies a strategic merge patch to from and stores the result in into, which is empty

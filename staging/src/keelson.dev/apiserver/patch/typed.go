@@ -148,7 +148,8 @@ func without(dst reflect.Value, name string, texts json.RawMessage) bool {
 		bytes.Contains(texts, jsonNull) || json.Unmarshal(texts, &gone) != nil {
 		return false
 	}
-	left := slices.DeleteFunc(slices.Clone(list.Interface().([]string)), func(s string) bool { return slices.Contains(gone, s) })
+	left := slices.DeleteFunc(slices.Clone(list.Interface().([]string)),
+		func(s string) bool { return slices.Contains(gone, s) })
 	if len(left) == 0 {
 		left = nil
 	}
@@ -186,7 +187,8 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag)
 		switch {
 		case tag == name:
 			return v.Field(i), f.Tag
-		case f.Anonymous && f.Type.Kind() == reflect.Struct && (tag == "" || slices.Contains(strings.Split(options, ","), "inline")):
+		case f.Anonymous && f.Type.Kind() == reflect.Struct &&
+			(tag == "" || slices.Contains(strings.Split(options, ","), "inline")):
 			if found, tag := fieldNamed(v.Field(i), name); found.IsValid() {
 				return found, tag
 			}

@@ -87,14 +87,17 @@ func TestStrategicMergeLikeMaps(t *testing.T) {
 		directive := rapid.IntRange(0, 1).Draw(t, "directive") == 0
 		if directive {
 			meta := rapid.SampledFrom([]map[string]any{
-				{}, {"uid": "u"}, {"labels": map[string]any{"a": nil, "c": "d"}}, {"finalizers": []any{"z"}}, {"generateName": nil, "resourceVersion": "7"},
+				{}, {"uid": "u"}, {"labels": map[string]any{"a": nil, "c": "d"}}, {"finalizers": []any{"z"}},
+				{"generateName": nil, "resourceVersion": "7"},
 			}).Draw(t, "beside")
 			meta = maps.Clone(meta)
 			name := rapid.SampledFrom([]string{
-				"$deleteFromPrimitiveList/finalizers", "$deleteFromPrimitiveList/labels", "$deleteFromPrimitiveList/ownerReferences", "$deleteFromPrimitiveList/none",
+				"$deleteFromPrimitiveList/finalizers", "$deleteFromPrimitiveList/labels",
+				"$deleteFromPrimitiveList/ownerReferences", "$deleteFromPrimitiveList/none",
 				"$patch", "$retainKeys", "$setElementOrder/finalizers",
 			}).Draw(t, "which")
-			meta[name] = rapid.SampledFrom([]any{[]any{"a"}, []any{"a", "b"}, []any{"c"}, []any{}, []any{nil}, nil, "replace", []any{7}, map[string]any{}}).Draw(t, "of")
+			meta[name] = rapid.SampledFrom([]any{[]any{"a"}, []any{"a", "b"}, []any{"c"}, []any{}, []any{nil},
+				nil, "replace", []any{7}, map[string]any{}}).Draw(t, "of")
 			changes = map[string]any{"metadata": meta}
 		}
 		patch, err := json.Marshal(changes)
@@ -137,7 +140,9 @@ func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
 		case 0:
 			patch[name] = nil
 		case 1:
-			patch[name] = rapid.SampledFrom([]any{"s", 1, true, 1.5, map[string]any{}, []any{}, []any{nil}, []any{map[string]any{"type": "x", "lastProbeTime": nil, "name": nil}}, map[string]any{"a": nil, "b": "c"}, "2021-01-01T00:00:00Z", "2"}).Draw(t, "value")
+			patch[name] = rapid.SampledFrom([]any{"s", 1, true, 1.5, map[string]any{}, []any{}, []any{nil},
+				[]any{map[string]any{"type": "x", "lastProbeTime": nil, "name": nil}},
+				map[string]any{"a": nil, "b": "c"}, "2021-01-01T00:00:00Z", "2"}).Draw(t, "value")
 		case 2:
 			patch[name] = v
 		case 3, 4, 5, 6:
@@ -147,16 +152,22 @@ func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
 		}
 	}
 	if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
-		name := rapid.SampledFrom([]string{"new", "finalizers", "affinity", "hostIP", "kind", "priority", "dnsConfig", "Name", "initContainers", "conditions"}).Draw(t, "name")
-		patch[name] = rapid.SampledFrom([]any{"s", 7, []any{"f"}, []any{map[string]any{"name": "x", "resources": map[string]any{"limits": map[string]any{"cpu": nil, "memory": 1}}}}, map[string]any{"nodeAffinity": map[string]any{}}, map[string]any{"nameservers": []any{"1.1.1.1"}}}).Draw(t, "added")
+		name := rapid.SampledFrom([]string{"new", "finalizers", "affinity", "hostIP", "kind", "priority",
+			"dnsConfig", "Name", "initContainers", "conditions"}).Draw(t, "name")
+		patch[name] = rapid.SampledFrom([]any{"s", 7, []any{"f"},
+			[]any{map[string]any{"name": "x",
+				"resources": map[string]any{"limits": map[string]any{"cpu": nil, "memory": 1}}}},
+			map[string]any{"nodeAffinity": map[string]any{}},
+			map[string]any{"nameservers": []any{"1.1.1.1"}}}).Draw(t, "added")
 	}
 	return patch
 }
 
 func TestMergeGivesUp(t *testing.T) {
 	for name, patch := range map[string]string{
-		"malformed": `{`, "no object": `[]`, "null": `null`, "unknown field": `{"spec":{"nope":1}}`, "other case": `{"Spec":{}}`,
-		"twice": `{"spec":{"nodeName":"a","nodeName":"b"}}`, "kind": `{"kind":"Pod"}`, "version": `{"apiVersion":"v1"}`,
+		"malformed": `{`, "no object": `[]`, "null": `null`, "unknown field": `{"spec":{"nope":1}}`,
+		"other case": `{"Spec":{}}`,
+		"twice":      `{"spec":{"nodeName":"a","nodeName":"b"}}`, "kind": `{"kind":"Pod"}`, "version": `{"apiVersion":"v1"}`,
 		"type": `{"spec":{"nodeName":1}}`, "object for a string": `{"spec":{"nodeName":{}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {

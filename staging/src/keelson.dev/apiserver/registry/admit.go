@@ -67,7 +67,8 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 // facade is like attributes, for the new view shown and the old view before of another kind.
 func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
-	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(), a.GetResource(), a.GetSubresource(),
+	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(),
+		a.GetResource(), a.GetSubresource(),
 		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
@@ -105,7 +106,8 @@ func (w *write) mutator() admission.MutationInterface {
 }
 
 // admit runs the mutating plugins over obj, which attrs describes.
-func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object, attrs admission.Attributes, o admission.ObjectInterfaces) error {
+func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object,
+	attrs admission.Attributes, o admission.ObjectInterfaces) error {
 	before := slices.Clone(obj.GetManagedFields())
 	if err := plugin.Admit(ctx, attrs, o); err != nil {
 		return err
@@ -114,7 +116,8 @@ func admit(ctx context.Context, plugin admission.MutationInterface, obj resource
 		// The plugins have not changed managedFields.
 	} else if err := managedfields.ValidateManagedFields(after); err != nil {
 		obj.SetManagedFields(before)
-		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
+		warning.AddWarning(ctx, "", fmt.Sprintf(".metadata.managedFields was in an invalid state after "+
+			"admission; this could be caused by an outdated mutating admission controller; please fix your requests: %v", err))
 	}
 	clearKind(obj)
 	return nil
@@ -224,7 +227,8 @@ func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
 	if reason != "" {
 		message += ": " + reason
 	}
-	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name, fmt.Errorf("%s", message))
+	return apierrors.NewForbidden(schema.GroupResource{Group: a.APIGroup, Resource: a.Resource}, a.Name,
+		fmt.Errorf("%s", message))
 }
 
 // interfaces implements admission.ObjectInterfaces for the objects of a row.
@@ -291,7 +295,8 @@ func tooLarge(err error) bool {
 	if s, ok := err.(apierrors.APIStatus); ok && s.Status().Code == http.StatusRequestEntityTooLarge {
 		return true
 	}
-	return err != nil && (strings.Contains(err.Error(), "request is too large") || strings.Contains(err.Error(), "trying to send message larger than max"))
+	return err != nil && (strings.Contains(err.Error(), "request is too large") ||
+		strings.Contains(err.Error(), "trying to send message larger than max"))
 }
 
 // dedupOwners removes repeated owner references and adds a warning about them.

@@ -170,7 +170,8 @@ func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredFor
 	case scheme != nil && !scheme.Recognizes(said):
 		return own, runtime.NewNotRegisteredErrForKind(scheme.Name(), said)
 	case said.GroupKind() != kind.GroupKind():
-		return own, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", said.Version, said.Kind, resource.InternalName(kind))
+		return own, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", said.Version, said.Kind,
+			resource.InternalName(kind))
 	}
 	// Kubernetes may store a kind in an older version that it no longer serves. The versions of a kind
 	// use the same field numbers, except for versions that have a form of their own.

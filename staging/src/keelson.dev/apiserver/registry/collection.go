@@ -23,12 +23,14 @@ const (
 
 // DeleteCollection deletes every object that list selects, and returns the list from before the
 // deletes.
-func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+func (r *Registry) DeleteCollection(ctx context.Context, namespace string, options metav1.DeleteOptions,
+	list metav1.ListOptions) (*store.Page, error) {
 	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)
 }
 
 // DeleteCollectionIn is DeleteCollection for a request made in a served version.
-func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string, options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
+func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string,
+	options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
 	limited := list.Limit > 0
 	if !limited {
 		list.Limit = collectionPage
@@ -56,7 +58,8 @@ func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace st
 }
 
 // deletePage deletes records with a few workers. It stops at the first error.
-func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
+func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record,
+	options metav1.DeleteOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	size, remove := 1, func(ctx context.Context, records []*store.Record) error {
@@ -99,13 +102,15 @@ feed:
 // when such an object is deleted.
 func (r *Registry) canDeleteTogether(options *metav1.DeleteOptions) bool {
 	h := &r.row.Hooks
-	return r.row.TTL != nil && r.row.GracefulDelete == nil && r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
+	return r.row.TTL != nil && r.row.GracefulDelete == nil &&
+		r.row.DefaultGarbageCollection == unsupportedGarbageCollection &&
 		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
 }
 
 // deleteTogether deletes records at one revision. If one of them has changed or has finalizers, it
 // deletes them one after the other.
-func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record, options metav1.DeleteOptions) error {
+func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record,
+	options metav1.DeleteOptions) error {
 	done := true
 	for _, rec := range records {
 		admitted, err := r.admitRecord(ctx, version, rec, options)
@@ -130,7 +135,8 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 
 // admitRecord runs the admission plugins for the deletion of a record. It reports false if
 // finalizers keep the object.
-func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) (bool, error) {
+func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.Record,
+	options metav1.DeleteOptions) (bool, error) {
 	namespace, _ := r.split(rec.Key)
 	d, err := r.partOf(version, rec, options)
 	if err != nil {
@@ -147,7 +153,8 @@ func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.R
 	return len(obj.GetFinalizers()) == 0, d.w.admitDelete(ctx, obj)
 }
 
-func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record, options metav1.DeleteOptions) error {
+func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.Record,
+	options metav1.DeleteOptions) error {
 	namespace, _ := r.split(rec.Key)
 	d, err := r.partOf(version, rec, options)
 	if err != nil {

@@ -108,7 +108,8 @@ func (c *convertor) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 		return nil, err
 	}
 	obj := c.newObject(v)
-	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: c.row.Group, Version: kind.Version, Kind: c.row.Kind})
+	obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Group: c.row.Group, Version: kind.Version,
+		Kind: c.row.Kind})
 	return obj, nil
 }
 
@@ -200,7 +201,8 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:
-		return fmt.Errorf("%s is unstructured and is not suitable for converting to %q", kind, c.row.GroupVersionKind().GroupVersion())
+		return fmt.Errorf("%s is unstructured and is not suitable for converting to %q", kind,
+			c.row.GroupVersionKind().GroupVersion())
 	case !known:
 		return fmt.Errorf("request to convert CR from an invalid group/version: %s", kind.GroupVersion())
 	}
@@ -225,7 +227,11 @@ func (c *convertor) between(obj resource.Object, from, to string) (resource.Obje
 // holds reports whether obj has one of the row's types. A plugin may have replaced it with another.
 func (c *convertor) holds(obj runtime.Object) bool {
 	t := reflect.TypeOf(obj)
-	return t == reflect.TypeOf(c.row.New()) || slices.ContainsFunc(c.row.Versions, func(v resource.Version) bool { return v.New != nil && t == reflect.TypeOf(v.New()) })
+	return t == reflect.TypeOf(c.row.New()) ||
+		slices.ContainsFunc(c.row.Versions, func(v resource.Version) bool {
+			return v.New != nil &&
+				t == reflect.TypeOf(v.New())
+		})
 }
 
 // Convert copies in to out. They have the same type, or types of two versions of the row.
@@ -250,7 +256,8 @@ func (c *convertor) Convert(in, out, _ any) error {
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
 		kind := c.row.GroupVersionKind()
-		return fmt.Errorf("converting (%s) to (%s): unknown conversion", strings.TrimPrefix(fmt.Sprintf("%T", in), "*"), resource.InternalName(kind))
+		return fmt.Errorf("converting (%s) to (%s): unknown conversion",
+			strings.TrimPrefix(fmt.Sprintf("%T", in), "*"), resource.InternalName(kind))
 	}
 	reflect.ValueOf(dst).Elem().Set(reflect.ValueOf(src).Elem())
 	return nil
@@ -270,7 +277,8 @@ func (c *convertor) fieldLabel(label, value string) (string, string, error) {
 		slices.Contains(c.row.SelectableFields, label):
 		return label, value, nil
 	case byDefault:
-		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name", "metadata.namespace")
+		return "", "", fmt.Errorf("%q is not a known field selector: only %q, %q", label, "metadata.name",
+			"metadata.namespace")
 	}
 	if say := c.row.UnknownField; say != "" {
 		return "", "", fmt.Errorf(say, label)

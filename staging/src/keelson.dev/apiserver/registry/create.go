@@ -34,8 +34,12 @@ const (
 	suffixLength       = 5
 	maxNameAttempts    = 8 // attempts to find a generated name that is not taken
 
-	repeatedOwners      = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
-	repeatedOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission happens; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: %v"
+	repeatedOwners = ".metadata.ownerReferences contains duplicate entries; API server dedups owner " +
+		"references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; " +
+		"duplicate UID(s) observed: %v"
+	repeatedOwnersAfter = ".metadata.ownerReferences contains duplicate entries after mutating admission " +
+		"happens; API server dedups owner references in 1.20+, and may reject such requests as early as " +
+		"1.24; please fix your requests; duplicate UID(s) observed: %v"
 )
 
 // errVersionSet has no Status, as in Kubernetes: clients see 500.
@@ -43,12 +47,14 @@ var errVersionSet = errors.New("resourceVersion should not be set on objects to 
 
 // Create stores obj, a new object of the storage version's type, which it may modify. The record of
 // a dry run has no revision.
-func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
+func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object,
+	options metav1.CreateOptions) (*store.Record, error) {
 	return r.CreateIn(ctx, r.row.Version, namespace, obj, options)
 }
 
 // CreateIn is Create for a request made in a served version.
-func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj resource.Object, options metav1.CreateOptions) (*store.Record, error) {
+func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj resource.Object,
+	options metav1.CreateOptions) (*store.Record, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
 	clearKind(obj)
 	clearServerFields(obj)
@@ -237,7 +243,8 @@ func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range obj.GetFinalizers() {
 		if !strings.Contains(f, "/") && !standardFinalizer(f) {
-			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f, "name is neither a standard finalizer name nor is it fully qualified"))
+			errs = append(errs, field.Invalid(field.NewPath("metadata", "finalizers").Index(i), f,
+				"name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}
 	return errs
@@ -254,7 +261,8 @@ func (r *Registry) nameFn() validation.ValidateNameFunc {
 	return naming.NameIsDNSSubdomain
 }
 
-func (r *Registry) warn(ctx context.Context, warnings func(context.Context, resource.Object, resource.Object) []string, obj, old resource.Object) {
+func (r *Registry) warn(ctx context.Context,
+	warnings func(context.Context, resource.Object, resource.Object) []string, obj, old resource.Object) {
 	if warnings == nil {
 		return
 	}
@@ -305,7 +313,8 @@ func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
 		errs = append(errs, field.Invalid(field.NewPath("kind"), have.Kind, "must be "+want.Kind))
 	}
 	if have.GroupVersion() != want.GroupVersion() {
-		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(), "must be "+want.GroupVersion().String()))
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), have.GroupVersion().String(),
+			"must be "+want.GroupVersion().String()))
 	}
 	return errs
 }

@@ -40,7 +40,8 @@ func TestCreate(t *testing.T) {
 		check     func(t *testing.T, obj resource.Object)
 	}{
 		"server fields": {obj: meta(func(m *metav1.ObjectMeta) {
-			m.UID, m.SelfLink, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = "mine", "/self", &metav1.Time{Time: start}, new(int64(3))
+			m.UID, m.SelfLink, m.DeletionTimestamp, m.DeletionGracePeriodSeconds = "mine", "/self",
+				&metav1.Time{Time: start}, new(int64(3))
 			m.CreationTimestamp = metav1.Unix(1, 0)
 		}), check: func(t *testing.T, obj resource.Object) {
 			if obj.GetUID() != "uid-2" || !obj.GetCreationTimestamp().Time.Equal(start) || obj.GetSelfLink() != "" ||
@@ -74,7 +75,8 @@ func TestCreate(t *testing.T) {
 		"invalid finalizer": {obj: meta(
 			func(m *metav1.ObjectMeta) { m.Finalizers = []string{"mine", "kubernetes", "a.b/c"} },
 		), reason: metav1.StatusReasonInvalid,
-			text: `metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name nor is it fully qualified`},
+			text: `metadata.finalizers[0]: Invalid value: "mine": name is neither a standard finalizer name ` +
+				`nor is it fully qualified`},
 		"finalizers of a kind that allows any": {
 			row: configMaps(
 				func(k *resource.Kind[*corev1.ConfigMap]) { k.AnyFinalizer = true },
@@ -139,7 +141,8 @@ func TestCreate(t *testing.T) {
 				}
 				return []string{"not today"}
 			}
-		}), obj: configMap("new"), reason: metav1.StatusReasonInvalid, text: `metadata.name: Invalid value: "new": not today`},
+		}), obj: configMap("new"), reason: metav1.StatusReasonInvalid,
+			text: `metadata.name: Invalid value: "new": not today`},
 		"custom resource": {row: widgets(), obj: widget("new", "red")},
 		"custom resource of another kind": {
 			row: widgets(), obj: with(widget("new", "red"), "Gadget", "kind"), reason: metav1.StatusReasonInvalid,

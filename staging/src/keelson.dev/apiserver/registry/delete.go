@@ -31,12 +31,14 @@ var (
 // deleted instead. gone reports whether the object was removed. The record is the object's last or
 // marked state. For a dry run that would only remove the garbage collector's finalizers and then
 // the object, the record is an empty object without a revision.
-func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
+	rec *store.Record, gone bool, err error) {
 	return r.DeleteIn(ctx, r.row.Version, namespace, name, options)
 }
 
 // DeleteIn is Delete for a request made in a served version.
-func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string,
+	options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(version, namespace, name, options)
 	if err != nil {
 		return nil, false, err
@@ -45,7 +47,8 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 }
 
 // DeleteAdmitted is Delete without admission, which has already seen the deletion in another form.
-func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
+func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
+	rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(r.row.Version, namespace, name, options)
 	if err != nil {
 		return nil, false, err
@@ -137,7 +140,8 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 // period had been stored first (see End).
 func (d *deletion) isFinalDelete(obj resource.Object) bool {
 	_, changed := d.finalizers(obj)
-	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 && d.r.row.Hooks.Ending == nil
+	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 &&
+		d.r.row.Hooks.Ending == nil
 }
 
 // read returns an object whose metadata the deletion may change. Hooks may change all of an object,
@@ -350,10 +354,13 @@ func (d *deletion) preconditions(obj resource.Object) error {
 	kind := d.r.kindOf(obj)
 	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes puts the kind here
 	if p.UID != nil && *p.UID != obj.GetUID() {
-		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does "+
+			"not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
 	}
 	if p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion() {
-		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *p.ResourceVersion, obj.GetResourceVersion()))
+		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the ResourceVersion in the precondition "+
+			"(%s) does not match the ResourceVersion in record (%s). The object might have been modified",
+			*p.ResourceVersion, obj.GetResourceVersion()))
 	}
 	return nil
 }

@@ -76,9 +76,11 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 		return err
 	}
 	reworded := func(config runtime.Object) (*managedfields.FieldManager, error) {
-		return with(rewording{r.cfg.TypeConverter, config, gvk, func(obj runtime.Object) (runtime.Object, error) { return r.settled(obj, gvk) }})
+		return with(rewording{r.cfg.TypeConverter, config, gvk,
+			func(obj runtime.Object) (runtime.Object, error) { return r.settled(obj, gvk) }})
 	}
-	r.managed[managedKey{version, subresource}] = &manager{fields: fm, reworded: reworded, keeper: r.keeper(gvk, subresource, reset)}
+	r.managed[managedKey{version, subresource}] = &manager{fields: fm, reworded: reworded,
+		keeper: r.keeper(gvk, subresource, reset)}
 	return nil
 }
 

@@ -44,7 +44,8 @@ func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() fu
 }
 
 // partReader returns a function that does what Part's does, into an empty object of the caller.
-func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte, into resource.Object) bool {
+func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte,
+	into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
 	picker := sync.OnceValue(func() *transcode.Picker {
 		if row.Codec != nil || row.New == nil || len(paths) == 0 {

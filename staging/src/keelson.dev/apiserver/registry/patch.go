@@ -105,11 +105,15 @@ func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resourc
 func CheckName(obj resource.Object, namespace, name string) error {
 	switch {
 	case obj.GetName() == "":
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", name))
 	case obj.GetName() != name:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), name))
 	case namespace != "" && obj.GetNamespace() != "" && obj.GetNamespace() != namespace:
-		return apierrors.NewBadRequest(fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)", obj.GetNamespace(), namespace))
+		return apierrors.NewBadRequest(
+			fmt.Sprintf("the namespace of the object (%s) does not match the namespace on the request (%s)",
+				obj.GetNamespace(), namespace))
 	}
 	return nil
 }
@@ -177,7 +181,8 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 
 // typed merges the patch into a copy of cur, if cur has a Go type and merge can do it without
 // doubt. Values of no type that cur contains are rewritten by spelt.
-func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool, spelt spelling) (resource.Object, bool) {
+func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool,
+	spelt spelling) (resource.Object, bool) {
 	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {
 		return nil, false
 	}

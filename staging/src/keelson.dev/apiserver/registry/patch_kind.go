@@ -104,7 +104,8 @@ func (pp *patching) decodeOther(doc []byte, out resource.Object, err error) erro
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(doc, other); err != nil {
 		return err
 	}
-	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind, resource.InternalName(want))
+	return fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", kind.Version, kind.Kind,
+		resource.InternalName(want))
 }
 
 // converted decodes a document in another form than the request's, and converts it into out.

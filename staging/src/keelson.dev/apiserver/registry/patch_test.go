@@ -168,7 +168,8 @@ func TestPatch(t *testing.T) {
 		},
 		"apply, same value": {
 			kind: apply, options: metav1.PatchOptions{FieldManager: "me"},
-			data:     "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: d\nspec:\n  replicas: 1\n  template:\n    spec:\n      containers: []\n",
+			data: "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: d\nspec:\n  replicas: 1\n  " +
+				"template:\n    spec:\n      containers: []\n",
 			replicas: 1,
 		},
 		"apply, not YAML": {
@@ -309,7 +310,8 @@ func TestPatchVersion(t *testing.T) {
 		"v1, strategic": {version: "v1", kind: strategic, data: `{"spec":{"maxReplicas":5}}`, most: 5, least: new(int32(1))},
 		"v2 by v1": {
 			version: "v1", kind: jsonPatch,
-			data: `[{"op":"replace","path":"/apiVersion","value":"autoscaling/v2"},{"op":"replace","path":"/spec/maxReplicas","value":6}]`,
+			data: `[{"op":"replace","path":"/apiVersion","value":"autoscaling/v2"},{"op":"replace",` +
+				`"path":"/spec/maxReplicas","value":6}]`,
 			most: 6, least: new(int32(1)),
 		},
 		"v1 by v2": {
@@ -318,7 +320,8 @@ func TestPatchVersion(t *testing.T) {
 		},
 		"v1, apply": {
 			version: "v1", kind: apply, most: 8, least: new(int32(1)),
-			data: `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},"spec":{"maxReplicas":8}}`,
+			data: `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"a"},` +
+				`"spec":{"maxReplicas":8}}`,
 		},
 		"apply of another version": {
 			version: "v2", kind: apply,

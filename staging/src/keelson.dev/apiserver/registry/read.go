@@ -95,7 +95,8 @@ func (r *Registry) single(p store.Predicate) bool {
 
 // Watch watches the objects of a namespace. An empty namespace means all of them. The caller ends
 // the watch after timeout, if that is not 0.
-func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions, timeout time.Duration) (store.Watcher, error) {
+func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions,
+	timeout time.Duration) (store.Watcher, error) {
 	predicate, err := r.predicate(namespace, &options)
 	if err != nil {
 		return nil, err

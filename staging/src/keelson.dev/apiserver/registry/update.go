@@ -229,7 +229,8 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 
 // next computes the object that follows existing, which it does not modify. done completes what the
 // BeforeUpdate hook has begun; it may be nil.
-func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool), err error) {
+func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool),
+	err error) {
 	r := up.r
 	if err := r.CheckPreconditions(existing, up.preconditions, up.dry); err != nil {
 		return nil, nil, err
@@ -292,7 +293,8 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 		return nil
 	}
 	// Kubernetes uses the resource as the kind, and a number as the value, in this error.
-	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0, "must be specified for an update")}
+	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0,
+		"must be specified for an update")}
 	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, name, errs)
 }
 
@@ -307,7 +309,8 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 	case p.UID != nil && *p.UID != obj.GetUID():
 		finding = fmt.Sprintf("UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		finding = fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v", *p.ResourceVersion, obj.GetResourceVersion())
+		finding = fmt.Sprintf("ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+			*p.ResourceVersion, obj.GetResourceVersion())
 	default:
 		return nil
 	}
@@ -316,7 +319,8 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 		root = "" // the check of a dry run does not reach the store, which adds the root
 	}
 	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
-		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: %s",
+		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: "+
+			"Precondition failed: %s",
 		root, r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
 }
 
@@ -329,7 +333,8 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 	obj.SetGeneration(old.GetGeneration())
 	prepare, validate, warnings, checks := row.PrepareUpdate, row.ValidateUpdate, row.Warnings, row.MetaOnUpdate
 	if up.sub != nil {
-		prepare, validate, warnings, checks = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings, up.sub.MetaOnUpdate
+		prepare, validate, warnings, checks = up.sub.PrepareUpdate, up.sub.ValidateUpdate, up.sub.Warnings,
+			up.sub.MetaOnUpdate
 	}
 	if prepare != nil {
 		prepare(ctx, obj, old)

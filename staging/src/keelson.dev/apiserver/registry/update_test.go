@@ -78,8 +78,10 @@ func TestUpdate(t *testing.T) {
 			change: func(d *appsv1.Deployment) { d.ResourceVersion = "x" }, reason: "-", text: "invalid syntax",
 		},
 		"no resourceVersion": {change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }},
-		"no resourceVersion, where it is needed": {row: deployments(conditional), change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }, reason: metav1.StatusReasonInvalid,
-			text: `deployments.apps "d" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`},
+		"no resourceVersion, where it is needed": {row: deployments(conditional),
+			change: func(d *appsv1.Deployment) { d.ResourceVersion = "" }, reason: metav1.StatusReasonInvalid,
+			text: `deployments.apps "d" is invalid: metadata.resourceVersion: Invalid value: 0: must be ` +
+				`specified for an update`},
 		"uid precondition": {update: u{
 			Preconditions: &metav1.Preconditions{UID: new(types.UID("other"))},
 		}, change: scale(3), reason: metav1.StatusReasonConflict,
@@ -197,7 +199,8 @@ func TestUpdateAbsent(t *testing.T) {
 			row: creates, authorize: allow{decision: authorizer.DecisionAllow},
 			update: u{Options: metav1.UpdateOptions{DryRun: []string{"All"}}},
 		},
-		"created for the caller": {row: configMaps(), update: u{CreateAbsent: true}, authorize: allow{decision: authorizer.DecisionAllow}},
+		"created for the caller": {row: configMaps(), update: u{CreateAbsent: true},
+			authorize: allow{decision: authorizer.DecisionAllow}},
 		"not of a subresource": {
 			row: deployments(), update: u{CreateAbsent: true, Subresource: "status"}, reason: metav1.StatusReasonNotFound,
 			text: `deployments.apps "c" not found`,

@@ -31,7 +31,8 @@ type Creator struct {
 	New func() runtime.Object
 	// Create handles the request. obj has passed mutating admission; Create calls validate, which
 	// runs validating admission, once it knows that obj is well-formed.
-	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc, options *metav1.CreateOptions) (runtime.Object, error)
+	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc,
+		options *metav1.CreateOptions) (runtime.Object, error)
 	// Default fills what the body leaves out. Nil if there is nothing to fill.
 	Default func(runtime.Object)
 	// Preconditions says that the object's UID and times come from the client: they select the

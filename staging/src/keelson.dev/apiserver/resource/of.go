@@ -32,7 +32,9 @@ func Of[L, T any](k Kind[*T]) *Row {
 
 	row.Fields = eraseRead(k.Fields)
 	if f := k.GracefulDelete; f != nil {
-		row.GracefulDelete = func(ctx context.Context, obj Object, o *metav1.DeleteOptions) bool { return f(ctx, any(obj).(*T), o) }
+		row.GracefulDelete = func(ctx context.Context, obj Object, o *metav1.DeleteOptions) bool {
+			return f(ctx, any(obj).(*T), o)
+		}
 	}
 	if f := k.Cells; f != nil {
 		row.Cells = func(obj Object, env CellEnv) []any { return f(any(obj).(*T), env) }
@@ -70,7 +72,8 @@ func named[O any](k *Kind[O]) *Row {
 		ValidateName: k.ValidateName, AnyFinalizer: k.AnyFinalizer, MetaLast: k.MetaLast, MetaOnUpdate: k.MetaOnUpdate,
 		HiddenAnnotations: k.HiddenAnnotations,
 
-		FieldPaths: k.FieldPaths, IndexFields: k.IndexFields, SelectableFields: k.SelectableFields, UnknownField: k.UnknownField,
+		FieldPaths: k.FieldPaths, IndexFields: k.IndexFields, SelectableFields: k.SelectableFields,
+		UnknownField: k.UnknownField,
 
 		AllowCreateOnUpdate: k.AllowCreateOnUpdate, AllowUnconditionalUpdate: k.AllowUnconditionalUpdate,
 		ResetFields: k.ResetFields, DefaultGarbageCollection: k.DefaultGarbageCollection, OrphanWarning: k.OrphanWarning,
@@ -119,7 +122,8 @@ func eraseUpdate[T any](f func(ctx context.Context, obj, old *T)) func(ctx conte
 	return func(ctx context.Context, obj, old Object) { f(ctx, any(obj).(*T), any(old).(*T)) }
 }
 
-func eraseValidateUpdate[T any](f func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old Object) field.ErrorList {
+func eraseValidateUpdate[T any](f func(ctx context.Context, obj, old *T) field.ErrorList) func(
+	ctx context.Context, obj, old Object) field.ErrorList {
 	if f == nil {
 		return nil
 	}
@@ -128,7 +132,8 @@ func eraseValidateUpdate[T any](f func(ctx context.Context, obj, old *T) field.E
 	}
 }
 
-func eraseWarnings[T any](f func(ctx context.Context, obj, old *T) []string) func(ctx context.Context, obj, old Object) []string {
+func eraseWarnings[T any](f func(ctx context.Context, obj, old *T) []string) func(ctx context.Context, obj,
+	old Object) []string {
 	if f == nil {
 		return nil
 	}

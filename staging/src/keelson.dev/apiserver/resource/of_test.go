@@ -78,7 +78,8 @@ func TestOfKeepsEveryField(t *testing.T) {
 
 func TestOfFillsDefaults(t *testing.T) {
 	row := Of[corev1.PodList](Kind[*corev1.Pod]{Version: "v1", Resource: "pods", Kind: "Pod"})
-	if row.Singular != "pod" || row.ListKind != "PodList" || row.StoragePrefix != "pods" || !row.Serves("v1") || row.Validate != nil {
+	if row.Singular != "pod" || row.ListKind != "PodList" || row.StoragePrefix != "pods" || !row.Serves("v1") ||
+		row.Validate != nil {
 		t.Errorf("got %+v", row)
 	}
 }

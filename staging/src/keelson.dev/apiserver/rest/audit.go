@@ -98,7 +98,8 @@ func auditPatch(r *http.Request, body []byte) {
 
 // auditForm logs an answer in a form that no kind of the scheme has, such as a Table or
 // PartialObjectMetadata: it decodes the JSON that respond writes.
-func auditForm(r *http.Request, out negotiate.Output, respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
+func auditForm(r *http.Request, out negotiate.Output,
+	respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
 	plain := r.Clone(r.Context())
 	plain.Header.Del("Accept-Encoding")
 	out.MediaType, out.Pretty = negotiate.JSON, false
@@ -107,7 +108,8 @@ func auditForm(r *http.Request, out negotiate.Output, respond func(w http.Respon
 		return // the client gets the error
 	}
 	obj := map[string]runtime.Object{
-		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{}, "PartialObjectMetadataList": &metav1.PartialObjectMetadataList{},
+		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{},
+		"PartialObjectMetadataList": &metav1.PartialObjectMetadataList{},
 	}[out.As]
 	if obj == nil || json.Unmarshal(w.Bytes(), obj) != nil {
 		return
@@ -115,7 +117,8 @@ func auditForm(r *http.Request, out negotiate.Output, respond func(w http.Respon
 	if table, ok := obj.(*metav1.Table); ok {
 		openRows(table)
 	}
-	audit.LogResponseObject(r.Context(), obj, obj.GetObjectKind().GroupVersionKind().GroupVersion(), metascheme.Codecs.WithoutConversion())
+	audit.LogResponseObject(r.Context(), obj, obj.GetObjectKind().GroupVersionKind().GroupVersion(),
+		metascheme.Codecs.WithoutConversion())
 }
 
 // openRows decodes the objects in the rows of a table, so that the audit log can remove their

@@ -31,7 +31,8 @@ func filled(b *testing.B, n int) *env {
 	b.Helper()
 	e := newEnv(b, nil)
 	for i := range n {
-		e.must(b, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"p%d","labels":{"app":"a%d"}},"spec":{"nodeName":"n","containers":[{"name":"c","image":"i","env":[{"name":"A","value":"b"}]}]}}`, i, i%10))
+		e.must(b, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"p%d","labels":{"app":"a%d"}},`+
+			`"spec":{"nodeName":"n","containers":[{"name":"c","image":"i","env":[{"name":"A","value":"b"}]}]}}`, i, i%10))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -39,7 +40,8 @@ func filled(b *testing.B, n int) *env {
 }
 
 func BenchmarkGet(b *testing.B) {
-	for name, accept := range map[string]string{"JSON": "application/json", "Protobuf": "application/vnd.kubernetes.protobuf"} {
+	for name, accept := range map[string]string{"JSON": "application/json",
+		"Protobuf": "application/vnd.kubernetes.protobuf"} {
 		b.Run(name, func(b *testing.B) {
 			e := filled(b, 1)
 			for b.Loop() {
@@ -68,12 +70,14 @@ func BenchmarkCreate(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		i++
-		serve(b, e, "POST", pods, fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, i))
+		serve(b, e, "POST", pods,
+			fmt.Sprintf(`{"metadata":{"name":"p%d"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, i))
 	}
 }
 
 func BenchmarkPatch(b *testing.B) {
-	for name, contentType := range map[string]string{"Merge": merge, "Strategic": "application/strategic-merge-patch+json"} {
+	for name, contentType := range map[string]string{"Merge": merge,
+		"Strategic": "application/strategic-merge-patch+json"} {
 		b.Run(name, func(b *testing.B) {
 			e := filled(b, 1)
 			i := 0
@@ -88,6 +92,7 @@ func BenchmarkPatch(b *testing.B) {
 func BenchmarkApplyUnchanged(b *testing.B) {
 	e := filled(b, 0)
 	for b.Loop() {
-		serve(b, e, "PATCH", configMaps+"/a?fieldManager=m", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"y"}}`, "Content-Type", apply)
+		serve(b, e, "PATCH", configMaps+"/a?fieldManager=m",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"x":"y"}}`, "Content-Type", apply)
 	}
 }

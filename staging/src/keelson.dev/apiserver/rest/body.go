@@ -89,7 +89,8 @@ type decoders struct {
 
 func newDecoders(scheme *runtime.Scheme) decoders {
 	serializer := func(yaml, strict bool) runtime.Decoder {
-		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme, kjson.SerializerOptions{Yaml: yaml, Strict: strict})
+		return kjson.NewSerializerWithOptions(kjson.DefaultMetaFactory, scheme, scheme,
+			kjson.SerializerOptions{Yaml: yaml, Strict: strict})
 	}
 	return decoders{serializer(false, false), serializer(true, false), serializer(false, true), serializer(true, true)}
 }
@@ -108,7 +109,8 @@ func (d decoders) pick(mediaType string, strict bool) runtime.Decoder {
 
 // decode decodes body as an object of kind. It returns into, unless into is unstructured. Findings
 // of strict decoding become warnings or an error.
-func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object, fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
+func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object,
+	fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
 		return nil, err
@@ -150,10 +152,12 @@ func checkVersion(have, want schema.GroupVersion) error {
 	if have == want {
 		return nil
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", have, want))
+	return apierrors.NewBadRequest(
+		fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", have, want))
 }
 
-func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (*schema.GroupVersionKind, error) {
+func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersionKind, into runtime.Object,
+	strict bool) (*schema.GroupVersionKind, error) {
 	if mediaType == negotiate.Protobuf {
 		return s.decodeProto(body, kind, into)
 	}
@@ -182,7 +186,8 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 // decodePlain decodes a JSON body in one pass if the body declares the given kind. into is empty.
 // For any other body it reports false and leaves into empty, and the general decoder finds the
 // error.
-func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object, strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
+func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object,
+	strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
 	odd, err := typedjson.Unmarshal(body, into, strict)
 	if err != nil || into.GetObjectKind().GroupVersionKind() != kind {
 		reflect.ValueOf(into).Elem().SetZero()
@@ -197,7 +202,8 @@ func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object,
 func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }
 
 // decodeDynamic reads an object that has no Go type.
-func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersionKind, into *unstructured.Unstructured) (*schema.GroupVersionKind, error) {
+func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersionKind,
+	into *unstructured.Unstructured) (*schema.GroupVersionKind, error) {
 	_, gvk, err := decoder.Decode(body, &kind, into)
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
@@ -213,7 +219,8 @@ func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersio
 	return gvk, err
 }
 
-func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into runtime.Object) (*schema.GroupVersionKind, error) {
+func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind,
+	into runtime.Object) (*schema.GroupVersionKind, error) {
 	if len(body) == 0 {
 		return nil, errors.New("empty data")
 	}
@@ -246,7 +253,8 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into run
 	}
 	message, ok := into.(interface{ Unmarshal([]byte) error })
 	if !ok || gvk.Kind != kind.Kind {
-		return &gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind, resource.InternalName(kind))
+		return &gvk, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", gvk.Version, gvk.Kind,
+			resource.InternalName(kind))
 	}
 	return &gvk, message.Unmarshal(e.Raw)
 }
@@ -254,9 +262,11 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind, into run
 // decodeError returns the error for a body that the endpoint does not accept.
 func decodeError(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind, body []byte) error {
 	if got != nil && got.Kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind, got.Version, want.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind,
+			got.Version, want.Kind, err))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
+	return apierrors.NewBadRequest(
+		fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(body)))
 }
 
 // summary returns the beginning of a body, for an error message.

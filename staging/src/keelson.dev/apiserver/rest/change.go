@@ -76,9 +76,11 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 
 // publish makes resources the server's state. Only the changed resources are updated, so that
 // adding a thousand resources one after the other does not take quadratic time.
-func (s *Server) publish(before *state, resources map[schema.GroupResource][]*endpoint, changed []schema.GroupResource) {
+func (s *Server) publish(before *state, resources map[schema.GroupResource][]*endpoint,
+	changed []schema.GroupResource) {
 	st := &state{
-		endpoints: maps.Clone(before.endpoints), resources: resources, groups: maps.Clone(before.groups), own: maps.Clone(before.own),
+		endpoints: maps.Clone(before.endpoints), resources: resources, groups: maps.Clone(before.groups),
+		own: maps.Clone(before.own),
 	}
 	groups := make(map[string]bool)
 	for _, gr := range changed {

@@ -144,7 +144,8 @@ func (req *connection) alsoAccepts() []string {
 		return nil
 	}
 	for gvk := range req.server.cfg.Scheme.AllKnownTypes() {
-		if gvk.Group == req.Kind.Group && gvk.Kind == req.Kind.Kind && gvk.Version != runtime.APIVersionInternal && gvk.Version != req.Kind.Version {
+		if gvk.Group == req.Kind.Group && gvk.Kind == req.Kind.Kind &&
+			gvk.Version != runtime.APIVersionInternal && gvk.Version != req.Kind.Version {
 			versions = append(versions, gvk.Version)
 		}
 	}
@@ -164,13 +165,15 @@ func (req *connection) Streams(r *http.Request, stream string) error {
 }
 
 // attributes describes the request to admission plugins.
-func (req *connection) attributes(ctx context.Context, operation admission.Operation, obj, old, options runtime.Object, dryRun bool) admission.Attributes {
+func (req *connection) attributes(ctx context.Context, operation admission.Operation, obj, old,
+	options runtime.Object, dryRun bool) admission.Attributes {
 	user, _ := request.UserFrom(ctx)
 	name := req.Name
 	if meta, ok := obj.(metav1.Object); ok && name == "" {
 		name = meta.GetName()
 	}
-	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, name, req.resource(), req.subresource(), operation, options, dryRun, user)
+	return admission.NewAttributesRecord(obj, old, req.Kind, req.Namespace, name, req.resource(),
+		req.subresource(), operation, options, dryRun, user)
 }
 
 // Connect implements resource.Gate.
@@ -233,7 +236,8 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 		return err
 	}
 	validate := func(ctx context.Context, obj runtime.Object) error {
-		return req.validate(ctx, req.attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options, len(options.DryRun) > 0))
+		return req.validate(ctx, req.attributes(ctx, admission.Create, obj.DeepCopyObject(), nil, &options,
+			len(options.DryRun) > 0))
 	}
 	result, err := c.Create(ctx, &req.Request, obj, validate, &options)
 	if err != nil {
@@ -257,11 +261,13 @@ func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manag
 	}
 	version := req.Kind.GroupVersion()
 	row := &resource.Row{
-		Group: req.Kind.Group, Kind: req.Kind.Kind, Version: req.Kind.Version, Versions: []resource.Version{{Name: req.Kind.Version}},
-		New: func() resource.Object { return live.DeepCopyObject().(resource.Object) },
+		Group: req.Kind.Group, Kind: req.Kind.Kind, Version: req.Kind.Version,
+		Versions: []resource.Version{{Name: req.Kind.Version}},
+		New:      func() resource.Object { return live.DeepCopyObject().(resource.Object) },
 	}
 	o := registry.InterfacesOf(row, req.server.cfg.Scheme)
-	fields, err := managedfields.NewDefaultFieldManager(req.server.cfg.TypeConverter, o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+	fields, err := managedfields.NewDefaultFieldManager(req.server.cfg.TypeConverter, o.GetObjectConvertor(),
+		o.GetObjectDefaulter(), o.GetObjectCreater(),
 		req.Kind, version, req.subresource(), nil)
 	if err != nil {
 		return obj

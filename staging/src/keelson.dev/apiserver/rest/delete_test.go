@@ -18,7 +18,8 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-const boundPod = `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n","containers":[{"name":"c","image":"i"}]}}`
+const boundPod = `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n",` +
+	`"containers":[{"name":"c","image":"i"}]}}`
 
 // TestGracefulDelete deletes a pod several times. A grace period never gets longer.
 func TestGracefulDelete(t *testing.T) {
@@ -29,7 +30,8 @@ func TestGracefulDelete(t *testing.T) {
 		grace int64
 	}{{"", 30}, {"", 30}, {"?gracePeriodSeconds=60", 30}, {"?gracePeriodSeconds=5", 5}, {"?gracePeriodSeconds=-3", 1}} {
 		got := parse[object](t, e.must(t, "DELETE", pods+"/p"+step.query, ""))
-		if got.Kind != "Pod" || got.DeletionTimestamp == nil || *got.DeletionGracePeriodSeconds != step.grace || got.Generation != 2 {
+		if got.Kind != "Pod" || got.DeletionTimestamp == nil || *got.DeletionGracePeriodSeconds != step.grace ||
+			got.Generation != 2 {
 			t.Errorf("%q: %+v, want grace %d", step.query, got.ObjectMeta, step.grace)
 		}
 	}
@@ -107,8 +109,10 @@ func TestEndOfAnother(t *testing.T) {
 // TestPropagationWithoutGarbageCollector checks that deletes neither add nor remove the garbage
 // collector's finalizers if none runs, because nothing would remove them.
 func TestPropagationWithoutGarbageCollector(t *testing.T) {
-	for finalizers, want := range map[string]string{`[]`: "", `["orphan"]`: "[orphan]", `["foregroundDeletion","a/b"]`: "[foregroundDeletion a/b]"} {
-		for _, query := range []string{"", "?propagationPolicy=Orphan", "?propagationPolicy=Foreground", "?propagationPolicy=Background", "?orphanDependents=true"} {
+	for finalizers, want := range map[string]string{`[]`: "", `["orphan"]`: "[orphan]",
+		`["foregroundDeletion","a/b"]`: "[foregroundDeletion a/b]"} {
+		for _, query := range []string{"", "?propagationPolicy=Orphan", "?propagationPolicy=Foreground",
+			"?propagationPolicy=Background", "?orphanDependents=true"} {
 			e := newEnv(t, func(c *rest.Config) { c.NoGarbageCollection = true })
 			e.must(t, "POST", configMaps, fmt.Sprintf(`{"metadata":{"name":"a","finalizers":%s}}`, finalizers))
 			e.must(t, "DELETE", configMaps+"/a"+query, "")
@@ -133,11 +137,13 @@ func TestDryRunOfReleased(t *testing.T) {
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a","finalizers":["orphan"]}}`)
 	for _, query := range []string{"&propagationPolicy=Background", "&orphanDependents=false"} {
 		r := e.do(t, "DELETE", configMaps+"/a?dryRun=All"+query, "")
-		if want := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}`; r.code != 200 || strings.TrimSpace(r.body) != want {
+		if want := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{}}`; r.code != 200 ||
+			strings.TrimSpace(r.body) != want {
 			t.Errorf("%s: %d %s, want %s", query, r.code, r.body, want)
 		}
 	}
-	if got := parse[object](t, e.must(t, "GET", configMaps+"/a", "")); got.DeletionTimestamp != nil || len(got.Finalizers) != 1 {
+	if got := parse[object](t, e.must(t, "GET", configMaps+"/a", "")); got.DeletionTimestamp != nil ||
+		len(got.Finalizers) != 1 {
 		t.Errorf("%+v, want it as it was", got.ObjectMeta)
 	}
 }
@@ -147,12 +153,13 @@ func TestPropagation(t *testing.T) {
 		finalizers, query string
 		want              []string // finalizers that keep the object; nil if it is removed
 	}{
-		"Background":        {query: ""},
-		"Orphan":            {query: "?propagationPolicy=Orphan", want: []string{"orphan"}},
-		"Foreground":        {query: "?propagationPolicy=Foreground", want: []string{"foregroundDeletion"}},
-		"OrphanDependents":  {query: "?orphanDependents=true", want: []string{"orphan"}},
-		"Finalizer":         {finalizers: `["a/b"]`, want: []string{"a/b"}},
-		"FinalizerAndMore":  {finalizers: `["a/b"]`, query: "?propagationPolicy=Foreground", want: []string{"a/b", "foregroundDeletion"}},
+		"Background":       {query: ""},
+		"Orphan":           {query: "?propagationPolicy=Orphan", want: []string{"orphan"}},
+		"Foreground":       {query: "?propagationPolicy=Foreground", want: []string{"foregroundDeletion"}},
+		"OrphanDependents": {query: "?orphanDependents=true", want: []string{"orphan"}},
+		"Finalizer":        {finalizers: `["a/b"]`, want: []string{"a/b"}},
+		"FinalizerAndMore": {finalizers: `["a/b"]`, query: "?propagationPolicy=Foreground",
+			want: []string{"a/b", "foregroundDeletion"}},
 		"FinalizerDecides":  {finalizers: `["orphan"]`, want: []string{"orphan"}},
 		"PolicyOverrides":   {finalizers: `["orphan"]`, query: "?propagationPolicy=Background"},
 		"DryRunLeavesAlone": {query: "?dryRun=All", want: []string{}},

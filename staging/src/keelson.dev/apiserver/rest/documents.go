@@ -266,7 +266,8 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 
 // withVersion returns list with v. If list has a version of that name, v replaces it, because
 // requests for that version go to the server that v comes from.
-func withVersion(list []apidiscovery.APIVersionDiscovery, v apidiscovery.APIVersionDiscovery) []apidiscovery.APIVersionDiscovery {
+func withVersion(list []apidiscovery.APIVersionDiscovery,
+	v apidiscovery.APIVersionDiscovery) []apidiscovery.APIVersionDiscovery {
 	i := slices.IndexFunc(list, func(other apidiscovery.APIVersionDiscovery) bool { return other.Version == v.Version })
 	if i < 0 {
 		return append(list, v)
@@ -306,7 +307,9 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 			}
 			return len(registered[g.Name])
 		}
-		slices.SortStableFunc(g.Versions, func(x, y apidiscovery.APIVersionDiscovery) int { return rank(x.Version) - rank(y.Version) })
+		slices.SortStableFunc(g.Versions, func(x, y apidiscovery.APIVersionDiscovery) int {
+			return rank(x.Version) - rank(y.Version)
+		})
 	}
 	byPriority(d, list.Items, func(g *apidiscovery.APIGroupDiscovery) string { return g.Name })
 	return list
@@ -372,7 +375,8 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		return
 	}
 	d.s.auditObject(r, list, list.GroupVersionKind())
-	a := d.s.pools.answer(w, r, http.StatusOK, fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", out.MediaType, out.AsVersion))
+	a := d.s.pools.answer(w, r, http.StatusOK,
+		fmt.Sprintf("%s;g=apidiscovery.k8s.io;v=%s;as=APIGroupDiscoveryList", out.MediaType, out.AsVersion))
 	_, _ = a.Write(doc)
 	_ = a.Close()
 }

@@ -43,10 +43,12 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("scale: %+v", s)
 	}
 	groups := parse[metav1.APIGroupList](t, e.must(t, "GET", "/apis", ""))
-	if len(groups.Groups) != 4 || groups.Groups[3].Name != "autoscaling" || groups.Groups[3].PreferredVersion.Version != "v2" {
+	if len(groups.Groups) != 4 || groups.Groups[3].Name != "autoscaling" ||
+		groups.Groups[3].PreferredVersion.Version != "v2" {
 		t.Errorf("groups %+v", groups.Groups)
 	}
-	for path, code := range map[string]int{"/apis/nope": 404, "/apis/apps/v9": 404, "/api/v9": 404, "/api": 200, "/apis/apps": 200} {
+	for path, code := range map[string]int{"/apis/nope": 404, "/apis/apps/v9": 404, "/api/v9": 404, "/api": 200,
+		"/apis/apps": 200} {
 		if r := e.do(t, "GET", path, ""); r.code != code {
 			t.Errorf("%s: %d", path, r.code)
 		}
@@ -58,8 +60,11 @@ func TestAggregatedDiscovery(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		c.RemoteGroups = func() []apidiscovery.APIGroupDiscovery {
 			return []apidiscovery.APIGroupDiscovery{
-				{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"}, Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1beta1"}}},
-				{ObjectMeta: metav1.ObjectMeta{Name: "autoscaling"}, Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessStale}, {Version: "v9"}}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "metrics.k8s.io"},
+					Versions: []apidiscovery.APIVersionDiscovery{{Version: "v1beta1"}}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "autoscaling"},
+					Versions: []apidiscovery.APIVersionDiscovery{
+						{Version: "v1", Freshness: apidiscovery.DiscoveryFreshnessStale}, {Version: "v9"}}},
 			}
 		}
 	})
@@ -68,7 +73,8 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if list.APIVersion != "apidiscovery.k8s.io/v2" || len(list.Items) != 5 || list.Items[4].Name != "metrics.k8s.io" {
 		t.Errorf("%+v", list)
 	}
-	if v := list.Items[3].Versions; list.Items[3].Name != "autoscaling" || len(v) != 3 || v[1].Version != "v1" || v[1].Freshness != apidiscovery.DiscoveryFreshnessStale || v[2].Version != "v9" {
+	if v := list.Items[3].Versions; list.Items[3].Name != "autoscaling" || len(v) != 3 ||
+		v[1].Version != "v1" || v[1].Freshness != apidiscovery.DiscoveryFreshnessStale || v[2].Version != "v9" {
 		t.Errorf("versions that others have too: %+v", v)
 	}
 	tag := r.header.Get("ETag")
@@ -76,10 +82,12 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if want := fmt.Sprintf("\"%X\"", sha512.Sum512([]byte(bare))); tag != want {
 		t.Errorf("the tag is %s, that of the list without kind is %s", tag, want)
 	}
-	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); tag == "" || r.code != 304 || r.body != "" {
+	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); tag == "" || r.code != 304 ||
+		r.body != "" {
 		t.Errorf("second time: %d %q", r.code, r.body)
 	}
-	if r := e.must(t, "GET", "/apis?pretty=1", "", "Accept", strings.Replace(accept, "application/json", "*/*", 1)); !strings.HasPrefix(r.body, "{\n  \"kind\": \"APIGroupDiscoveryList\",\n") || strings.HasSuffix(r.body, "\n") {
+	if r := e.must(t, "GET", "/apis?pretty=1", "", "Accept",
+		strings.Replace(accept, "application/json", "*/*", 1)); !strings.HasPrefix(r.body, "{\n  \"kind\": \"APIGroupDiscoveryList\",\n") || strings.HasSuffix(r.body, "\n") {
 		t.Errorf("for people: %.80q", r.body)
 	}
 	if r := e.must(t, "GET", "/apis/", "", "Accept", accept); !strings.HasPrefix(r.body, `{"kind":"APIGroupList"`) {
@@ -88,7 +96,8 @@ func TestAggregatedDiscovery(t *testing.T) {
 	if err := e.server.Add(dynamicRow(), rest.RowOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); r.code != 200 || !strings.Contains(r.body, "widgets") {
+	if r := e.do(t, "GET", "/apis", "", "Accept", accept, "If-None-Match", tag); r.code != 200 ||
+		!strings.Contains(r.body, "widgets") {
 		t.Errorf("after a resource came: %d", r.code)
 	}
 }
@@ -101,7 +110,8 @@ func (definitions) Definitions(version int) ([]byte, error) {
 	if version == 2 {
 		ref = "#/definitions/"
 	}
-	return []byte(`{"cm":{"type":"object","properties":{"metadata":{"$ref":"` + ref + `meta"}},"x-kubernetes-group-version-kind":[{"group":"","kind":"ConfigMap","version":"v1"}]},
+	return []byte(`{"cm":{"type":"object","properties":{"metadata":{"$ref":"` + ref +
+		`meta"}},"x-kubernetes-group-version-kind":[{"group":"","kind":"ConfigMap","version":"v1"}]},
 		"meta":{"type":"object"},"unused":{"type":"string"}}`), nil
 }
 
@@ -120,7 +130,8 @@ func TestOpenAPI(t *testing.T) {
 		t.Errorf("schemas %v", doc.Components.Schemas)
 	}
 	patch := string(doc.Paths["/api/v1/namespaces/{namespace}/configmaps/{name}"]["patch"])
-	for _, want := range []string{`"patchCoreV1NamespacedConfigMap"`, `"fieldValidation"`, `"x-kubernetes-action":"patch"`, `"kind":"ConfigMap"`} {
+	for _, want := range []string{`"patchCoreV1NamespacedConfigMap"`, `"fieldValidation"`,
+		`"x-kubernetes-action":"patch"`, `"kind":"ConfigMap"`} {
 		if !strings.Contains(patch, want) {
 			t.Errorf("patch lacks %s: %s", want, patch)
 		}
@@ -131,7 +142,8 @@ func TestOpenAPI(t *testing.T) {
 	if r := e.do(t, "GET", "/openapi/v3/api/v1", "", "If-None-Match", r.header.Get("ETag")); r.code != 304 {
 		t.Errorf("not modified: %d", r.code)
 	}
-	if r := e.do(t, "GET", "/openapi/v3/api/v1", "", "Range", "bytes=0-9"); r.code != 206 || r.body != `{"openapi"` || r.header.Get("Last-Modified") == "" {
+	if r := e.do(t, "GET", "/openapi/v3/api/v1", "", "Range", "bytes=0-9"); r.code != 206 ||
+		r.body != `{"openapi"` || r.header.Get("Last-Modified") == "" {
 		t.Errorf("a part: %d %q %v", r.code, r.body, r.header)
 	}
 	r = e.must(t, "GET", "/openapi/v2", "", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf")
@@ -145,7 +157,8 @@ func TestOpenAPI(t *testing.T) {
 func TestOpenAPIPages(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		c.OpenAPI, c.Version = definitions{}, "v1.36.0"
-		c.Pages = []openapi.Page{{Path: "/keys/", Description: "get keys", ID: "getKeys", Tag: "keys", Types: []string{"application/jwk-set+json"}}}
+		c.Pages = []openapi.Page{{Path: "/keys/", Description: "get keys", ID: "getKeys", Tag: "keys",
+			Types: []string{"application/jwk-set+json"}}}
 	})
 	index := parse[struct {
 		Paths map[string]struct{ ServerRelativeURL string }
@@ -237,7 +250,8 @@ func TestOpenAPIParts(t *testing.T) {
 	e := newEnv(t, configure)
 	describe := func(description string) rest.RowOptions {
 		return rest.RowOptions{OpenAPI: func(string) (v3, v2 []byte, err error) {
-			v2 = []byte(`{"type":"object","description":"` + description + `","properties":{"metadata":{"$ref":"#/definitions/meta"}}}`)
+			v2 = []byte(`{"type":"object","description":"` + description +
+				`","properties":{"metadata":{"$ref":"#/definitions/meta"}}}`)
 			return v2, v2, nil
 		}}
 	}
@@ -254,7 +268,8 @@ func TestOpenAPIParts(t *testing.T) {
 			t.Errorf("%s: %s", step, cmp.Diff(want, doc))
 		}
 		var got openapiv2.Document
-		asProto := e.must(t, "GET", "/openapi/v2", "", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf").body
+		asProto := e.must(t, "GET", "/openapi/v2", "", "Accept",
+			"application/com.github.proto-openapi.spec.v2@v1.0+protobuf").body
 		if err := proto.Unmarshal([]byte(asProto), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +279,9 @@ func TestOpenAPIParts(t *testing.T) {
 		}
 		for _, d := range []*openapiv2.Document{&got, parsed} {
 			slices.SortFunc(d.Paths.Path, func(a, b *openapiv2.NamedPathItem) int { return strings.Compare(a.Name, b.Name) })
-			slices.SortFunc(d.Definitions.AdditionalProperties, func(a, b *openapiv2.NamedSchema) int { return strings.Compare(a.Name, b.Name) })
+			slices.SortFunc(d.Definitions.AdditionalProperties, func(a, b *openapiv2.NamedSchema) int {
+				return strings.Compare(a.Name, b.Name)
+			})
 		}
 		if !proto.Equal(&got, parsed) {
 			t.Errorf("%s: the protobuf form says other things", step)

@@ -33,10 +33,11 @@ type view struct {
 	listGVK schema.GroupVersionKind
 	dynamic bool // objects have no Go type; their bytes contain their kind
 
-	jsonHead  []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
-	header    wire.Header
-	stored    wire.Header                                      // of stored bytes
-	program   func() *transcode.Program                        // converts stored bytes to JSON; nil if objects have to be decoded
+	jsonHead []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
+	header   wire.Header
+	stored   wire.Header // of stored bytes
+	// converts stored bytes to JSON; nil if objects have to be decoded
+	program   func() *transcode.Program
 	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
 	buffers   *pools
 	formJSON  store.Form
@@ -269,7 +270,8 @@ func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	}
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Name: obj.GetName(), GenerateName: obj.GetGenerateName(), Namespace: obj.GetNamespace(), UID: obj.GetUID(),
-		ResourceVersion: obj.GetResourceVersion(), Generation: obj.GetGeneration(), CreationTimestamp: obj.GetCreationTimestamp(),
+		ResourceVersion: obj.GetResourceVersion(), Generation: obj.GetGeneration(),
+		CreationTimestamp: obj.GetCreationTimestamp(),
 		DeletionTimestamp: obj.GetDeletionTimestamp(), DeletionGracePeriodSeconds: obj.GetDeletionGracePeriodSeconds(),
 		Labels: obj.GetLabels(), Annotations: obj.GetAnnotations(), OwnerReferences: obj.GetOwnerReferences(),
 		Finalizers: obj.GetFinalizers(), ManagedFields: obj.GetManagedFields(),
@@ -302,7 +304,8 @@ func (v *view) encodePartial(rec *store.Record, metaVersion string) ([]byte, err
 }
 
 func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
-	head := append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+metav1.GroupName+`/`+metaVersion+`","metadata":`...)
+	head := append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"`+metav1.GroupName+`/`+metaVersion+
+		`","metadata":`...)
 	if len(v.row.HiddenAnnotations) == 0 {
 		if out, ok := v.transcode(head, rec, (*transcode.Program).AppendMetadata); ok {
 			return append(out, '}'), nil

@@ -26,7 +26,8 @@ func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body
 	ctx, cancel := context.WithTimeout(t.Context(), fuzzPatience)
 	defer cancel()
 	req := (&http.Request{
-		Method: method, URL: &url.URL{Scheme: "http", Host: "server", Path: path, RawQuery: rawQuery}, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Method: method, URL: &url.URL{Scheme: "http", Host: "server", Path: path, RawQuery: rawQuery},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {contentType}, "Accept": {"application/json"}}, Host: "server",
 		Body: http.NoBody, ContentLength: int64(len(body)),
 	}).WithContext(ctx)
@@ -45,14 +46,16 @@ func (e *env) try(t *testing.T, method, path, rawQuery, contentType string, body
 		return
 	}
 	var status metav1.Status
-	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || status.Kind != "Status" || int(status.Code) != w.Code {
+	if err := json.Unmarshal(w.Body.Bytes(), &status); err != nil || status.Kind != "Status" ||
+		int(status.Code) != w.Code {
 		t.Errorf("%s %q: %d is no Status: %v %s", method, path, w.Code, err, w.Body)
 	}
 }
 
 // asUpstream reports whether Kubernetes also answers 500 to this mistake of a client.
 func asUpstream(body string) bool {
-	return strings.HasPrefix(body, "unable to determine kind and namespace") || strings.Contains(body, "failed to create typed patch object")
+	return strings.HasPrefix(body, "unable to determine kind and namespace") ||
+		strings.Contains(body, "failed to create typed patch object")
 }
 
 func verbs() []string {
@@ -62,8 +65,10 @@ func verbs() []string {
 // FuzzPath requests arbitrary paths.
 func FuzzPath(f *testing.F) {
 	for _, path := range []string{
-		"/api", "/api/v1", "/apis/apps/v1/namespaces/ns/deployments/d/scale", "/api/v1/namespaces/ns/configmaps/a", "/api/v1/namespaces/../../x",
-		"/api/v1/namespaces/ns/configmaps/%2e%2e", "//api//v1", "/api/v1/watch/namespaces/ns/pods", "/api/v1/namespaces/ns/pods/p/nothing/more",
+		"/api", "/api/v1", "/apis/apps/v1/namespaces/ns/deployments/d/scale",
+		"/api/v1/namespaces/ns/configmaps/a", "/api/v1/namespaces/../../x",
+		"/api/v1/namespaces/ns/configmaps/%2e%2e", "//api//v1", "/api/v1/watch/namespaces/ns/pods",
+		"/api/v1/namespaces/ns/pods/p/nothing/more",
 		"/apis/autoscaling/v9/namespaces/ns/horizontalpodautoscalers", "/openapi/v3/api/v1", "/api/v1/namespaces//pods",
 		"/apis/apps/v1/namespaces/0/deployments//scale", "/api/v1/namespaces/ns/pods//status",
 	} {
@@ -79,9 +84,12 @@ func FuzzPath(f *testing.F) {
 // watches and writes.
 func FuzzQuery(f *testing.F) {
 	for _, query := range []string{
-		"labelSelector=a%3Db,c%20in%20(d,e),!f", "fieldSelector=metadata.name%3Da,spec.nodeName!%3Db", "limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0",
-		"resourceVersion=99999999999&resourceVersionMatch=Exact", "watch=1&timeoutSeconds=-1", "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
-		"limit=-1", "dryRun=Some", "fieldValidation=Never", "propagationPolicy=X&gracePeriodSeconds=-9", "labelSelector=((((", "fieldManager=" + strings.Repeat("x", 200),
+		"labelSelector=a%3Db,c%20in%20(d,e),!f", "fieldSelector=metadata.name%3Da,spec.nodeName!%3Db",
+		"limit=2&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJhXHUwMDAwIn0",
+		"resourceVersion=99999999999&resourceVersionMatch=Exact", "watch=1&timeoutSeconds=-1",
+		"watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true",
+		"limit=-1", "dryRun=Some", "fieldValidation=Never", "propagationPolicy=X&gracePeriodSeconds=-9",
+		"labelSelector=((((", "fieldManager=" + strings.Repeat("x", 200),
 	} {
 		for verb := range verbs() {
 			f.Add(byte(verb), query)
@@ -90,20 +98,26 @@ func FuzzQuery(f *testing.F) {
 	e := newEnv(f, nil)
 	e.must(f, http.MethodPost, "/api/v1/namespaces/ns/configmaps", `{"metadata":{"name":"a","labels":{"a":"b"}}}`)
 	f.Fuzz(func(t *testing.T, verb byte, query string) {
-		e.try(t, verbs()[int(verb)%len(verbs())], "/api/v1/namespaces/ns/pods", query, "application/json", []byte(`{"metadata":{"name":"p"}}`))
+		e.try(t, verbs()[int(verb)%len(verbs())], "/api/v1/namespaces/ns/pods", query, "application/json",
+			[]byte(`{"metadata":{"name":"p"}}`))
 	})
 }
 
 // FuzzBody sends arbitrary bodies in each media type and as each patch.
 func FuzzBody(f *testing.F) {
 	types := []string{
-		"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/json-patch+json", "application/merge-patch+json",
+		"application/json", "application/yaml", "application/vnd.kubernetes.protobuf",
+		"application/json-patch+json", "application/merge-patch+json",
 		"application/strategic-merge-patch+json", "application/apply-patch+yaml", "text/plain", "",
 	}
 	for _, body := range []string{
-		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"},"data":{"x":"y"}}`, `{"metadata":{"name":"b"},"metadata":{},"nothing":1}`, "kind: ConfigMap\nmetadata: {name: b}\n",
-		"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n", "k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x07\n\x05\n\x01b\x12\x00", `[{"op":"add","path":"/data","value":{"x":"z"}}]`,
-		`{"data":{"$patch":"replace"}}`, strings.Repeat("[", 5000), `{"metadata":{"labels":{"` + strings.Repeat("l", 300) + `":""}}}`, "\xff\xfe", "",
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"},"data":{"x":"y"}}`,
+		`{"metadata":{"name":"b"},"metadata":{},"nothing":1}`, "kind: ConfigMap\nmetadata: {name: b}\n",
+		"a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n",
+		"k8s\x00\n\x0f\n\x02v1\x12\tConfigMap\x12\x07\n\x05\n\x01b\x12\x00",
+		`[{"op":"add","path":"/data","value":{"x":"z"}}]`,
+		`{"data":{"$patch":"replace"}}`, strings.Repeat("[", 5000), `{"metadata":{"labels":{"` +
+			strings.Repeat("l", 300) + `":""}}}`, "\xff\xfe", "",
 	} {
 		for i := range types {
 			f.Add(byte(i), []byte(body))
@@ -124,8 +138,10 @@ func FuzzBody(f *testing.F) {
 // FuzzOptions sends arbitrary bodies with deletes and with updates of existing objects.
 func FuzzOptions(f *testing.F) {
 	for _, body := range []string{
-		`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Nowhere"}`, `{"preconditions":{"uid":"x","resourceVersion":"y"}}`,
-		`{"orphanDependents":true,"propagationPolicy":"Orphan","dryRun":["All","x"]}`, `{"metadata":{"name":"a","managedFields":[{"manager":"m","fieldsV1":{"f:x":{"k:{":{}}}}]}}`,
+		`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":-1,"propagationPolicy":"Nowhere"}`,
+		`{"preconditions":{"uid":"x","resourceVersion":"y"}}`,
+		`{"orphanDependents":true,"propagationPolicy":"Orphan","dryRun":["All","x"]}`,
+		`{"metadata":{"name":"a","managedFields":[{"manager":"m","fieldsV1":{"f:x":{"k:{":{}}}}]}}`,
 		`{"metadata":{"name":"a","ownerReferences":[{"uid":"u"},{"uid":"u"}],"finalizers":["x","x"]}}`, "\x00",
 	} {
 		f.Add(true, []byte(body))

@@ -71,9 +71,12 @@ func rows() []*resource.Row {
 		resource.Of[corev1.NodeList](resource.Kind[*corev1.Node]{Version: "v1", Resource: "nodes", Kind: "Node"}),
 		podRow(),
 		resource.Of[appsv1.DeploymentList](resource.Kind[*appsv1.Deployment]{
-			Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true, StoragePrefix: "deployments",
-			Categories: []string{"all"}, AllowUnconditionalUpdate: true, ResetFields: []string{"status"},
-			PrepareCreate: func(_ context.Context, d *appsv1.Deployment) { d.Status, d.Generation = appsv1.DeploymentStatus{}, 1 },
+			Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
+			StoragePrefix: "deployments",
+			Categories:    []string{"all"}, AllowUnconditionalUpdate: true, ResetFields: []string{"status"},
+			PrepareCreate: func(_ context.Context, d *appsv1.Deployment) {
+				d.Status, d.Generation = appsv1.DeploymentStatus{}, 1
+			},
 			PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
 				d.Status = old.Status
 				if !equality.Semantic.DeepEqual(d.Spec, old.Spec) {
@@ -82,19 +85,23 @@ func rows() []*resource.Row {
 			},
 			Subresources: []resource.Sub[*appsv1.Deployment]{
 				{
-					Subresource: resource.Subresource{Name: "status", View: true, Verbs: []string{"get", "patch", "update"}, ResetFields: []string{"spec", "metadata.labels"}},
+					Subresource: resource.Subresource{Name: "status", View: true,
+						Verbs: []string{"get", "patch", "update"}, ResetFields: []string{"spec", "metadata.labels"}},
 					PrepareUpdate: func(_ context.Context, d, old *appsv1.Deployment) {
 						d.Spec, d.Labels = old.Spec, old.Labels
 					},
 				},
-				{Subresource: resource.Subresource{Name: "scale", Kind: scaleKind, Verbs: []string{"get", "patch", "update"}, Scale: deploymentScale()}},
+				{Subresource: resource.Subresource{Name: "scale", Kind: scaleKind,
+					Verbs: []string{"get", "patch", "update"}, Scale: deploymentScale()}},
 			},
 		}),
 		resource.Of[rbacv1.ClusterRoleList](resource.Kind[*rbacv1.ClusterRole]{
-			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole", AllowCreateOnUpdate: true,
+			Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole",
+			AllowCreateOnUpdate: true,
 		}),
 		resource.Of[authorizationv1.SelfSubjectAccessReview](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
-			Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview", Ephemeral: true,
+			Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews",
+			Kind: "SelfSubjectAccessReview", Ephemeral: true,
 		}),
 		autoscalerRow(),
 	}
@@ -120,7 +127,8 @@ func podRow() *resource.Row {
 			o.GracePeriodSeconds = &period
 			return true
 		},
-		Columns: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"}, {Name: "Node", Type: "string"}, {Name: "Age", Type: "string"}},
+		Columns: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name"},
+			{Name: "Node", Type: "string"}, {Name: "Age", Type: "string"}},
 		Cells: func(p *corev1.Pod, env resource.CellEnv) []any {
 			return []any{p.Name, p.Spec.NodeName, env.Age(p.CreationTimestamp)}
 		},
@@ -149,16 +157,21 @@ func deploymentScale() *resource.Scale {
 // autoscalerRow returns a row that is served in two versions and stored in the second.
 func autoscalerRow() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
-		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler", Namespaced: true,
+		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers",
+		Kind: "HorizontalPodAutoscaler", Namespaced: true,
 		Versions: []resource.Version{{Name: "v2"}, {
 			Name: "v1", New: func() resource.Object { return &autoscalingv1.HorizontalPodAutoscaler{} },
 			FromStorage: func(obj resource.Object) (resource.Object, error) {
 				v2 := obj.(*autoscalingv2.HorizontalPodAutoscaler)
-				return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: v2.ObjectMeta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MinReplicas: v2.Spec.MinReplicas, MaxReplicas: v2.Spec.MaxReplicas}}, nil
+				return &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: v2.ObjectMeta,
+					Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MinReplicas: v2.Spec.MinReplicas,
+						MaxReplicas: v2.Spec.MaxReplicas}}, nil
 			},
 			ToStorage: func(obj resource.Object) (resource.Object, error) {
 				v1 := obj.(*autoscalingv1.HorizontalPodAutoscaler)
-				return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: v1.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: v1.Spec.MinReplicas, MaxReplicas: v1.Spec.MaxReplicas}}, nil
+				return &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: v1.ObjectMeta,
+					Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: v1.Spec.MinReplicas,
+						MaxReplicas: v1.Spec.MaxReplicas}}, nil
 			},
 		}},
 	})
@@ -217,7 +230,8 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 		t.Fatal(err)
 	}
 	cfg := rest.Config{
-		Rows: rows(), Scheme: sch, Clock: clk, TypeConverter: scaling{applyconfigurations.NewTypeConverter(sch), managedfields.NewDeducedTypeConverter()},
+		Rows: rows(), Scheme: sch, Clock: clk, TypeConverter: scaling{applyconfigurations.NewTypeConverter(sch),
+			managedfields.NewDeducedTypeConverter()},
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
@@ -233,7 +247,8 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 		t.Fatal(err)
 	}
 	e := &env{server: server}
-	factory := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
+	factory := &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api")}
 	e.handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, err := factory.NewRequestInfo(r)
 		if err != nil {

@@ -26,13 +26,15 @@ import (
 func fillLarge(t *testing.T, e *env) {
 	t.Helper()
 	for i := range 400 {
-		e.must(t, "POST", "/api/v1/namespaces/a/configmaps", fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 20_000)))
+		e.must(t, "POST", "/api/v1/namespaces/a/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"c-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 20_000)))
 	}
 }
 
 // large is a client that does not decompress answers.
 func large(t *testing.T) *http.Client {
-	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}
 }

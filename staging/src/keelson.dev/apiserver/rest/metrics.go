@@ -88,35 +88,42 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 		known: map[requestLabels]*requestMetrics{},
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total",
-			Help: "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+			Help: "[STABLE] Counter of apiserver requests broken out for each verb, dry run value, group, " +
+				"version, resource, scope, component, and HTTP response code.",
 		}, append([]string{"code", "dry_run"}, labels...)),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "apiserver_request_duration_seconds",
-			Help: "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Help: "[STABLE] Response latency distribution in seconds for each verb, dry run value, group, " +
+				"version, resource, subresource, scope and component.",
 			Buckets: []float64{
 				0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
 			},
 		}, append([]string{"dry_run"}, labels...)),
 		longRunning: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_longrunning_requests",
-			Help: "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+			Help: "[STABLE] Gauge of all active long-running apiserver requests broken out by verb, group, " +
+				"version, resource, scope and component. Not all requests are tracked this way.",
 		}, labels),
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_current_inflight_requests",
-			Help: "[STABLE] Maximal number of currently used inflight request limit of this apiserver per request kind in last second.",
+			Help: "[STABLE] Maximal number of currently used inflight request limit of this apiserver per " +
+				"request kind in last second.",
 		}, []string{"request_kind"}),
 		sizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_response_sizes",
-			Help:    "[STABLE] Response size distribution in bytes for each group, version, verb, resource, subresource, scope and component.",
+			Name: "apiserver_response_sizes",
+			Help: "[STABLE] Response size distribution in bytes for each group, version, verb, resource, " +
+				"subresource, scope and component.",
 			Buckets: prometheus.ExponentialBuckets(1000, 10, 7),
 		}, labels),
 		deprecated: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "apiserver_requested_deprecated_apis",
-			Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, version, resource, subresource, and removed_release.",
+			Help: "[STABLE] Gauge of deprecated APIs that have been requested, broken out by API group, " +
+				"version, resource, subresource, and removed_release.",
 		}, []string{"group", "version", "resource", "subresource", "removed_release"}),
 		watchLists: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "apiserver_watch_list_duration_seconds",
-			Help:    "[BETA] Response latency distribution in seconds for watch list requests broken by group, version, resource and scope.",
+			Name: "apiserver_watch_list_duration_seconds",
+			Help: "[BETA] Response latency distribution in seconds for watch list requests broken by " +
+				"group, version, resource and scope.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, []string{"group", "version", "resource", "scope"}),
 	}
@@ -124,7 +131,8 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 	if registerer == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes, m.deprecated, m.watchLists} {
+	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes,
+		m.deprecated, m.watchLists} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -144,7 +152,8 @@ func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string
 		return "APPLY"
 	}
 	switch r.Method {
-	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect:
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+		http.MethodConnect:
 		return r.Method
 	}
 	return "OTHER"
@@ -162,7 +171,8 @@ func metricScope(info *request.RequestInfo) string {
 
 // begin counts a request as running. The function that it returns records its end. Unknown
 // resources are counted without their names, which clients choose.
-func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, t *target) (*recorder, func()) {
+func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo,
+	t *target) (*recorder, func()) {
 	rec := &recorder{ResponseWriter: w}
 	if t == nil {
 		t = &target{}
@@ -170,7 +180,8 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	connect := t.endpoint != nil && t.sub != nil && !t.sub.View && t.sub.Scale == nil
 	labels := requestLabels{verb: metricVerb(r, info, connect), scope: metricScope(info)}
 	if t.endpoint != nil {
-		labels.group, labels.version, labels.resource, labels.subresource = info.APIGroup, info.APIVersion, info.Resource, t.subresource()
+		labels.group, labels.version, labels.resource, labels.subresource = info.APIGroup, info.APIVersion,
+			info.Resource, t.subresource()
 	}
 	deprecated := t.deprecated(info.APIVersion)
 	if deprecated {
@@ -213,7 +224,8 @@ func (m *metrics) watchList(t *target, asked *bool) func() {
 	}
 	start := m.clock.Now()
 	return func() {
-		m.watchLists.WithLabelValues(t.info.APIGroup, t.info.APIVersion, t.info.Resource, metricScope(t.info)).Observe(m.clock.Since(start).Seconds())
+		m.watchLists.WithLabelValues(t.info.APIGroup, t.info.APIVersion, t.info.Resource,
+			metricScope(t.info)).Observe(m.clock.Since(start).Seconds())
 	}
 }
 

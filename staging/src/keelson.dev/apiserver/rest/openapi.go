@@ -206,7 +206,8 @@ func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc [
 }
 
 // serve answers with a document in the type that the client prefers.
-func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string, document func(asProto bool) ([]byte, error)) error {
+func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string,
+	document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
 	if protoType == protoV2 { // only this document is compressed
 		h.Add("Vary", "Accept-Encoding")

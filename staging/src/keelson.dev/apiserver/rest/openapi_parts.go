@@ -50,7 +50,8 @@ func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts
 	}
-	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{}, v3: keptDocuments{of: map[string]keptDocument{}}}
+	return &parts{kept: map[partOf]*packedPart{}, made: map[bool]weak.Pointer[madeDocument]{},
+		v3: keptDocuments{of: map[string]keptDocument{}}}
 }
 
 // v2 returns the OpenAPI v2 document.

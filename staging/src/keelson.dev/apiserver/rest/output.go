@@ -250,7 +250,8 @@ func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.
 
 // writeObject answers with an object that is not in a store record. It sets the object's kind to
 // gvk.
-func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, obj runtime.Object, gvk schema.GroupVersionKind) error {
+func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int,
+	obj runtime.Object, gvk schema.GroupVersionKind) error {
 	obj.GetObjectKind().SetGroupVersionKind(gvk)
 	if out.MediaType == negotiate.Protobuf {
 		message, ok := obj.(wire.Message)
@@ -275,7 +276,8 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 
 // writeStatus answers with a Status. It uses no pools, because errors are rare and small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
-	if err := newPools(nil).writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
+	if err := newPools(nil).writeObject(w, r, out, code, status,
+		schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {
 		http.Error(w, string(status.Reason)+": "+status.Message, code)
 	}
 }

@@ -22,7 +22,8 @@ const blockedPage = 64
 
 // listMeta returns the metadata of a page.
 func listMeta(page *store.Page) metav1.ListMeta {
-	return metav1.ListMeta{ResourceVersion: revision(page.Revision), Continue: page.Continue, RemainingItemCount: page.Remaining}
+	return metav1.ListMeta{ResourceVersion: revision(page.Revision), Continue: page.Continue,
+		RemainingItemCount: page.Remaining}
 }
 
 func revision(rev int64) string {
@@ -33,10 +34,12 @@ func revision(rev int64) string {
 }
 
 // respondPage answers with a list.
-func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
+func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
+	page *store.Page) error {
 	switch {
 	case out.As == "PartialObjectMetadata":
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", v.listName()))
+		return negotiate.NotAcceptableMessage(
+			fmt.Sprintf("you requested PartialObjectMetadata, but the requested object is a list (%s)", v.listName()))
 	case out.As == "Table":
 		return s.respondTable(w, r, out, http.StatusOK, v, page)
 	case out.MediaType == negotiate.Protobuf:
@@ -78,12 +81,14 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	if out.As == "PartialObjectMetadataList" {
 		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
 		if len(page.Records) == 0 { // in Kubernetes the list is nil then
-			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion, meta), []byte("}"), nil
+			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion,
+				meta), []byte("}"), nil
 		}
 	} else if v.dynamic {
 		return dynamicFrame(apiVersion, kind, page)
 	}
-	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, apiVersion, meta), []byte("]}"), nil
+	return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, apiVersion, meta),
+		[]byte("]}"), nil
 }
 
 // dynamicFrame is pageFrame for unstructured lists, which have another order of keys.
@@ -96,7 +101,8 @@ func dynamicFrame(apiVersion, kind string, page *store.Page) (head, tail []byte,
 	if err != nil {
 		return nil, nil, err
 	}
-	return fmt.Appendf(nil, `{"apiVersion":%q,"items":[`, apiVersion), fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`, kind, m), nil
+	return fmt.Appendf(nil, `{"apiVersion":%q,"items":[`, apiVersion),
+		fmt.Appendf(nil, `],"kind":%q,"metadata":%s}`, kind, m), nil
 }
 
 func (v *view) appendPage(dst []byte, out negotiate.Output, page *store.Page) ([]byte, error) {
@@ -118,7 +124,8 @@ func (v *view) appendPage(dst []byte, out negotiate.Output, page *store.Page) ([
 }
 
 // streamPage sends a JSON list piece by piece.
-func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
+func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
+	page *store.Page) error {
 	head, tail, err := v.pageFrame(out, page)
 	if err != nil {
 		return err
@@ -140,9 +147,10 @@ func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiat
 func (v *view) jsonItems(out negotiate.Output) *items {
 	if out.As == "PartialObjectMetadataList" {
 		return &items{
-			Joiner: store.Joiner{Form: partialForm(negotiate.JSON, out.AsVersion), Separator: ",", Append: func(dst []byte, rec *store.Record) ([]byte, error) {
-				return v.appendPartial(dst, rec, out.AsVersion)
-			}},
+			Joiner: store.Joiner{Form: partialForm(negotiate.JSON, out.AsVersion), Separator: ",",
+				Append: func(dst []byte, rec *store.Record) ([]byte, error) {
+					return v.appendPartial(dst, rec, out.AsVersion)
+				}},
 			one: func(rec *store.Record) ([]byte, error) { return v.partialJSON(rec, out.AsVersion) },
 		}
 	}

@@ -34,7 +34,8 @@ func TestItemsEndWithTheRequest(t *testing.T) {
 			j.one = func(*store.Record) ([]byte, error) { return item() }
 		}
 		pools := newPools(nil)
-		a := pools.answer(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil), http.StatusOK, negotiate.JSON)
+		a := pools.answer(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil),
+			http.StatusOK, negotiate.JSON)
 		if err := a.items(page, j, nil); !errors.Is(err, context.Canceled) || made != 1 {
 			t.Errorf("%s: %d items, error %v", name, made, err)
 		}

@@ -103,7 +103,8 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	for i := range list.Items {
 		p := &list.Items[i]
 		metas.Items = append(metas.Items, metav1.PartialObjectMetadata{ObjectMeta: p.ObjectMeta})
-		meta := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/v1"}, ObjectMeta: p.ObjectMeta}
+		meta := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata",
+			APIVersion: "meta.k8s.io/v1"}, ObjectMeta: p.ObjectMeta}
 		object, err := json.Marshal(&meta)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +135,8 @@ func TestLists(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	e := newEnv(t, func(c *rest.Config) { c.Clock = clk })
 	pod := func(ns string, i int) string {
-		return fmt.Sprintf(`{"metadata":{"name":"p%03d","namespace":%q,"labels":{"n":"%d","odd":"%d"},"annotations":{"x":"<é&>\u2028"}},"spec":{"nodeName":"n%d","containers":[{"name":"c","image":"i"}]}}`, i, ns, i, i%2, i%7)
+		return fmt.Sprintf(`{"metadata":{"name":"p%03d","namespace":%q,"labels":{"n":"%d","odd":"%d"},`+
+			`"annotations":{"x":"<é&>\u2028"}},"spec":{"nodeName":"n%d","containers":[{"name":"c","image":"i"}]}}`, i, ns, i, i%2, i%7)
 	}
 	for i := range 300 {
 		for _, ns := range []string{"t", "u"} {
@@ -143,7 +145,8 @@ func TestLists(t *testing.T) {
 	}
 	paths := map[string]int{
 		"/api/v1/pods": 600, pods: 300, pods + "?limit=280": 280, pods + "?labelSelector=odd=1": 150,
-		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn3": 86, pods + "?labelSelector=n=17": 1, pods + "?labelSelector=n=none": 0,
+		"/api/v1/pods?fieldSelector=spec.nodeName%3Dn3": 86, pods + "?labelSelector=n=17": 1,
+		pods + "?labelSelector=n=none": 0,
 	}
 	check := func() {
 		t.Helper()
@@ -157,7 +160,8 @@ func TestLists(t *testing.T) {
 	clk.Step(3 * time.Hour)
 	e.must(t, "PATCH", pods+"/p170", `{"metadata":{"annotations":{"a":"<b>"}}}`, "Content-Type", merge)
 	e.must(t, "DELETE", pods+"/p171?gracePeriodSeconds=0", "")
-	paths["/api/v1/pods"], paths[pods], paths[pods+"?labelSelector=odd=1"], paths["/api/v1/pods?fieldSelector=spec.nodeName%3Dn3"] = 599, 299, 149, 85
+	paths["/api/v1/pods"], paths[pods], paths[pods+"?labelSelector=odd=1"],
+		paths["/api/v1/pods?fieldSelector=spec.nodeName%3Dn3"] = 599, 299, 149, 85
 	check()
 
 	first := e.must(t, "GET", pods+"?limit=70", "")
@@ -176,7 +180,9 @@ func TestListsOfConversions(t *testing.T) {
 	e := newEnv(t, nil)
 	const path = "/apis/autoscaling/v1/namespaces/t/horizontalpodautoscalers"
 	for i := range 70 {
-		e.must(t, "POST", path, fmt.Sprintf(`{"metadata":{"name":"a%d"},"spec":{"maxReplicas":%d,"scaleTargetRef":{"kind":"K","name":"n"}}}`, i, i+1))
+		e.must(t, "POST", path,
+			fmt.Sprintf(
+				`{"metadata":{"name":"a%d"},"spec":{"maxReplicas":%d,"scaleTargetRef":{"kind":"K","name":"n"}}}`, i, i+1))
 	}
 	var list autoscalingv1.HorizontalPodAutoscalerList
 	doc := e.get(t, path, "application/json")

@@ -117,7 +117,8 @@ func (p protoItems) form() store.Form {
 }
 
 // respondProtoPage sends a protobuf list of the objects' messages.
-func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view, page *store.Page) error {
+func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
+	page *store.Page) error {
 	p := protoItems{v, out}
 	m := listMeta(page)
 	meta, err := m.Marshal()

@@ -54,13 +54,15 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	}
 	internal := internalversion.ListOptions{ // the options decide whether the request is a watch, not the path
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
-		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue, SendInitialEvents: o.SendInitialEvents,
+		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue,
+		SendInitialEvents: o.SendInitialEvents,
 	}
 	// A watch without a resourceVersion sends initial events, even if the client does not ask for
 	// them.
 	internalversion.SetListOptionsDefaults(&internal, !s.cfg.NoWatchList)
 	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch
-	if err := invalidOptions("ListOptions", optionsvalidation.ValidateListOptions(&internal, !s.cfg.NoWatchList)); err != nil {
+	if err := invalidOptions("ListOptions",
+		optionsvalidation.ValidateListOptions(&internal, !s.cfg.NoWatchList)); err != nil {
 		return o, err
 	}
 	if t.name == "" || t.verb == "deletecollection" {

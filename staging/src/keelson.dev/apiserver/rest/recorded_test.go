@@ -61,7 +61,8 @@ func TestRecorded(t *testing.T) {
 		if want.Method == "HEAD" {
 			got.body = ""
 		}
-		if got.code != want.Code || normalize(got.body) != want.Answer || got.header.Get("Content-Type") != want.ContentType ||
+		if got.code != want.Code || normalize(got.body) != want.Answer ||
+			got.header.Get("Content-Type") != want.ContentType ||
 			!slices.Equal(got.header.Values("Warning"), want.Warnings) {
 			t.Errorf("#%d %s %s %s %v:\ngot  %d %s %q\n%s\nwant %d %s %q\n%s", i, want.Method, want.Path, want.Body, want.Header,
 				got.code, got.header.Get("Content-Type"), got.header.Values("Warning"), normalize(got.body),

@@ -22,13 +22,15 @@ import (
 var errNoList = errors.New("content is not a list")
 
 // respondRecord answers with one object.
-func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
+func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
+	rec *store.Record) error {
 	s.auditResponse(r, out, v, rec)
 	return s.writeRecord(w, r, out, code, v, rec)
 }
 
 // writeRecord writes the answer of respondRecord.
-func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, rec *store.Record) error {
+func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
+	rec *store.Record) error {
 	switch {
 	case out.As == "PartialObjectMetadataList" && v.dynamic:
 		return errNoList
@@ -37,13 +39,15 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	case out.As == "Table":
 		return s.respondTable(w, r, out, code, v, &store.Page{Records: []*store.Record{rec}, Revision: rec.Revision})
 	case out.MediaType == negotiate.Protobuf:
-		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) }, func(data []byte) error {
-			return s.send(w, r, code, negotiate.Protobuf, data)
-		})
+		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendProtoAs(dst, rec, out) },
+			func(data []byte) error {
+				return s.send(w, r, code, negotiate.Protobuf, data)
+			})
 	case out.As == "" && out.MediaType == negotiate.JSON && !out.Pretty:
-		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendOnce(dst, rec) }, func(item []byte) error {
-			return s.sendItem(w, r, code, v, item)
-		})
+		return s.pools.withBuffer(func(dst []byte) ([]byte, error) { return v.appendOnce(dst, rec) },
+			func(item []byte) error {
+				return s.sendItem(w, r, code, v, item)
+			})
 	}
 	doc, err := v.appendAs(nil, rec, out)
 	if err != nil {
@@ -151,5 +155,6 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 
 // notAList returns the error for a list form of a single object, whose type is called name.
 func notAList(name string) error {
-	return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))
+	return negotiate.NotAcceptableMessage(
+		fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))
 }

@@ -178,7 +178,8 @@ func (t *target) allVerbs() []string {
 
 // checkWatch rejects watches of a resource that can only be listed.
 func (t *target) checkWatch(verbs []string) error {
-	if t.verb == "watch" && t.sub == nil && !oldWatch(t.info) && slices.Contains(verbs, "list") && !slices.Contains(verbs, "watch") {
+	if t.verb == "watch" && t.sub == nil && !oldWatch(t.info) && slices.Contains(verbs, "list") &&
+		!slices.Contains(verbs, "watch") {
 		return apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
 	}
 	return nil
@@ -187,5 +188,6 @@ func (t *target) checkWatch(verbs []string) error {
 // hasPath reports whether the row has the path of the request. Reviews have no paths of single
 // objects.
 func (t *target) hasPath(verbs []string) bool {
-	return !t.named() || t.sub != nil || slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" })
+	return !t.named() || t.sub != nil ||
+		slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" })
 }

@@ -69,19 +69,22 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 		kind := schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion, Kind: out.As}
 		return s.pools.writeObject(w, r, out, code, partial(scale), kind)
 	default:
-		return negotiate.NotAcceptableMessage(fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, t.behaviour.scaleType()))
+		return negotiate.NotAcceptableMessage(
+			fmt.Sprintf("you requested %s, but the requested object is not a list (*%s)", out.As, t.behaviour.scaleType()))
 	}
 	s.auditObject(r, scale, scaleKind())
 	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
 }
 
 // scaleTable answers with a Scale as a Table.
-func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, scale *autoscaling.Scale) error {
+func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
+	scale *autoscaling.Scale) error {
 	o, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
 	}
-	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion}, t.behaviour.scaleColumns())
+	doc, err := table.AppendHead(nil, out.AsVersion, metav1.ListMeta{ResourceVersion: scale.ResourceVersion},
+		t.behaviour.scaleColumns())
 	if err != nil {
 		return err
 	}
@@ -92,13 +95,15 @@ func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, o
 		object, err = marshalJSON(scale)
 	case metav1.IncludeMetadata:
 		p := partial(scale)
-		p.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion, Kind: "PartialObjectMetadata"})
+		p.SetGroupVersionKind(schema.GroupVersionKind{Group: metav1.GroupName, Version: out.AsVersion,
+			Kind: "PartialObjectMetadata"})
 		object, err = marshalJSON(p)
 	}
 	if err != nil {
 		return err
 	}
-	cells := []any{scale.Name, scale.Spec.Replicas, scale.Status.Replicas, table.Age(scale.CreationTimestamp, s.cfg.Clock.Now())}
+	cells := []any{scale.Name, scale.Spec.Replicas, scale.Status.Replicas,
+		table.Age(scale.CreationTimestamp, s.cfg.Clock.Now())}
 	if doc, err = table.AppendRow(doc, table.Line{Cells: cells}, object); err != nil {
 		return err
 	}
@@ -122,7 +127,8 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 		return nil, err
 	}
 	if want, _, _, err := t.sub.Scale.Get(obj); err == nil && want == resource.NoReplicas {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", "."+t.sub.Scale.SpecPath))
+		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist",
+			"."+t.sub.Scale.SpecPath))
 	}
 	return obj, nil
 }
@@ -182,9 +188,10 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 	if want.UID != "" {
 		same = &metav1.Preconditions{UID: &want.UID}
 	}
-	return s.applyScale(r.Context(), t, options, same, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
-		return s.ownScale(have, want.DeepCopy(), who), nil
-	})
+	return s.applyScale(r.Context(), t, options, same,
+		func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+			return s.ownScale(have, want.DeepCopy(), who), nil
+		})
 }
 
 // scaleChange computes the new Scale from the current one, and records who as the manager of the
@@ -192,11 +199,13 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
 // applyScale applies change to the Scale of the object and stores the object.
-func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions, same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
+func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions,
+	same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	rec, _, err := t.registry.Update(ctx, registry.Update{
-		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion, Options: options, OwnFields: true,
+		Namespace: t.namespace, Name: t.name, Subresource: "scale", Version: t.info.APIVersion,
+		Options: options, OwnFields: true,
 		As: s.facadeOf(t, options.FieldManager, change), Preconditions: same,
 	})
 	if err != nil {
@@ -224,7 +233,8 @@ func (s *Server) facadeOf(t *target, manager string, change scaleChange) *regist
 
 // scaled applies change and admission to the Scale of cur, and returns cur with the resulting
 // replicas.
-func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange, admit registry.AdmitFunc) (resource.Object, error) {
+func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange,
+	admit registry.AdmitFunc) (resource.Object, error) {
 	have, err := scaleOf(t, cur)
 	if err != nil {
 		return nil, err
@@ -242,7 +252,8 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		return nil, err
 	}
 	if want.Spec.Replicas == resource.NoReplicas {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", "."+t.sub.Scale.SpecPath))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty",
+			"."+t.sub.Scale.SpecPath))
 	}
 	if err := t.behaviour.checkScale(want); err != nil {
 		return nil, err
@@ -251,7 +262,8 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		gr := t.row.GroupResource()
 		gr.Resource += "/scale"
 		return nil, apierrors.NewConflict(gr, t.name,
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID())) // Kubernetes' message
+			// Kubernetes' message
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID()))
 	}
 	if want.ResourceVersion != "" {
 		cur.SetResourceVersion(want.ResourceVersion)
@@ -302,7 +314,8 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		New: func() resource.Object { return &autoscaling.Scale{} },
 	}
 	o := registry.InterfacesOf(row, cfg.Scheme)
-	return managedfields.NewDefaultFieldManager(cfg.TypeConverter, o.GetObjectConvertor(), o.GetObjectDefaulter(), o.GetObjectCreater(),
+	return managedfields.NewDefaultFieldManager(cfg.TypeConverter, o.GetObjectConvertor(),
+		o.GetObjectDefaulter(), o.GetObjectCreater(),
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
@@ -319,7 +332,8 @@ func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscalin
 
 func checkScale(scale *autoscaling.Scale) error {
 	errs := apivalidation.ValidateObjectMeta(&scale.ObjectMeta, true, naming.NameIsDNSSubdomain, field.NewPath("metadata"))
-	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas), field.NewPath("spec", "replicas"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(scale.Spec.Replicas),
+		field.NewPath("spec", "replicas"))...)
 	if len(errs) == 0 {
 		return nil
 	}
@@ -340,23 +354,24 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 	if strict.Mode == "" {
 		strict.Mode = metav1.FieldValidationWarn
 	}
-	return s.applyScale(r.Context(), t, options, nil, func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
-		if kind == types.ApplyYAMLPatchType {
-			want, err := s.applyScaleConfig(have, body, who, po.Force != nil && *po.Force)
+	return s.applyScale(r.Context(), t, options, nil,
+		func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error) {
+			if kind == types.ApplyYAMLPatchType {
+				want, err := s.applyScaleConfig(have, body, who, po.Force != nil && *po.Force)
+				if err == nil {
+					err = sameObject(t, want)
+				}
+				return want, err
+			}
+			want, err := s.patchedScale(kind, have, body, strict)
 			if err == nil {
 				err = sameObject(t, want)
 			}
-			return want, err
-		}
-		want, err := s.patchedScale(kind, have, body, strict)
-		if err == nil {
-			err = sameObject(t, want)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return s.ownScale(have, want, who), nil
-	})
+			if err != nil {
+				return nil, err
+			}
+			return s.ownScale(have, want, who), nil
+		})
 }
 
 // sameObject rejects a Scale that names another object than the path.
@@ -367,7 +382,8 @@ func sameObject(t *target, scale *autoscaling.Scale) error {
 	return registry.CheckName(scale, t.namespace, t.name)
 }
 
-func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte, strict patch.Strict) (*autoscaling.Scale, error) {
+func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, body []byte,
+	strict patch.Strict) (*autoscaling.Scale, error) {
 	from := have.DeepCopy()
 	from.SetGroupVersionKind(scaleKind())
 	want := &autoscaling.Scale{}
@@ -385,7 +401,8 @@ func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, bod
 }
 
 // applyScaleConfig does a server-side apply of a Scale.
-func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string, force bool) (*autoscaling.Scale, error) {
+func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string,
+	force bool) (*autoscaling.Scale, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}
 	if err := yaml.Unmarshal(body, &config.Object); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding YAML: %v", err))

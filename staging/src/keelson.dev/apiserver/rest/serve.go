@@ -108,7 +108,8 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 			return t, err
 		case t != nil:
 			continue // the endpoint has just been replaced
-		case asked || s.cfg.Missing == nil || !s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
+		case asked || s.cfg.Missing == nil ||
+			!s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
 			return nil, err
 		}
 		asked = true
@@ -121,7 +122,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
 		return nil, st.noSuch(info.APIGroup)
 	}
-	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name, verb: e.behaviour.verb(info, method)}
+	t := &target{endpoint: e, info: info, view: e.views[info.APIVersion], name: info.Name,
+		verb: e.behaviour.verb(info, method)}
 	if t.view == nil {
 		return nil, errNotFound()
 	}
@@ -273,7 +275,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
-		if t.sub != nil && t.sub.Traffic == resource.Text { // text is not a type of the API: a client that accepts nothing else is rejected
+		// text is not a type of the API: a client that accepts nothing else is rejected
+		if t.sub != nil && t.sub.Traffic == resource.Text {
 			if _, err := negotiate.Accept(r, unrecorded()); err != nil {
 				return err
 			}
@@ -326,7 +329,8 @@ func (t *target) version() *resource.Version {
 // knows what each path of a built-in kind accepts and produces.
 func (t *target) routed(r *http.Request) error {
 	var refused error
-	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) { // also for custom resources, and before the Accept header
+	// also for custom resources, and before the Accept header
+	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) {
 		_, refused = patchType(r, t.view.dynamic)
 		if refused != nil && !namesOneOf(r.Header.Get("Content-Type"), patchTypes(false)) {
 			return refused

@@ -120,7 +120,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.MinWatchTimeout == 0 {
 		cfg.MinWatchTimeout = 30 * time.Minute
 	}
-	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(newTexts(cfg.Clock)), ages: table.NewAges(rand.Text())}
+	s := &Server{cfg: cfg, decoders: newDecoders(cfg.Scheme), pools: newPools(newTexts(cfg.Clock)),
+		ages: table.NewAges(rand.Text())}
 	m, err := newMetrics(cfg.Metrics, cfg.Clock)
 	if err != nil {
 		return nil, fmt.Errorf("request metrics: %w", err)
@@ -142,7 +143,8 @@ func New(cfg Config) (*Server, error) {
 		}
 		resources[gr] = []*endpoint{e}
 	}
-	nothing := &state{endpoints: map[schema.GroupVersionResource]*endpoint{}, groups: map[string][]string{}, own: map[string]bool{}}
+	nothing := &state{endpoints: map[schema.GroupVersionResource]*endpoint{}, groups: map[string][]string{},
+		own: map[string]bool{}}
 	s.publish(nothing, resources, slices.Collect(maps.Keys(resources)))
 	return s, nil
 }
@@ -160,7 +162,8 @@ func newJitter() func() float64 {
 
 // newEndpoint returns the endpoint of a row. It takes over old's life if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
-	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row), behaviour: behaviourOf(row)}
+	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row),
+		behaviour: behaviourOf(row)}
 	if old != nil && options.Identity != "" && old.identity == options.Identity {
 		e.life = old.life
 	} else {

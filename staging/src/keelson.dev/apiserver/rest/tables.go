@@ -34,13 +34,15 @@ func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, err
 	case metav1.IncludeNone, metav1.IncludeObject:
 		o.include = v
 	default:
-		return o, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", v))
+		return o, apierrors.NewBadRequest(fmt.Sprintf("Unable to convert to Table as requested: "+
+			"includeObject: Invalid value: %q: must be 'Metadata', 'Object', 'None', or empty", v))
 	}
 	return o, nil
 }
 
 // respondTable answers with a Table of the page's objects.
-func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view, page *store.Page) error {
+func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
+	page *store.Page) error {
 	o, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
@@ -140,7 +142,8 @@ func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string
 }
 
 // appendRow appends the row of a record with ages as of now.
-func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions, now time.Time) ([]byte, error) {
+func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions,
+	now time.Time) ([]byte, error) {
 	obj, err := rec.Shared()
 	if err != nil {
 		return nil, err

@@ -27,7 +27,8 @@ const flushSize = 64 << 10
 
 // watch streams the events of a resource until the client leaves, the timeout is reached, the
 // resource is removed or the watcher falls behind.
-func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output, o metav1.ListOptions) error {
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
+	o metav1.ListOptions) error {
 	var timeout time.Duration
 	if o.TimeoutSeconds != nil {
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
@@ -92,7 +93,8 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 
 // stream writes events as HTTP chunks. It ends silently when removed is done, because then the
 // store is closed too.
-func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher, enc *eventEncoder) error {
+func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher,
+	enc *eventEncoder) error {
 	w := s.newWatchWriter(to)
 	w.Header().Set("Content-Type", enc.contentType())
 	w.WriteHeader(http.StatusOK)
@@ -167,7 +169,8 @@ func (e *eventEncoder) sent(events []store.Event) {
 // last returns the final event of a watch that has ended with err, or nil. There is none if the
 // client has left or the resource was removed.
 func (e *eventEncoder) last(ctx, removed context.Context, err error) []byte {
-	if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.DeadlineExceeded) {
 		return nil
 	}
 	last, _ := e.appendError(nil, err)
@@ -307,7 +310,8 @@ func (e *eventEncoder) protoBookmark(ev *store.Event) ([]byte, error) {
 		return nil, err
 	}
 	gvk := mark.GetObjectKind().GroupVersionKind()
-	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message)) // in an envelope, as every object in protobuf
+	// in an envelope, as every object in protobuf
+	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message))
 }
 
 // appendError appends the event that ends a watch. Its object is a Status.

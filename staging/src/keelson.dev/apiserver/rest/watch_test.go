@@ -50,7 +50,8 @@ func TestClient(t *testing.T) {
 		t.Run(contentType, func(t *testing.T) {
 			e, ctx := newEnv(t, nil), context.Background()
 			maps := clientset(t, e, contentType).CoreV1().ConfigMaps("t")
-			made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"x": "1"}}, metav1.CreateOptions{})
+			made, err := maps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Data: map[string]string{"x": "1"}}, metav1.CreateOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +69,8 @@ func TestClient(t *testing.T) {
 				t.Errorf("stale update: %v", err)
 			}
 			list, err := maps.List(ctx, metav1.ListOptions{})
-			if err != nil || len(list.Items) != 1 || list.Items[0].ResourceVersion != updated.ResourceVersion || list.Items[0].Data["x"] != "2" {
+			if err != nil || len(list.Items) != 1 || list.Items[0].ResourceVersion != updated.ResourceVersion ||
+				list.Items[0].Data["x"] != "2" {
 				t.Errorf("list %+v, %v", list, err)
 			}
 			if err := maps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
@@ -117,14 +119,16 @@ func (b broken) Flush()                    {}
 func TestBrokenWatch(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"secret"}}`)
-	watched, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+configMaps+"?watch=true&resourceVersion=0", nil)
+	watched, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://server"+configMaps+
+		"?watch=true&resourceVersion=0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		e.handler.ServeHTTP(broken{http.Header{}}, watched.Clone(t.Context()))
 		answer := httptest.NewRecorder()
-		e.handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://server/api/v1/nodes", nil))
+		e.handler.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"http://server/api/v1/nodes", nil))
 		if body := answer.Body.String(); !strings.HasPrefix(body, `{"kind":"NodeList"`) {
 			t.Fatalf("answer: %s", body)
 		}
@@ -253,8 +257,9 @@ func TestWatchTable(t *testing.T) {
 // dynamicRow returns a row whose objects have no Go type.
 func dynamicRow() *resource.Row {
 	return &resource.Row{
-		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets", Singular: "widget",
-		Kind: "Widget", Namespaced: true, StoragePrefix: "example.com/widgets", Codec: dynamicCodec{},
+		Group: "example.com", Versions: []resource.Version{{Name: "v1"}}, Version: "v1", Resource: "widgets",
+		Singular: "widget",
+		Kind:     "Widget", Namespaced: true, StoragePrefix: "example.com/widgets", Codec: dynamicCodec{},
 		New:                      func() resource.Object { return &unstructured.Unstructured{} },
 		NewList:                  func() runtime.Object { return &unstructured.UnstructuredList{} },
 		AllowUnconditionalUpdate: true,
@@ -327,7 +332,8 @@ func TestDynamic(t *testing.T) {
 	if !e.server.Serves(path) {
 		t.Error("not served")
 	}
-	if list := parse[struct{ Items []object }](t, e.must(t, "GET", path, "")); len(list.Items) != 1 || list.Items[0].Kind != "Widget" {
+	if list := parse[struct{ Items []object }](t, e.must(t, "GET", path, "")); len(list.Items) != 1 ||
+		list.Items[0].Kind != "Widget" {
 		t.Errorf("list %+v", list)
 	}
 	e.server.Remove(schema.GroupResource{Group: "example.com", Resource: "widgets"})

@@ -67,7 +67,8 @@ func TestWatchesTogether(t *testing.T) {
 	returned := make(chan string, 64)
 	host := listen(t, e, returned)
 	for i := range 300 { // these exist when the watches begin
-		e.must(t, "POST", "/api/v1/namespaces/a/configmaps", fmt.Sprintf(`{"metadata":{"name":"old-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 1000)))
+		e.must(t, "POST", "/api/v1/namespaces/a/configmaps",
+			fmt.Sprintf(`{"metadata":{"name":"old-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 1000)))
 	}
 	const last = "the-last-one"
 	type pair struct {
@@ -76,13 +77,16 @@ func TestWatchesTogether(t *testing.T) {
 	}
 	var pairs []pair
 	clients := func() *http.Client {
-		tr := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+		tr := &http.Transport{ForceAttemptHTTP2: true,
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
 		t.Cleanup(tr.CloseIdleConnections)
 		return &http.Client{Transport: tr}
 	}
 	shared := clients()
-	for _, query := range []string{"", "labelSelector=l", "resourceVersion=0&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"} {
-		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;stream=watch", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
+	for _, query := range []string{"", "labelSelector=l",
+		"resourceVersion=0&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"} {
+		for _, accept := range []string{"application/json", "application/vnd.kubernetes.protobuf;stream=watch",
+			"application/json;as=Table;g=meta.k8s.io;v=v1"} {
 			pairs = append(pairs, pair{
 				name:      query + " " + accept,
 				plain:     watching(t, &e.client, "http://server", query, accept, last),
@@ -106,7 +110,8 @@ func TestWatchesTogether(t *testing.T) {
 	for n := range 600 {
 		i := random.IntN(20)
 		label := []string{"", `"l":"1"`}[random.IntN(2)]
-		body := fmt.Sprintf(`{"metadata":{"name":"n%d","labels":{%s}},"data":{"n":"%d","x":%q}}`, i, label, n, strings.Repeat("z", random.IntN(30_000)))
+		body := fmt.Sprintf(`{"metadata":{"name":"n%d","labels":{%s}},"data":{"n":"%d","x":%q}}`, i, label, n,
+			strings.Repeat("z", random.IntN(30_000)))
 		if r := e.do(t, "PUT", fmt.Sprintf("/api/v1/namespaces/a/configmaps/n%d", i), body); r.code == 404 {
 			e.must(t, "POST", "/api/v1/namespaces/a/configmaps", body)
 		}
@@ -121,7 +126,8 @@ func TestWatchesTogether(t *testing.T) {
 				for at < len(got) && at < len(want) && got[at] == want[at] {
 					at++
 				}
-				t.Errorf("%s, %s: %d bytes, want %d; they differ at %d: %.200q, want %.200q", p.name, how, len(got), len(want), at, got[at:], want[at:])
+				t.Errorf("%s, %s: %d bytes, want %d; they differ at %d: %.200q, want %.200q", p.name, how,
+					len(got), len(want), at, got[at:], want[at:])
 			}
 		}
 	}
@@ -135,7 +141,8 @@ func TestWatchTimeout(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 8)
 	host := listen(t, e, returned)
-	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
+	transport := &http.Transport{ForceAttemptHTTP2: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
 	defer transport.CloseIdleConnections()
 	e.must(t, "POST", "/api/v1/namespaces/a/configmaps", `{"metadata":{"name":"a"}}`)
 	resp, err := (&http.Client{Transport: transport}).Get(host + "/api/v1/configmaps?watch=true&timeoutSeconds=1")
@@ -144,7 +151,8 @@ func TestWatchTimeout(t *testing.T) {
 	}
 	body, err := io.ReadAll(resp.Body)
 	_ = resp.Body.Close() // it has been read
-	if err != nil || !strings.HasPrefix(string(body), `{"type":"ADDED","object":{"kind":"ConfigMap"`) || strings.Count(string(body), "\n") != 1 {
+	if err != nil || !strings.HasPrefix(string(body), `{"type":"ADDED","object":{"kind":"ConfigMap"`) ||
+		strings.Count(string(body), "\n") != 1 {
 		t.Errorf("got %s, %v", body, err)
 	}
 	<-returned

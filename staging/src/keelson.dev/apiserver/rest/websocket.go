@@ -20,7 +20,8 @@ import (
 func isWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
 
 // serveWebSocket streams events as WebSocket messages, one for each event.
-func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter, r *http.Request, watcher store.Watcher, enc *eventEncoder) error {
+func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter,
+	r *http.Request, watcher store.Watcher, enc *eventEncoder) error {
 	w.Header().Set("Content-Type", enc.contentType())
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer func() { _ = conn.Close() }()

@@ -53,7 +53,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out n
 }
 
 // decodeObject decodes a body into an object of the storage version and applies defaults.
-func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object, error) {
+func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object,
+	error) {
 	v := t.view.version
 	into := t.row.New
 	if v != nil && v.New != nil {
@@ -98,7 +99,8 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 
 // decodeCustom decodes a body into obj for a row that checks the structure of its objects itself.
 // The registry rejects objects of another kind.
-func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object, fieldValidation string) error {
+func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object,
+	fieldValidation string) error {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
 		return err
@@ -205,7 +207,8 @@ func patchTypes(dynamic bool) []string {
 		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	}
 	return []string{
-		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType), string(types.ApplyYAMLPatchType),
+		string(types.JSONPatchType), string(types.MergePatchType), string(types.StrategicMergePatchType),
+		string(types.ApplyYAMLPatchType),
 	}
 }
 
@@ -239,7 +242,8 @@ func namesOneOf(header string, allowed []string) bool {
 }
 
 // patchOptions returns the type, body and options of a patch.
-func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte, options metav1.PatchOptions, err error) {
+func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte,
+	options metav1.PatchOptions, err error) {
 	if kind, err = patchType(r, dynamic); err != nil {
 		return "", nil, options, err
 	}
@@ -294,7 +298,8 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 	if err := invalidOptions("DeleteOptions", validation.ValidateDeleteOptions(&options)); err != nil {
 		return options, err
 	}
-	if t.row.OrphanWarning != "" && options.PropagationPolicy == nil && options.OrphanDependents == nil { //nolint:staticcheck // part of the API
+	if t.row.OrphanWarning != "" && options.PropagationPolicy == nil &&
+		options.OrphanDependents == nil { //nolint:staticcheck // part of the API
 		warning.AddWarning(r.Context(), "", t.row.OrphanWarning)
 	}
 	return options, nil

@@ -29,9 +29,10 @@ const (
 	configMaps  = "/api/v1/namespaces/t/configmaps"
 	pods        = "/api/v1/namespaces/t/pods"
 	deployments = "/apis/apps/v1/namespaces/t/deployments"
-	deployment  = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
-	apply       = "application/apply-patch+yaml"
-	merge       = "application/merge-patch+json"
+	deployment  = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":{"replicas":2,` +
+		`"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}}`
+	apply = "application/apply-patch+yaml"
+	merge = "application/merge-patch+json"
 )
 
 // parse decodes a reply into an object.
@@ -88,11 +89,13 @@ func TestGenerateName(t *testing.T) {
 func TestSubresources(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", deployments, deployment)
-	got := parse[object](t, e.must(t, "PATCH", deployments+"/d/status", `{"status":{"replicas":1},"spec":{"replicas":9}}`, "Content-Type", merge))
+	got := parse[object](t,
+		e.must(t, "PATCH", deployments+"/d/status", `{"status":{"replicas":1},"spec":{"replicas":9}}`, "Content-Type", merge))
 	if got.status("replicas") != 1.0 || got.Spec["replicas"] != 2.0 || got.Generation != 1 {
 		t.Errorf("after status: %+v", got)
 	}
-	got = parse[object](t, e.must(t, "PATCH", deployments+"/d", `{"status":{"replicas":7},"spec":{"replicas":3}}`, "Content-Type", merge))
+	got = parse[object](t,
+		e.must(t, "PATCH", deployments+"/d", `{"status":{"replicas":7},"spec":{"replicas":3}}`, "Content-Type", merge))
 	if got.status("replicas") != 1.0 || got.Spec["replicas"] != 3.0 || got.Generation != 2 {
 		t.Errorf("after spec: %+v", got)
 	}
@@ -123,7 +126,8 @@ func TestScale(t *testing.T) {
 	if got := scale("PATCH", `{"spec":{"replicas":-5}}`, merge); got.Code != 422 {
 		t.Errorf("negative: %+v", got)
 	}
-	if got := scale("PUT", `{"metadata":{"name":"d","resourceVersion":"1"},"spec":{"replicas":4}}`, "application/json"); got.Code != 409 {
+	if got := scale("PUT", `{"metadata":{"name":"d","resourceVersion":"1"},"spec":{"replicas":4}}`,
+		"application/json"); got.Code != 409 {
 		t.Errorf("stale: %+v", got)
 	}
 	got := parse[object](t, e.must(t, "GET", deployments+"/d", ""))
@@ -140,7 +144,8 @@ func TestScale(t *testing.T) {
 func TestPatchTypes(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
-	const unknown = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml"
+	const unknown = "application/json-patch+json, application/merge-patch+json, " +
+		"application/strategic-merge-patch+json, application/apply-patch+yaml"
 	for _, tc := range []struct {
 		contentType, body string
 		code              int
@@ -166,23 +171,27 @@ func TestPatchTypes(t *testing.T) {
 func TestApply(t *testing.T) {
 	e := newEnv(t, nil)
 	do := func(manager, data string) reply {
-		return e.do(t, "PATCH", configMaps+"/a?fieldManager="+manager, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":`+data+`}`, "Content-Type", apply)
+		return e.do(t, "PATCH", configMaps+"/a?fieldManager="+manager,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":`+data+`}`, "Content-Type", apply)
 	}
 	if r := do("one", `{"x":"1","y":"1"}`); r.code != 201 {
 		t.Fatalf("create: %d %s", r.code, r.body)
 	}
 	before := parse[object](t, e.must(t, "GET", configMaps+"/a", ""))
-	if r := do("one", `{"x":"1","y":"1"}`); r.code != 200 || parse[object](t, r).ResourceVersion != before.ResourceVersion {
+	if r := do("one", `{"x":"1","y":"1"}`); r.code != 200 ||
+		parse[object](t, r).ResourceVersion != before.ResourceVersion {
 		t.Errorf("the same again wrote: %d %s", r.code, r.body)
 	}
 	r := do("two", `{"x":"2"}`)
-	if r.code != 409 || !strings.Contains(r.body, `conflict with \"one\": .data.x`) || !strings.Contains(r.body, "FieldManagerConflict") {
+	if r.code != 409 || !strings.Contains(r.body, `conflict with \"one\": .data.x`) ||
+		!strings.Contains(r.body, "FieldManagerConflict") {
 		t.Errorf("conflict: %d %s", r.code, r.body)
 	}
 	if r := do("two&force=true", `{"x":"2"}`); r.code != 200 {
 		t.Errorf("force: %d %s", r.code, r.body)
 	}
-	if got := parse[object](t, do("one", `{"z":"3"}`)); len(got.Data) != 2 || got.Data["x"] != "2" || got.Data["z"] != "3" {
+	if got := parse[object](t, do("one", `{"z":"3"}`)); len(got.Data) != 2 || got.Data["x"] != "2" ||
+		got.Data["z"] != "3" {
 		t.Errorf("after removal of x and y: %v", got.Data)
 	}
 }
@@ -214,7 +223,8 @@ func increment(t *testing.T, e *env) {
 			t.Error(err)
 			return
 		}
-		r := e.do(t, "PATCH", configMaps+"/n", fmt.Sprintf(`[{"op":"test","path":"/data/n","value":"%d"},{"op":"replace","path":"/data/n","value":"%d"}]`, n, n+1),
+		r := e.do(t, "PATCH", configMaps+"/n",
+			fmt.Sprintf(`[{"op":"test","path":"/data/n","value":"%d"},{"op":"replace","path":"/data/n","value":"%d"}]`, n, n+1),
 			"Content-Type", "application/json-patch+json")
 		if r.code == 200 {
 			return
@@ -236,7 +246,9 @@ func TestLimits(t *testing.T) {
 	if r := e.do(t, "POST", configMaps, `{"metadata":{"name":"x"},"data":`+deep[:900]+`}`); r.code != 400 {
 		t.Errorf("%d %s", r.code, r.body)
 	}
-	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"
+	bomb := "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c " +
+		"[*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e " +
+		"[*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\ng: [*f,*f,*f,*f,*f,*f,*f,*f,*f]\n"
 	if r := e.do(t, "POST", configMaps, bomb, "Content-Type", "application/yaml"); r.code != 400 {
 		t.Errorf("YAML bomb: %d %.200s", r.code, r.body)
 	}
@@ -247,9 +259,11 @@ func TestVersions(t *testing.T) {
 	e := newEnv(t, nil)
 	base := "/apis/autoscaling/%s/namespaces/t/horizontalpodautoscalers"
 	v1, v2 := fmt.Sprintf(base, "v1"), fmt.Sprintf(base, "v2")
-	e.must(t, "POST", v1, `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler","metadata":{"name":"h"},"spec":{"maxReplicas":5}}`)
+	e.must(t, "POST", v1, `{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler",`+
+		`"metadata":{"name":"h"},"spec":{"maxReplicas":5}}`)
 	for path, want := range map[string]string{v1: "autoscaling/v1", v2: "autoscaling/v2"} {
-		if got := parse[object](t, e.must(t, "GET", path+"/h", "")); got.APIVersion != want || got.Spec["maxReplicas"] != 5.0 {
+		if got := parse[object](t, e.must(t, "GET", path+"/h", "")); got.APIVersion != want ||
+			got.Spec["maxReplicas"] != 5.0 {
 			t.Errorf("%s: %+v", path, got)
 		}
 		r := e.must(t, "PATCH", path+"/h", `{"spec":{"maxReplicas":5}}`, "Content-Type", merge)
@@ -281,7 +295,8 @@ func (c *chain) Handles(admission.Operation) bool { return true }
 func (c *chain) note(what string, a admission.Attributes) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = append(c.asked, fmt.Sprintf("%s %s %s %s/%s", what, a.GetOperation(), a.GetKind().Kind, a.GetNamespace(), a.GetName()))
+	c.asked = append(c.asked, fmt.Sprintf("%s %s %s %s/%s", what, a.GetOperation(), a.GetKind().Kind,
+		a.GetNamespace(), a.GetName()))
 }
 
 func (c *chain) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
@@ -309,7 +324,8 @@ func TestAdmission(t *testing.T) {
 	e.must(t, "PATCH", configMaps+"/a", `{"data":{"x":"y"}}`, "Content-Type", merge)
 	e.must(t, "DELETE", configMaps+"/a", "")
 	want := []string{
-		"admit CREATE ConfigMap t/a", "validate CREATE ConfigMap t/a", "admit UPDATE ConfigMap t/a", "validate UPDATE ConfigMap t/a",
+		"admit CREATE ConfigMap t/a", "validate CREATE ConfigMap t/a", "admit UPDATE ConfigMap t/a",
+		"validate UPDATE ConfigMap t/a",
 		"admit DELETE ConfigMap t/a", "validate DELETE ConfigMap t/a",
 	}
 	if got := strings.Join(plugin.asked, "\n"); got != strings.Join(want, "\n") {
@@ -352,7 +368,8 @@ func TestCreator(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		rowOf(t, c, "selfsubjectaccessreviews").Create = &resource.Creator{
 			New: func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} },
-			Create: func(_ context.Context, _ *resource.Request, obj runtime.Object, _ resource.ValidateFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+			Create: func(_ context.Context, _ *resource.Request, obj runtime.Object, _ resource.ValidateFunc,
+				_ *metav1.CreateOptions) (runtime.Object, error) {
 				review := obj.(*authorizationv1.SelfSubjectAccessReview)
 				review.Status.Allowed = true
 				return review, nil
@@ -374,7 +391,8 @@ func TestInProcess(t *testing.T) {
 	e := newEnv(t, nil)
 	r := e.server.Registry(schema.GroupResource{Resource: "configmaps"})
 	ctx := context.Background()
-	if _, err := r.Create(ctx, "t", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := r.Create(ctx, "t", &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	_, created, err := r.Update(ctx, registry.Update{
@@ -395,7 +413,8 @@ func TestInProcess(t *testing.T) {
 	if err != nil || obj.(*corev1.ConfigMap).Data["x"] != "y" {
 		t.Errorf("%+v, %v", obj, err)
 	}
-	if e.server.Registry(schema.GroupResource{Group: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"}) != nil {
+	if e.server.Registry(schema.GroupResource{Group: "authorization.k8s.io",
+		Resource: "selfsubjectaccessreviews"}) != nil {
 		t.Error("an ephemeral kind has a registry")
 	}
 }

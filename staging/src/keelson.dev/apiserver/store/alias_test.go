@@ -69,7 +69,8 @@ var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 // guiseStores returns an alias of the store of things, and a store of guises of its own on the same
 // keys.
 func guiseStores(e *env) (alias, alone *Store) {
-	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{}, Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
+	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{},
+		Attrs: guiseAttrs, IndexFields: []string{"spec.host"}}
 	alone = New(cfg)
 	cfg.Alias = &Alias{Of: e.store, Convert: thingOf, Fields: map[string]string{"spec.host": "spec.nodeName"}}
 	return New(cfg), alone
@@ -153,7 +154,8 @@ func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, of
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := r.Shared(); err != nil || fmt.Sprintf("%T", got) != fmt.Sprintf("%T", obj) || got.GetResourceVersion() != formatRevision(r.Revision) {
+	if got, err := r.Shared(); err != nil || fmt.Sprintf("%T", got) != fmt.Sprintf("%T", obj) ||
+		got.GetResourceVersion() != formatRevision(r.Revision) {
 		t.Fatalf("wrote %T at %d, %v: %+v", obj, r.Revision, err, got)
 	}
 	return r.Revision
@@ -196,7 +198,8 @@ func comparePages(t *testing.T, ctx context.Context, alias, alone *Store, opts L
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Records) != len(want.Records) || got.Revision != want.Revision || got.Continue != want.Continue || (got.Remaining == nil) != (want.Remaining == nil) {
+		if len(got.Records) != len(want.Records) || got.Revision != want.Revision ||
+			got.Continue != want.Continue || (got.Remaining == nil) != (want.Remaining == nil) {
 			t.Fatalf("list %+v: %+v, want %+v", opts, got, want)
 		}
 		for i, r := range got.Records {

@@ -33,7 +33,8 @@ type attrSets struct {
 }
 
 func newAttrSets() *attrSets {
-	return &attrSets{seed: maphash.MakeSeed(), labels: map[uint64]map[string]string{}, fields: map[uint64]map[string]string{}}
+	return &attrSets{seed: maphash.MakeSeed(), labels: map[uint64]map[string]string{},
+		fields: map[uint64]map[string]string{}}
 }
 
 // intern returns attributes equal to a that share their memory with the attributes of prev, which
@@ -54,7 +55,8 @@ func keepField(k, v string) bool { return v != "" && k != nameField && k != name
 
 // share returns a set with the entries of set for which keep returns true: was or one from sets if
 // equal, or else a new one.
-func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string, keep func(k, v string) bool) map[string]string {
+func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string,
+	keep func(k, v string) bool) map[string]string {
 	n, hash := 0, uint64(0)
 	for k, v := range set {
 		if keep(k, v) {

@@ -65,7 +65,8 @@ func checkRun(run Run, records []*Record) error {
 			return err
 		}
 		inflated, err := io.ReadAll(flate.NewReader(bytes.NewReader(p.Data)))
-		if !errors.Is(err, io.ErrUnexpectedEOF) || string(inflated) != want || p.Size != len(want) || p.Sum != crc32.ChecksumIEEE(inflated) {
+		if !errors.Is(err, io.ErrUnexpectedEOF) || string(inflated) != want || p.Size != len(want) ||
+			p.Sum != crc32.ChecksumIEEE(inflated) {
 			return fmt.Errorf("deflated %+v: %q, want %q", p, inflated, want)
 		}
 	}

@@ -25,10 +25,11 @@ func TestBrokenObjectIsSeen(t *testing.T) {
 			predicate Predicate
 			want      int
 		}{
-			"all":             {Predicate{}, 2},
-			"labels":          {Predicate{Labels: labels.SelectorFromSet(labels.Set{"a": "b"})}, 1},
-			"fields":          {Predicate{Fields: fields.OneTermEqualSelector("metadata.name", "good")}, 1},
-			"both":            {Predicate{Labels: labels.Everything(), Fields: fields.OneTermEqualSelector("spec.phase", "x")}, 1},
+			"all":    {Predicate{}, 2},
+			"labels": {Predicate{Labels: labels.SelectorFromSet(labels.Set{"a": "b"})}, 1},
+			"fields": {Predicate{Fields: fields.OneTermEqualSelector("metadata.name", "good")}, 1},
+			"both": {
+				Predicate{Labels: labels.Everything(), Fields: fields.OneTermEqualSelector("spec.phase", "x")}, 1},
 			"other namespace": {Predicate{Namespace: "other"}, 0},
 		} {
 			page, err := e.store.List(ctx, ListOptions{Predicate: tc.predicate})

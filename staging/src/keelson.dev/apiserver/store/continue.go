@@ -62,7 +62,8 @@ func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	case t.Version != continueVersion:
 		return invalid(fmt.Errorf("continue key is not valid: server does not recognize this encoded version %v", t.Version))
 	case t.Revision == 0:
-		return invalid(errors.New("continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))
+		return invalid(errors.New(
+			"continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"))
 	case t.Start == "":
 		return invalid(errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"))
 	}

@@ -16,7 +16,8 @@ import (
 // FuzzContinue checks that no token leads out of the prefix of the list.
 func FuzzContinue(f *testing.F) {
 	for _, token := range []string{
-		encodeContinue("/ns/a", 7), encodeContinue("a", -1), base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets/x"}`)),
+		encodeContinue("/ns/a", 7), encodeContinue("a", -1),
+		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"../../secrets/x"}`)),
 		base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"//a"}`)), "", "!", "bnVsbA",
 	} {
 		f.Add(token, "ns/")
@@ -34,7 +35,8 @@ func FuzzContinue(f *testing.F) {
 		if !ok || rev == 0 || path.Clean("/"+rest) != "/"+rest {
 			t.Errorf("token %q leads to %q at %d below %q", token, key, rev, prefix)
 		}
-		if again, rev2, err := decodeContinue(encodeContinue("/"+rest, rev), prefix); err != nil || again != key || rev2 != rev {
+		if again, rev2, err := decodeContinue(encodeContinue("/"+rest, rev), prefix); err != nil ||
+			again != key || rev2 != rev {
 			t.Errorf("%q at %d: again %q at %d, %v", key, rev, again, rev2, err)
 		}
 	})

@@ -30,14 +30,22 @@ func TestBadListOptions(t *testing.T) {
 		opts ListOptions
 		want string
 	}{
-		"revision": {ListOptions{ResourceVersion: "x"}, `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
-		"match":    {ListOptions{ResourceVersion: "1", Match: "Newest"}, "unknown ResourceVersionMatch value: Newest"},
-		"both":     {ListOptions{ResourceVersion: "1", Continue: good}, "specifying resource version is not allowed when using continue"},
-		"base64":   {ListOptions{Continue: "*"}, "invalid continue token: continue key is not valid: illegal base64 data at input byte 0"},
-		"version":  {ListOptions{Continue: token(`{"v":"v2","rv":5,"start":"a"}`)}, "invalid continue token: continue key is not valid: server does not recognize this encoded version v2"},
-		"zero":     {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","start":"a"}`)}, "invalid continue token: continue key is not valid: incorrect encoded start resourceVersion (version meta.k8s.io/v1)"},
-		"start":    {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","rv":5}`)}, "invalid continue token: continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"},
-		"up":       {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/a"}`)}, "invalid continue token: continue key is not valid: ../secrets/a"},
+		"revision": {ListOptions{ResourceVersion: "x"}, `invalid resource version: resourceVersion: Invalid ` +
+			`value: "x": strconv.ParseUint: parsing "x": invalid syntax`},
+		"match": {ListOptions{ResourceVersion: "1", Match: "Newest"}, "unknown ResourceVersionMatch value: Newest"},
+		"both": {ListOptions{ResourceVersion: "1", Continue: good},
+			"specifying resource version is not allowed when using continue"},
+		"base64": {ListOptions{Continue: "*"},
+			"invalid continue token: continue key is not valid: illegal base64 data at input byte 0"},
+		"version": {ListOptions{Continue: token(`{"v":"v2","rv":5,"start":"a"}`)},
+			"invalid continue token: continue key is not valid: server does not recognize this encoded version v2"},
+		"zero": {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","start":"a"}`)},
+			"invalid continue token: continue key is not valid: incorrect encoded start resourceVersion " +
+				"(version meta.k8s.io/v1)"},
+		"start": {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","rv":5}`)},
+			"invalid continue token: continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"},
+		"up": {ListOptions{Continue: token(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/a"}`)},
+			"invalid continue token: continue key is not valid: ../secrets/a"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -94,10 +102,12 @@ func TestContinueAfterCompaction(t *testing.T) {
 		}
 		opts.Continue = status.ErrStatus.Continue
 		page, err := e.store.List(ctx, opts)
-		if err != nil || len(page.Records) != 2 || page.Records[0].Key != "ns/t2" || page.Revision < last.Revision || page.Continue != "" {
+		if err != nil || len(page.Records) != 2 || page.Records[0].Key != "ns/t2" ||
+			page.Revision < last.Revision || page.Continue != "" {
 			t.Errorf("inconsistent continuation: %+v, %v", page, err)
 		}
-		_, err = e.store.List(ctx, ListOptions{ResourceVersion: formatRevision(first.Revision), Match: metav1.ResourceVersionMatchExact})
+		_, err = e.store.List(ctx, ListOptions{ResourceVersion: formatRevision(first.Revision),
+			Match: metav1.ResourceVersionMatchExact})
 		if !apierrors.IsResourceExpired(err) || err.Error() != "The resourceVersion for the provided list is too old." {
 			t.Errorf("exact list after the compaction: %v", err)
 		}
@@ -120,7 +130,8 @@ func TestIdleContinuationExpires(t *testing.T) {
 		if _, err := e.store.List(ctx, opts); err != nil {
 			t.Fatal("before the compaction:", err)
 		}
-		compactor := kv.Compactor{Store: e.kv, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Compacted: e.backend.Compacted}
+		compactor := kv.Compactor{Store: e.kv, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
+			Compacted: e.backend.Compacted}
 		for range 2 { // the second step compacts to the revision of the first
 			if _, err := e.store.List(ctx, opts); err != nil {
 				t.Fatal("before the compaction:", err)
@@ -170,7 +181,8 @@ func TestErrorsNameTheObject(t *testing.T) {
 		{created, apierrors.IsAlreadyExists, `things.example.com "t" already exists`},
 		{got, apierrors.IsNotFound, `things.example.com "x" not found`},
 		{deleted, apierrors.IsNotFound, `things.example.com "x" not found`},
-		{versioned, apierrors.IsInternalError, "Internal error occurred: resourceVersion should not be set on objects to be created"},
+		{versioned, apierrors.IsInternalError,
+			"Internal error occurred: resourceVersion should not be set on objects to be created"},
 		{outside, apierrors.IsInternalError, `Internal error occurred: invalid key: "../x"`},
 	} {
 		if !tt.is(tt.err) || tt.err.Error() != tt.wanted {

@@ -72,7 +72,8 @@ func (m *matcher) isOnlyMatch(r *Record) bool { return m.name != "" && r.Key == 
 // matches reports whether r matches. A record that cannot be decoded matches all selectors, so that
 // its readers get an error.
 func (m *matcher) matches(r *Record) bool {
-	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) && r.Key[len(m.namespace)] == '/') &&
+	return (m.namespace == "" || strings.HasPrefix(r.Key, m.namespace) && len(r.Key) > len(m.namespace) &&
+		r.Key[len(m.namespace)] == '/') &&
 		(m.name == "" || nameOf(r.Key) == m.name) &&
 		(r.broken || (m.labels == nil || m.labels.Matches(r.Labels)) &&
 			(m.fields == nil || m.fields.Matches(selectable{r})))
@@ -116,8 +117,9 @@ func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 
 // selects reports whether a record with the matcher's prefix matches.
 func (m *matcher) selects(r *Record, seen labelMatches) bool {
-	return (m.name == "" || nameOf(r.Key) == m.name) && (r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
-		(m.fields == nil || m.fields.Matches(selectable{r})))
+	return (m.name == "" || nameOf(r.Key) == m.name) &&
+		(r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&
+			(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
 // labelMatches caches which label sets a selector matches, by the address of the set. Many records

@@ -101,7 +101,8 @@ func (m *model) list(o op) {
 // has left the window.
 func (m *model) past(o op) {
 	rev := m.revisions[o.B%len(m.revisions)]
-	opts := ListOptions{Predicate: predicate(o.A), ResourceVersion: formatRevision(rev), Match: metav1.ResourceVersionMatchExact}
+	opts := ListOptions{Predicate: predicate(o.A), ResourceVersion: formatRevision(rev),
+		Match: metav1.ResourceVersionMatchExact}
 	page, err := m.env.store.List(m.ctx, opts)
 	if rev < m.compacted && apierrors.IsResourceExpired(err) && rev < m.floor() {
 		return

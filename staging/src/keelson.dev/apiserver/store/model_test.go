@@ -176,7 +176,8 @@ func (m *model) existing(o op) (string, bool) {
 
 func (m *model) check(r *Record, want *Record, what string) {
 	if r.Key != want.Key || r.Revision != want.Revision || string(r.Bytes()) != string(want.Bytes()) {
-		m.fatal("%s: got %s at %d: %s, want %s at %d: %s", what, r.Key, r.Revision, r.Bytes(), want.Key, want.Revision, want.Bytes())
+		m.fatal("%s: got %s at %d: %s, want %s at %d: %s", what, r.Key, r.Revision, r.Bytes(), want.Key,
+			want.Revision, want.Bytes())
 	}
 	obj, err := r.Shared()
 	m.must(err)
@@ -297,5 +298,6 @@ func (m *model) foreign(o op) {
 	if !res.OK {
 		m.fatal("foreign write conflicts: %+v", res)
 	}
-	m.wrote(res.Revision, key, &Record{Key: key, Revision: res.Revision, data: data, size: len(data), Attrs: thingAttrs(obj)})
+	m.wrote(res.Revision, key, &Record{Key: key, Revision: res.Revision, data: data, size: len(data),
+		Attrs: thingAttrs(obj)})
 }

@@ -61,12 +61,14 @@ func TestPacked(t *testing.T) {
 	p.groupBytes, p.minBytes = 1000, 1
 	records := make([]*Record, 100)
 	for i := range records {
-		records[i] = NewRecord(fmt.Sprint(i), 1, fmt.Appendf(nil, "an object of which there are many, number %d", i), Attrs{}, nil, nil)
+		records[i] = NewRecord(fmt.Sprint(i), 1,
+			fmt.Appendf(nil, "an object of which there are many, number %d", i), Attrs{}, nil, nil)
 	}
 	p.packBlock(records)
 	for round := range 40 {
 		i := round * 7 % len(records)
-		records[i] = NewRecord(fmt.Sprint(i), 2, fmt.Appendf(nil, "an object of which there are many, number %d, again and again", i), Attrs{}, nil, nil)
+		records[i] = NewRecord(fmt.Sprint(i), 2,
+			fmt.Appendf(nil, "an object of which there are many, number %d, again and again", i), Attrs{}, nil, nil)
 		p.packBlock(records)
 	}
 	used := map[*packedBytes]bool{}
@@ -135,7 +137,9 @@ func TestIntern(t *testing.T) {
 		given := Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}
 		var prev *Record
 		if rapid.Bool().Draw(t, "known") {
-			prev = NewRecord("k", 1, nil, sets.intern(Attrs{Labels: labels.Set(set.Draw(t, "labels")), Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
+			prev = NewRecord("k", 1, nil,
+				sets.intern(Attrs{Labels: labels.Set(set.Draw(t, "labels")),
+					Fields: fields.Set(set.Draw(t, "fields"))}, nil), nil, nil)
 		}
 		given.Fields[nameField], given.Fields[namespaceField] = "x", "y"
 		kept := sets.intern(given, prev)
@@ -145,7 +149,8 @@ func TestIntern(t *testing.T) {
 		}
 		for _, name := range []string{"a", "b", "c", nameField, namespaceField} {
 			for _, value := range []string{"", "x", "y"} {
-				for _, s := range []fields.Selector{fields.OneTermEqualSelector(name, value), fields.OneTermNotEqualSelector(name, value)} {
+				for _, s := range []fields.Selector{fields.OneTermEqualSelector(name, value),
+					fields.OneTermNotEqualSelector(name, value)} {
 					if s.Matches(selectable{record}) != s.Matches(given.Fields) {
 						t.Fatalf("%s of %v: %t", s, given.Fields, s.Matches(selectable{record}))
 					}

@@ -65,7 +65,8 @@ func TestConcurrentWriters(t *testing.T) {
 		for i, r := range replicas {
 			r.follow(t, writers*each)
 			for _, want := range page.Records {
-				if got := r.seen[want.Key]; got == nil || got.Revision != want.Revision || string(got.Bytes()) != string(want.Bytes()) {
+				if got := r.seen[want.Key]; got == nil || got.Revision != want.Revision ||
+					string(got.Bytes()) != string(want.Bytes()) {
 					t.Errorf("replica %d has %v of %s, want %v", i, got, want.Key, want)
 				}
 			}
@@ -155,7 +156,8 @@ type ttlRecorder struct {
 	ttls []int64
 }
 
-func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	r.ttls = append(r.ttls, ttl)
 	return r.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
@@ -201,7 +203,8 @@ type forgetful struct {
 	lose error
 }
 
-func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	res, err := f.Store.Put(ctx, key, value, expect, ttl, conditions...)
 	if f.lose != nil {
 		return kv.WriteResult{}, f.lose
@@ -259,7 +262,8 @@ func (w *lateWatch) Next(ctx context.Context) (kv.Batch, error) {
 	return batch, err
 }
 
-func (l *lateWatches) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (l *lateWatches) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	return l.count(l.Store.Put(ctx, key, value, expect, ttl, conditions...))
 }
 

@@ -166,7 +166,8 @@ func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool)
 		first, _ := b.find(from)
 		last := len(b.records)
 		if !strings.HasPrefix(b.records[last-1].Key, prefix) {
-			last = first + sort.Search(last-first, func(i int) bool { return !strings.HasPrefix(b.records[first+i].Key, prefix) })
+			last = first + sort.Search(last-first,
+				func(i int) bool { return !strings.HasPrefix(b.records[first+i].Key, prefix) })
 		}
 		if last > first && !yield(b, first, last-first) {
 			return

@@ -200,7 +200,8 @@ func TestBookmarks(t *testing.T) {
 	m := memory.New(clk)
 	e := run(t, m, clk)
 	yes := true
-	w := watchAll(t, e.store, WatchOptions{AllowBookmarks: true, SendInitialEvents: &yes, Match: metav1.ResourceVersionMatchNotOlderThan})
+	w := watchAll(t, e.store, WatchOptions{AllowBookmarks: true, SendInitialEvents: &yes,
+		Match: metav1.ResourceVersionMatchNotOlderThan})
 	events, err := w.Next(patient(t))
 	if err != nil || len(events) != 1 || !events[0].InitialEventsEnd || events[0].Type != Bookmark {
 		t.Fatalf("initial events: %+v, %v", events, err)
@@ -213,7 +214,8 @@ func TestBookmarks(t *testing.T) {
 	waitApplied(t, e.store)
 	clk.Step(bookmarkEvery)
 	events, err = w.Next(patient(t))
-	if err != nil || len(events) != 1 || events[0].Type != Bookmark || events[0].Revision != res.Revision || events[0].InitialEventsEnd {
+	if err != nil || len(events) != 1 || events[0].Type != Bookmark || events[0].Revision != res.Revision ||
+		events[0].InitialEventsEnd {
 		t.Fatalf("after a minute: %+v, %v", events, err)
 	}
 	resumed := watchAll(t, e.store, WatchOptions{ResourceVersion: formatRevision(events[0].Revision)})
@@ -505,7 +507,8 @@ func TestOwnWritesAreNotDecoded(t *testing.T) {
 	if n := codec.decoded.Load(); n != 0 {
 		t.Errorf("%d decodings", n)
 	}
-	if obj, err := got[1].Shared(); err != nil || obj.GetResourceVersion() != formatRevision(wrote2.Revision) || codec.decoded.Load() != 0 {
+	if obj, err := got[1].Shared(); err != nil || obj.GetResourceVersion() != formatRevision(wrote2.Revision) ||
+		codec.decoded.Load() != 0 {
 		t.Errorf("decoded form of an own write: %v, %v", obj, err)
 	}
 	if len(s.cache.pending.byKey) != 0 {

@@ -15,7 +15,8 @@ import (
 )
 
 // Create implements Writer.
-func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error) {
+func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64,
+	conditions ...kv.Unchanged) (*Record, error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, err
 	}
@@ -184,7 +185,8 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 
 // put replaces cur, which is nil for a new object, by obj, whose encoding is data. The cache will
 // contain the returned record.
-func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64, conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
+func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64,
+	conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.newPendingWrite(key, obj, data, cur)
 	if err != nil {
 		return nil, kv.WriteResult{}, err

@@ -23,7 +23,8 @@ type batchItem struct {
 }
 
 // UpdateAll implements Batcher.
-func (s *Store) UpdateAll(ctx context.Context, keys []string, fn func(ctx context.Context, i int, cur *Record) (Object, error)) ([]error, error) {
+func (s *Store) UpdateAll(ctx context.Context, keys []string,
+	fn func(ctx context.Context, i int, cur *Record) (Object, error)) ([]error, error) {
 	all := make([]batchItem, len(keys))
 	for i, key := range keys {
 		all[i].key = key

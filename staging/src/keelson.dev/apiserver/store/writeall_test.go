@@ -68,7 +68,8 @@ func TestUpdateAll(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 300) // more than etcd accepts by default
 		refused, err := assignAll(t, e.store, append(slices.Clone(keys), "ns/absent"), "x", keys[7])
-		if err != nil || len(refused) != 301 || !errors.Is(refused[7], errUnwilling) || !apierrors.IsNotFound(refused[300]) || refused[8] != nil {
+		if err != nil || len(refused) != 301 || !errors.Is(refused[7], errUnwilling) ||
+			!apierrors.IsNotFound(refused[300]) || refused[8] != nil {
 			t.Fatalf("refused %v, error %v", refused, err)
 		}
 		if n, _ := onNode(t, e.store, "x"); n != 0 {

@@ -21,12 +21,14 @@ func TestAges(t *testing.T) {
 		Version: "v1", Resource: "events", Kind: "Event",
 		Cells: func(e *corev1.Event, env resource.CellEnv) []any {
 			_ = env.Age(metav1.NewTime(now)) // an age that no cell shows
-			return []any{e.Name, "3 (" + env.Age(e.FirstTimestamp) + " ago)", env.Age(e.LastTimestamp), env.Age(metav1.Time(e.EventTime)), int64(3)}
+			return []any{e.Name, "3 (" + env.Age(e.FirstTimestamp) + " ago)", env.Age(e.LastTimestamp),
+				env.Age(metav1.Time(e.EventTime)), int64(3)}
 		},
 	})
 	moments := map[string]time.Time{
 		"none": {}, "now": now, "seconds": now.Add(-90500 * time.Millisecond), "days": now.Add(-400 * 24 * time.Hour),
-		"soon": now.Add(time.Second), "future": now.Add(time.Hour), "before Unix": time.Unix(-1e10, 5), "long ago": time.Time{}.Add(time.Second),
+		"soon": now.Add(time.Second), "future": now.Add(time.Hour), "before Unix": time.Unix(-1e10, 5),
+		"long ago": time.Time{}.Add(time.Second),
 	}
 	ages := table.NewAges("secret")
 	for name, moment := range moments {

@@ -14,7 +14,8 @@ import (
 
 // TestAppendRow compares rows with the output of encoding/json.
 func TestAppendRow(t *testing.T) {
-	completed := []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue, Reason: "Succeeded", Message: "<done>"}}
+	completed := []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue,
+		Reason: "Succeeded", Message: "<done>"}}
 	for name, line := range map[string]table.Line{
 		"none":       {},
 		"empty":      {Cells: []any{}},

@@ -122,7 +122,8 @@ func appendCell(dst []byte, cell any) ([]byte, error) {
 
 // AppendHead appends the beginning of a Table, up to and including the bracket before its rows. The
 // column definitions are null if there are no columns.
-func AppendHead(dst []byte, version string, meta metav1.ListMeta, columns []metav1.TableColumnDefinition) ([]byte, error) {
+func AppendHead(dst []byte, version string, meta metav1.ListMeta, columns []metav1.TableColumnDefinition) (
+	[]byte, error) {
 	m, err := json.Marshal(meta)
 	if err != nil {
 		return nil, err

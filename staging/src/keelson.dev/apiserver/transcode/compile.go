@@ -239,7 +239,8 @@ func (t *Types) shape(f *field, typ reflect.Type) error {
 
 // own reports whether a type has methods that encode or decode it.
 func own(typ reflect.Type) bool {
-	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
+	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](),
+		reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
 		if typ.Kind() != reflect.Pointer && (typ.Implements(i) || reflect.PointerTo(typ).Implements(i)) {
 			return true
 		}
@@ -265,7 +266,8 @@ func (t *Types) value(typ reflect.Type) (v value, err error) {
 		if !pointer.Implements(reflect.TypeFor[unmarshaler]()) {
 			return v, fmt.Errorf("%s: %w", typ, errUnsupported)
 		}
-		if typ.Kind() != reflect.Struct || pointer.Implements(reflect.TypeFor[json.Marshaler]()) || pointer.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
+		if typ.Kind() != reflect.Struct || pointer.Implements(reflect.TypeFor[json.Marshaler]()) ||
+			pointer.Implements(reflect.TypeFor[encoding.TextMarshaler]()) {
 			return value{kind: decodedKind, typ: typ}, nil
 		}
 		v.kind = messageKind

@@ -15,7 +15,8 @@ import (
 
 func TestPicker(t *testing.T) {
 	p := pod()
-	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}})
+	p.Spec.Volumes = append(p.Spec.Volumes,
+		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}})
 	raw, err := p.Marshal()
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +28,8 @@ func TestPicker(t *testing.T) {
 		"no paths": {},
 		"scalars and structs": {
 			[]string{"metadata.labels", "metadata.name", "spec.nodeName", "status.phase"},
-			corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels}, Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: p.Status.Phase}},
+			corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Labels: p.Labels},
+				Spec: corev1.PodSpec{NodeName: "n1"}, Status: corev1.PodStatus{Phase: p.Status.Phase}},
 		},
 		"fields of list elements": {
 			[]string{"spec.containers.name"},
@@ -35,7 +37,9 @@ func TestPicker(t *testing.T) {
 		},
 		"inlined fields": {
 			[]string{"spec.volumes.secret.secretName", "spec.volumes.configMap"},
-			corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{}, {VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}}}}},
+			corev1.Pod{Spec: corev1.PodSpec{
+				Volumes: []corev1.Volume{{},
+					{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "secret"}}}}}},
 		},
 		"a struct, then one of its fields": {
 			[]string{"status", "status.phase"}, corev1.Pod{Status: p.Status},
@@ -88,7 +92,8 @@ func FuzzPicker(f *testing.F) {
 		if err := part.Unmarshal(picked); err != nil {
 			t.Fatal(err)
 		}
-		if part.Name != whole.Name || part.Status.Phase != whole.Status.Phase || len(part.Spec.Containers) != len(whole.Spec.Containers) {
+		if part.Name != whole.Name || part.Status.Phase != whole.Status.Phase ||
+			len(part.Spec.Containers) != len(whole.Spec.Containers) {
 			t.Fatalf("%v of %v", &part, &whole)
 		}
 		for i := range part.Spec.Containers {

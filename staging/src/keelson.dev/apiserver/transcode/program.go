@@ -27,7 +27,8 @@ type Program struct {
 // or a field of a type that is not supported.
 func (t *Types) Program(object any) (*Program, error) {
 	typ := reflect.TypeOf(object)
-	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct || typ.Implements(reflect.TypeFor[json.Marshaler]()) {
+	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct ||
+		typ.Implements(reflect.TypeFor[json.Marshaler]()) {
 		return nil, fmt.Errorf("%s: %w", typ, errUnsupported)
 	}
 	t.mu.Lock()

@@ -22,30 +22,40 @@ import (
 func pod() *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "production", Name: "web-7d4b9c6f5d-000123", UID: "0b9e1c5e-8f5c-4a53-9a4e-3f9f5d1c7a11",
-		CreationTimestamp: metav1.Unix(1790000000, 0), Labels: map[string]string{"app": "web", "pod-template-hash": "7d4b9c6f5d"},
-		Annotations:     map[string]string{"prometheus.io/scrape": "true", "note": `a <b> & "c" é`},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "u", Controller: new(true)}},
+		CreationTimestamp: metav1.Unix(1790000000, 0),
+		Labels:            map[string]string{"app": "web", "pod-template-hash": "7d4b9c6f5d"},
+		Annotations:       map[string]string{"prometheus.io/scrape": "true", "note": `a <b> & "c" é`},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web",
+			UID: "u", Controller: new(true)}},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
-			Manager: "kubelet", Operation: "Update", APIVersion: "v1", Time: new(metav1.Unix(1790000001, 0)), FieldsType: "FieldsV1",
-			FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:status":{}}},"f:phase":{}}}`)},
+			Manager: "kubelet", Operation: "Update", APIVersion: "v1", Time: new(metav1.Unix(1790000001, 0)),
+			FieldsType: "FieldsV1",
+			FieldsV1: &metav1.FieldsV1{
+				Raw: []byte(`{"f:status":{"f:conditions":{"k:{\"type\":\"Ready\"}":{".":{},"f:status":{}}},"f:phase":{}}}`)},
 		}},
 	}}
 	p.Spec.NodeName, p.Spec.TerminationGracePeriodSeconds = "n1", new(int64(30))
-	p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Gi"))}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{Name: "v", VolumeSource: corev1.VolumeSource{
+			EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: new(resource.MustParse("1Gi"))}}}}
 	for i := range 2 {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 			Name: fmt.Sprint("c", i), Image: "registry.example.com/web:1", Args: []string{"--a", "--b"},
-			Env:   []corev1.EnvVar{{Name: "A", Value: "b"}, {Name: "C", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
+			Env: []corev1.EnvVar{{Name: "A", Value: "b"},
+				{Name: "C", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"}}}},
 			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: "TCP"}},
 			Resources: corev1.ResourceRequirements{
 				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
 				Limits:   corev1.ResourceList{"cpu": resource.MustParse("2000m"), "memory": resource.MustParse("1024Mi")},
 			},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromString("http")}}, PeriodSeconds: 10},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/",
+					Port: intstr.FromString("http")}}, PeriodSeconds: 10},
 		})
 	}
 	p.Status.Phase = corev1.PodRunning
-	p.Status.Conditions = []corev1.PodCondition{{Type: "Ready", Status: "True", LastTransitionTime: metav1.Unix(1790000002, 0)}, {Type: "PodScheduled"}}
+	p.Status.Conditions = []corev1.PodCondition{
+		{Type: "Ready", Status: "True", LastTransitionTime: metav1.Unix(1790000002, 0)}, {Type: "PodScheduled"}}
 	return p
 }
 
@@ -101,7 +111,8 @@ func TestPod(t *testing.T) {
 func TestValues(t *testing.T) {
 	program := programOf(t, &corev1.Pod{})
 	rapid.Check(t, func(t *rapid.T) {
-		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]*`), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
+		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]*`),
+			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 		moment := rapid.Map(rapid.Int64Range(-1e12, 1e12), func(s int64) metav1.Time { return metav1.Unix(s, 0) })
 		p := pod()
 		p.Labels = rapid.MapOf(text, text).Draw(t, "labels")
@@ -111,7 +122,8 @@ func TestValues(t *testing.T) {
 		quantity := resource.NewQuantity(rapid.Int64().Draw(t, "number"), resource.BinarySI)
 		p.Spec.Containers[0].Resources.Requests["x"] = *quantity
 		p.Spec.Containers[0].ReadinessProbe.HTTPGet.Port = intstr.IntOrString{
-			Type: intstr.Type(rapid.Int64Range(0, 1).Draw(t, "type")), IntVal: rapid.Int32().Draw(t, "int"), StrVal: text.Draw(t, "string")}
+			Type: intstr.Type(rapid.Int64Range(0, 1).Draw(t, "type")), IntVal: rapid.Int32().Draw(t, "int"),
+			StrVal: text.Draw(t, "string")}
 		raw, err := p.Marshal()
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +157,8 @@ func TestRepeats(t *testing.T) {
 			for range rapid.IntRange(0, 12).Draw(t, "containers") {
 				c := p.Spec.Containers[0]
 				c.Name = rapid.SampledFrom([]string{"x", "y", "z"}).Draw(t, "container")
-				c.Args = rapid.SliceOfN(rapid.SampledFrom([]string{"--long-option-of-a-program=1", "--long-option-of-a-program=2"}), 0, 12).Draw(t, "args")
+				c.Args = rapid.SliceOfN(
+					rapid.SampledFrom([]string{"--long-option-of-a-program=1", "--long-option-of-a-program=2"}), 0, 12).Draw(t, "args")
 				p.Spec.Containers = append(p.Spec.Containers, c)
 			}
 			p.Annotations["a"] = rapid.SampledFrom([]string{"1", "2"}).Draw(t, "annotation")
@@ -177,7 +190,8 @@ func fieldSets(depth int) *rapid.Generator[string] {
 			if i > 0 {
 				out += ","
 			}
-			key, _ := json.Marshal(rapid.OneOf(rapid.StringMatching(`f:[a-z]+`), rapid.StringMatching(`k:\{"[a-z<&]+"\}`), rapid.String()).Draw(t, "key"))
+			key, _ := json.Marshal(rapid.OneOf(rapid.StringMatching(`f:[a-z]+`),
+				rapid.StringMatching(`k:\{"[a-z<&]+"\}`), rapid.String()).Draw(t, "key"))
 			out += string(key) + ":" + fieldSets(depth-1).Draw(t, "value")
 		}
 		return out + "}"
@@ -201,7 +215,8 @@ func TestRefuses(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
-	if got, ok := program.Append(nil, []byte(a+b+"\xfa\x07\x01z"), "7"); !ok || string(got) != `{"metadata":{"resourceVersion":"7"},"data":{"a":"x","b":"x"}}` {
+	if got, ok := program.Append(nil, []byte(a+b+"\xfa\x07\x01z"), "7"); !ok ||
+		string(got) != `{"metadata":{"resourceVersion":"7"},"data":{"a":"x","b":"x"}}` {
 		t.Errorf("%t %s", ok, got)
 	}
 	if _, err := transcode.NewTypes().Program(&struct{ A float64 }{}); err == nil || errors.Unwrap(err) == nil {

@@ -28,7 +28,8 @@ func TestAppendString(t *testing.T) {
 		check(t, []byte{byte(c)})
 	}
 	sorts := rapid.OneOf(
-		rapid.SampledFrom([]string{`"`, `\`, "<", ">", "&", "\x00", "\x1f", "\b", "\f", "\n", "\r", "\t", "\x7f", "\u2028", "\u2029", "é", "\xff", "\xe2\x80"}),
+		rapid.SampledFrom([]string{`"`, `\`, "<", ">", "&", "\x00", "\x1f", "\b", "\f", "\n", "\r", "\t",
+			"\x7f", "\u2028", "\u2029", "é", "\xff", "\xe2\x80"}),
 		rapid.StringMatching("[a-z ]{0,5}"))
 	rapid.Check(t, func(t *rapid.T) {
 		var text []byte

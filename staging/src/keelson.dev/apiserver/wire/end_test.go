@@ -30,7 +30,8 @@ func TestEndNow(t *testing.T) {
 		return pod
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}}, Spec: corev1.PodSpec{NodeName: "n"}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"x": "y"}},
+			Spec: corev1.PodSpec{NodeName: "n"}}
 		grace := rapid.Int64Range(0, 1<<20).Draw(t, "grace")
 		asked := time.Unix(rapid.Int64Range(0, 1<<40).Draw(t, "asked"), 0)
 		if rapid.Bool().Draw(t, "marked") {

@@ -54,7 +54,8 @@ func genObject() *rapid.Generator[object] {
 		case 1:
 			return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{NodeName: rapid.String().Draw(t, "node")}}
 		}
-		return &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Replicas: new(rapid.Int32().Draw(t, "replicas"))}}
+		return &appsv1.Deployment{ObjectMeta: meta,
+			Spec: appsv1.DeploymentSpec{Replicas: new(rapid.Int32().Draw(t, "replicas"))}}
 	})
 }
 
@@ -139,7 +140,8 @@ func TestUID(t *testing.T) {
 // TestList compares a list of encoded items with the generated encoder.
 func TestList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "12", Continue: rapid.String().Draw(t, "continue")}}
+		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "12",
+			Continue: rapid.String().Draw(t, "continue")}}
 		var raws [][]byte
 		for range rapid.IntRange(0, 5).Draw(t, "items") {
 			item := corev1.ConfigMap{ObjectMeta: genMeta().Draw(t, "meta")}

@@ -69,7 +69,8 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	} else if start >= end {
 		start = end // an empty range: etcd still returns the revision
 	}
-	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision), clientv3.WithLimit(opts.Limit))
+	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision),
+		clientv3.WithLimit(opts.Limit))
 	if err != nil {
 		return kv.RangeResult{}, translate(err)
 	}
@@ -82,7 +83,8 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	if s.maxRequest > 0 && len(value)+3*len(key)+requestOverhead > s.maxRequest {
 		return kv.WriteResult{}, rpctypes.ErrRequestTooLarge
 	}
@@ -119,7 +121,8 @@ func (s *Store) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteResu
 	resp, err := s.client.Txn(ctx).If(conditions...).Then(ops...).Commit()
 	switch {
 	case err == nil:
-	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge), strings.Contains(err.Error(), overSized):
+	case errors.Is(err, rpctypes.ErrTooManyOps), errors.Is(err, rpctypes.ErrRequestTooLarge),
+		strings.Contains(err.Error(), overSized):
 		return kv.WriteResult{}, kv.ErrTooLarge
 	default:
 		return kv.WriteResult{}, translate(err)

@@ -188,7 +188,8 @@ func TestLeasesAreShared(t *testing.T) {
 }
 
 func TestTLSFiles(t *testing.T) {
-	_, err := Dial(External{Endpoints: []string{"127.0.0.1:1"}, CAFile: "/nowhere", Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
+	_, err := Dial(External{Endpoints: []string{"127.0.0.1:1"}, CAFile: "/nowhere",
+		Log: slog.New(slog.DiscardHandler), Clock: clock.Real()})
 	if err == nil || !strings.Contains(err.Error(), "/nowhere") {
 		t.Errorf("missing CA file: %v", err)
 	}

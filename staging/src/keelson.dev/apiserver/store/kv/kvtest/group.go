@@ -55,7 +55,8 @@ func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 	var rev int64
 	for i := range rounds {
 		value := []byte(fmt.Sprint(key, i))
-		if res, err := s.Put(ctx, key, value, rev+1, 0); err != nil || res.OK || (res.Current == nil) != (rev == 0) || rev != 0 && res.Current.ModRevision != rev {
+		if res, err := s.Put(ctx, key, value, rev+1, 0); err != nil || res.OK ||
+			(res.Current == nil) != (rev == 0) || rev != 0 && res.Current.ModRevision != rev {
 			return fmt.Errorf("with a wrong expectation: %+v, %w", res, err)
 		}
 		res, err := s.Put(ctx, key, value, rev, int64(i%2)*600)
@@ -63,7 +64,8 @@ func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 			return fmt.Errorf("put: %+v, %w", res, err)
 		}
 		rev = res.Revision
-		if it, _, err := s.Get(ctx, key); err != nil || it == nil || it.ModRevision != rev || string(it.Value) != string(value) {
+		if it, _, err := s.Get(ctx, key); err != nil || it == nil || it.ModRevision != rev ||
+			string(it.Value) != string(value) {
 			return fmt.Errorf("written at %d, there is %+v, %w", rev, it, err)
 		}
 	}

@@ -108,7 +108,8 @@ func testPutConditions(t *testing.T, ctx context.Context, s kv.Store) {
 			if res, err := s.Put(ctx, "/new", nil, 0, 0, conditions...); err != nil || res.OK || res.Current != nil {
 				t.Errorf("%s: Put = %+v, %v", name, res, err)
 			}
-			if res, err := s.Put(ctx, "/b", nil, b, 0, conditions...); err != nil || res.OK || res.Current == nil || res.Current.ModRevision != b {
+			if res, err := s.Put(ctx, "/b", nil, b, 0, conditions...); err != nil || res.OK ||
+				res.Current == nil || res.Current.ModRevision != b {
 				t.Errorf("%s: Put of a key that exists = %+v, %v", name, res, err)
 			}
 		}
@@ -146,7 +147,8 @@ func testDelete(t *testing.T, ctx context.Context, s kv.Store) {
 // testWriteAll checks that WriteAll changes all keys at one revision, or none.
 func testWriteAll(t *testing.T, ctx context.Context, s kv.Store) {
 	all := []kv.Change{
-		{Key: "/a", Expect: put(t, s, "/a", "1", 0), Delete: true}, {Key: "/b", Expect: put(t, s, "/b", "1", 0), Value: []byte("2")},
+		{Key: "/a", Expect: put(t, s, "/a", "1", 0), Delete: true},
+		{Key: "/b", Expect: put(t, s, "/b", "1", 0), Value: []byte("2")},
 		{Key: "/e", Expect: put(t, s, "/e", "1", 0), Delete: true},
 	}
 	kept := put(t, s, "/c", "1", 0)
@@ -177,7 +179,8 @@ func testWriteAll(t *testing.T, ctx context.Context, s kv.Store) {
 		t.Fatalf("the watch shows %+v, %v", b, err)
 	}
 	for i, e := range b.Events {
-		if e.Key != all[i].Key || e.Deleted != all[i].Delete || e.ModRevision != res.Revision || string(e.Value) != string(all[i].Value) {
+		if e.Key != all[i].Key || e.Deleted != all[i].Delete || e.ModRevision != res.Revision ||
+			string(e.Value) != string(all[i].Value) {
 			t.Errorf("the watch shows %+v for %+v", e, all[i])
 		}
 	}

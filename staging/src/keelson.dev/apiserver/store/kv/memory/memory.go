@@ -91,7 +91,8 @@ func (s *Store) Revision(ctx context.Context) (int64, error) {
 }
 
 // Put implements kv.Store.
-func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...kv.Unchanged) (kv.WriteResult, error) {
+func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl int64,
+	conditions ...kv.Unchanged) (kv.WriteResult, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usableLocked(ctx); err != nil {
