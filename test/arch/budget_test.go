@@ -31,7 +31,7 @@ var budget = map[string]int{
 	"pkg/quota":                         340,
 	"pkg/scheduler":                     5700,
 	"staging/src/keelson.dev/apiserver": 13550,
-	"test/bench":                        760,
+	"test/bench":                        800,
 	"test/conformance":                  220,
 	"test/csi":                          640,
 	"test/images":                       260,
