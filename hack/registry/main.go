@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command registry is a container registry of the images in OCI archives, which
-// it has under their names without the registry's own: a node that is told to
-// ask it instead of all others pulls from it what it would pull from them. It
-// keeps its images in memory and serves plain HTTP.
+// it serves under their names without the host part: a node that uses it as the mirror of
+// all registries pulls the same images from it. It keeps its images in memory and serves
+// plain HTTP.
 package main
 
 import (

@@ -15,7 +15,8 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 
-// TestRemoveData: no device of a file in the data directory outlives it, whoever made it.
+// TestRemoveData checks that loop devices of files in the data directory are removed too, whichever
+// process created them.
 func TestRemoveData(t *testing.T) {
 	unshare.Need(t)
 	c := &Config{DataDir: filepath.Join(t.TempDir(), "data")}

@@ -58,7 +58,7 @@ func TestInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := install(part, kept); err == nil {
-		t.Error("programs of which one is missing are installed")
+		t.Error("an incomplete set of programs was installed")
 	}
 	for _, name := range programs() {
 		if text, err := os.ReadFile(filepath.Join(kept, name)); err != nil || string(text) != "kept" {

@@ -30,7 +30,7 @@ func connectionCommand(flags genericclioptions.RESTClientGetter, stdout io.Write
 	c := &cobra.Command{
 		Use:   "connection FROM TO --port PORT",
 		Short: "Show whether network policies allow a connection, and which of them decide",
-		Long: `Tell whether network policies let one end reach another, and which of them decide.
+		Long: `Show whether network policies let one end reach another, and which of them decide.
 An end is a pod, as NAME or NAMESPACE/NAME, or an IP address. The answer is what
 the policies say; that somebody listens at the port is another matter.`,
 		Example: "  ctl why connection web shop/db --port 5432",

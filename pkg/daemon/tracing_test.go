@@ -86,7 +86,7 @@ func TestTracing(t *testing.T) {
 				}
 			}
 			if id := span.SpanContext().TraceID().String(); !strings.Contains(carried, id) {
-				t.Errorf("the other was told %q, which is not trace %s", carried, id)
+				t.Errorf("the server received %q, which does not carry trace %s", carried, id)
 			}
 		})
 	}
@@ -140,7 +140,7 @@ func TestTracedRequests(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	if id := span.SpanContext().TraceID().String(); !strings.Contains(carried, id) {
-		t.Errorf("the other was told %q, which is not trace %s", carried, id)
+		t.Errorf("the server received %q, which does not carry trace %s", carried, id)
 	}
 	if c, err := utilnet.TLSClientConfig(rt); err != nil || c == nil || c.RootCAs == nil {
 		t.Errorf("configuration of what asks: %v, %v", c, err)

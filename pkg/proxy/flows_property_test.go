@@ -57,8 +57,8 @@ func addrs(list ...string) []netip.Addr {
 	return out
 }
 
-// owner is the simple model of which port has a frontend: the oldest port that claims it, if that
-// port has its cluster IP.
+// owner returns the port that owns a frontend, by a simple model: the oldest port that claims it, if
+// that port has its cluster IP.
 func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	claimed := func(f ruleset.Frontend) *ruleset.Port {
 		var best ruleset.Name
@@ -79,7 +79,7 @@ func (w *flowWorld) owner(f ruleset.Frontend) *ruleset.Port {
 	return p
 }
 
-// at is the simple model of which port receives packets to an address.
+// at returns the port that receives packets to an address, by a simple model.
 func (w *flowWorld) at(to netip.AddrPort) *ruleset.Port {
 	f := ruleset.Frontend{Addr: to.Addr(), Protocol: ruleset.UDP, Port: to.Port()}
 	if p := w.owner(f); p != nil || to.Addr() != flowNode {

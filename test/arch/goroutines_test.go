@@ -6,14 +6,13 @@ package arch
 import (
 	"go/ast"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 )
 
-// TestLeaksAreChecked: the tests of a package that starts goroutines fail if some still run
-// afterwards. testdata/unchecked.txt lists older packages that do not check it yet.
+// TestLeaksAreChecked checks that the tests of every package that starts goroutines fail if some
+// still run afterwards.
 func TestLeaksAreChecked(t *testing.T) {
 	starts, tested, checked := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, f := range sources(t) {
@@ -32,18 +31,8 @@ func TestLeaksAreChecked(t *testing.T) {
 			}
 		}
 	}
-	text, err := os.ReadFile("testdata/unchecked.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	unchecked := strings.Fields(string(text))
-	for _, dir := range unchecked {
-		if checked[dir] {
-			t.Errorf("%s is checked: remove it from testdata/unchecked.txt", dir)
-		}
-	}
 	for _, dir := range slices.Sorted(maps.Keys(starts)) {
-		if starts[dir] && tested[dir] && !checked[dir] && !slices.Contains(unchecked, dir) {
+		if starts[dir] && tested[dir] && !checked[dir] {
 			t.Errorf("%s starts goroutines and its tests do not check that they end: add\n"+
 				"\tfunc TestMain(m *testing.M) { leaktest.Main(m) }", dir)
 		}

@@ -96,10 +96,9 @@ func TestFindIdioms(t *testing.T) {
 
 // TestIdioms reads every comment, string and page for phrases that readers have to decode.
 func TestIdioms(t *testing.T) {
-	var all []finding
 	add := func(path string, line int, text string) {
 		for at, what := range findIdioms(text) {
-			all = append(all, finding{path, line + strings.Count(text[:at], "\n"), what})
+			t.Errorf("%s:%d: %s", path, line+strings.Count(text[:at], "\n"), what)
 		}
 	}
 	for _, f := range sources(t) {
@@ -121,10 +120,12 @@ func TestIdioms(t *testing.T) {
 		})
 	}
 	for _, p := range pages(t) {
+		if strings.HasPrefix(p.path, "docs/reference/") {
+			continue // generated from texts that are checked, and from Kubernetes' texts
+		}
 		// Headings such as "Who can do what" are no sentences.
 		add(p.path, 1, heading.ReplaceAllString(p.text, ""))
 	}
-	ratchet(t, "idioms.txt", byRoom(all))
 }
 
 var heading = regexp.MustCompile(`(?m)^#+ .*$`)

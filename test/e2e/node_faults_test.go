@@ -161,7 +161,7 @@ func TestSilentControlPlane(t *testing.T) {
 	eventually(t, "a minute has passed", elapsed(time.Minute))
 	hold(syscall.SIGCONT)
 	awaitNodes(t, nodes)
-	eventually(t, "the API is told of the sick container's new run", func() bool {
+	eventually(t, "the API shows the sick container's restart", func() bool {
 		p := podNamed(t, ns, "sick")
 		return len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 0
 	})

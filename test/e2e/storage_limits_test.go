@@ -54,7 +54,7 @@ func TestVolumeLimit(t *testing.T) {
 	runs := func(name string) { ctl(t, n("wait", "--for=condition=Ready", "pod/"+name, "--timeout=3m")...) }
 	waits := func(name string) {
 		t.Helper()
-		eventually(t, name+" waits, and is told why", func() bool {
+		eventually(t, name+" stays pending with a reason", func() bool {
 			why := ctl(t, n("get", "pod", name, "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)...)
 			return strings.Contains(why, "node(s) exceed max volume count")
 		})

@@ -64,7 +64,7 @@ func TestServer(t *testing.T) {
 	user(t, s.Client, "first", "n", "")
 	controllertest.Eventually(t, "the volume is to be attached", asked("n"))
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
-	controllertest.Eventually(t, "the node is told", listed)
+	controllertest.Eventually(t, "the node lists the volume as attached", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
 	// Nodes and pods have separate watches. A controller that has seen the node created here has
 	// also seen the volumes in use.

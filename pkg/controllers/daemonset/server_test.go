@@ -242,7 +242,7 @@ func TestRevisions(t *testing.T) {
 	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	controllertest.Eventually(t, "the newer one is adopted, the other one goes, and the pod is told",
+	controllertest.Eventually(t, "the newer one is adopted, the other one is deleted, and the pod gets the label",
 		func(ctx context.Context) (any, bool) {
 			list, err := revisions.List(ctx, metav1.ListOptions{})
 			if err != nil {

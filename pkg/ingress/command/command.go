@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.http, "http-address", ":8080", "address to serve HTTP on")
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "",
-		"namespace/name of the Service whose addresses are told in the status of Ingresses")
+		"namespace/name of the Service whose addresses are written to the status of Ingresses")
 	// A negative limit only reads the current one, which GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}

@@ -198,8 +198,8 @@ func (m *Manager) Result(id string) (known Result, ok bool) {
 	return Result{Started: r.started, Ready: r.started && r.ready}, true
 }
 
-// Failed reports whether a container must be restarted, because of which probe, and with which
-// message.
+// Failed reports whether a container must be restarted. kind is the probe that failed, and message
+// says why.
 func (m *Manager) Failed(id string) (kind Kind, message string, failed bool) {
 	r := m.run(id)
 	if r == nil {

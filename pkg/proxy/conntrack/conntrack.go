@@ -196,8 +196,7 @@ func newChecker(c Claims) checker {
 	return out
 }
 
-// stale returns the frontends because of which a flow must end. It returns none if the flow may
-// continue.
+// stale returns the frontends that require a flow to end. It returns none if the flow may continue.
 func (c checker) stale(f flow) []ruleset.Frontend {
 	own := ruleset.Frontend{Addr: f.to.Addr(), Protocol: ruleset.UDP, Port: f.to.Port()}
 	at := own

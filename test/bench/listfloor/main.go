@@ -7,10 +7,9 @@
 //
 //	go run ./test/bench/listfloor --kubeconfig FILE --pid PID
 //
-// The objects are there already. Processor time is that of the server's process
-// alone, by /proc; of the rounds the median counts. How much of the machine the
-// hypervisor gave to others meanwhile is told: where that is much, the figures
-// are too high, of both alike.
+// The objects must exist already. The figures are the median processor time of the
+// server's process alone, from /proc. It also prints the share of the machine that the
+// hypervisor gave to others meanwhile: if that is large, both figures are too high.
 package main
 
 import (

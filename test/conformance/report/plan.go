@@ -80,7 +80,7 @@ func parseShare(text string) (share, error) {
 	return s, nil
 }
 
-// has tells whether a spec is in the share. It stays there while specs come and go.
+// has reports whether a spec is in the share. Adding or removing other specs does not change it.
 func (s share) has(name string) bool {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, name)

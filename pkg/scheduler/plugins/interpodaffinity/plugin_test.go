@@ -197,9 +197,9 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestAdjustEqualsAnew compares a filter that was told of added and removed pods with one that was
-// compiled afterwards.
-func TestAdjustEqualsAnew(t *testing.T) {
+// TestAdjustEqualsCompile compares a filter that was adjusted for added and removed pods with one that
+// was compiled afterwards.
+func TestAdjustEqualsCompile(t *testing.T) {
 	plugin := interpodaffinity.New(interpodaffinity.Config{HardWeight: 1})
 	draw := func(t *rapid.T, name string) *v1.Pod {
 		terms := func(what string) (out []v1.PodAffinityTerm) {
@@ -230,7 +230,7 @@ func TestAdjustEqualsAnew(t *testing.T) {
 		want := plugintest.NewView(nodes(), there...).Reject(plugin, incoming)
 		for _, n := range view.Nodes() {
 			if st := f.CheckAt(n.Index); (st != nil) != (want[n.Name] != "") {
-				t.Fatalf("node %s: adjusted %v, anew %q", n.Name, st, want[n.Name])
+				t.Fatalf("node %s: adjusted %v, compiled %q", n.Name, st, want[n.Name])
 			}
 		}
 	})

@@ -236,7 +236,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 	return sum / weights
 }
 
-// score returns the score of a node of which an amount is left.
+// score returns the score of a node that has the amount left of its capacity.
 func (f *Fit) score(left, capacity int64) int64 {
 	switch f.Strategy {
 	case MostAllocated:

@@ -172,7 +172,7 @@ func TestScore(t *testing.T) {
 		"defaults with an owner": {
 			config: system, owner: owner, pod: web("p"),
 			// By zone twice log(4) for x and once for y, by host once log(5) everywhere, and 4+2
-			// for the allowed skew: 10 and 9, of which the lowest is best.
+			// for the allowed skew: 10 and 9. The lowest is best.
 			want: map[string]int64{"x1": 90, "x2": 90, "y1": 100},
 		},
 	} {

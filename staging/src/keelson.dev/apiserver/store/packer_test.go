@@ -62,13 +62,13 @@ func TestPacked(t *testing.T) {
 	records := make([]*Record, 100)
 	for i := range records {
 		records[i] = NewRecord(fmt.Sprint(i), 1,
-			fmt.Appendf(nil, "an object of which there are many, number %d", i), Attrs{}, nil, nil)
+			fmt.Appendf(nil, "one of many similar objects, number %d", i), Attrs{}, nil, nil)
 	}
 	p.packBlock(records)
 	for round := range 40 {
 		i := round * 7 % len(records)
 		records[i] = NewRecord(fmt.Sprint(i), 2,
-			fmt.Appendf(nil, "an object of which there are many, number %d, again and again", i), Attrs{}, nil, nil)
+			fmt.Appendf(nil, "one of many similar objects, number %d, again and again", i), Attrs{}, nil, nil)
 		p.packBlock(records)
 	}
 	used := map[*packedBytes]bool{}
