@@ -52,9 +52,10 @@ func TestValidate(t *testing.T) {
 					`'example.com/signer-name'`,
 			}},
 		"a metric has its source": {"horizontalpodautoscalers", `{"spec":{"maxReplicas":3,` +
-			`"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"},"metrics":[{"type":"Resource"}]}}`, []string{
-			"spec.metrics[0].resource: Required value: must populate information for the given metric source",
-		}},
+			`"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"a"},"metrics":[{"type":"Resource"}]}}`,
+			[]string{
+				"spec.metrics[0].resource: Required value: must populate information for the given metric source",
+			}},
 		"a definition has a schema": {"customresourcedefinitions", `{"metadata":{"name":"as.b.c"},` +
 			`"spec":{"group":"b.c","scope":"Cluster","names":{"plural":"as","kind":"A"},` +
 			`"versions":[{"name":"v1","served":true,"storage":true}]},"status":{"storedVersions":["v1"]}}`, []string{

@@ -23,7 +23,8 @@ func TestForms(t *testing.T) {
 		daemon = "/apis/apps/v1/namespaces/{ns}/daemonsets"
 
 		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // of another kind
-		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true" +
+			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	)
 	c := newCaller(t)
 	for i, tc := range []struct {

@@ -68,7 +68,8 @@ func podAnswers() []answer {
 				`"container.seccomp.security.alpha.kubernetes.io/c":"localhost//x"}},` + podSpec + `}`,
 			422,
 			`[metadata.annotations.seccomp.security.alpha.kubernetes.io/pod: Invalid value: \"x\": must be ` +
-				`a valid seccomp profile, metadata.annotations.container.seccomp.security.alpha.kubernetes.io/c: Invalid value: \"/x\": must be a relative path]`,
+				`a valid seccomp profile, metadata.annotations.container.seccomp.security.alpha.kubernetes.io/c: ` +
+				`Invalid value: \"/x\": must be a relative path]`,
 			""},
 		{"pod with a deprecated tolerations annotation", "", "POST", coreAPI + "pods",
 			`{"metadata":{"name":"old","annotations":{"scheduler.alpha.kubernetes.io/tolerations":"{}"}},` + podSpec + `}`,

@@ -153,7 +153,8 @@ func TestAudit(t *testing.T) {
 	if err := bob.Pods("default").EvictV1beta1(ctx, old); !apierrors.IsNotFound(err) {
 		t.Fatalf("eviction of nothing: %v", err)
 	}
-	if _, err := bob.Endpoints("default").List(ctx, metav1.ListOptions{}); err != nil { //nolint:staticcheck // it is deprecated
+	if _, err := bob.Endpoints("default").List(ctx, metav1.ListOptions{}); err != nil {
+		//nolint:staticcheck // it is deprecated
 		t.Fatal(err)
 	}
 	scaler := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Name: "h"},

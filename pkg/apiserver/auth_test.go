@@ -218,7 +218,8 @@ func TestServiceAccountTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clientFor(t, s.TokenConfig(other.Status.Token)).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+	if _, err := clientFor(t,
+		s.TokenConfig(other.Status.Token)).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a token for another audience: %v", err)
 	}
 	review, err := s.Client.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{
@@ -258,7 +259,8 @@ func TestServiceAccountTokens(t *testing.T) {
 		metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := clientFor(t, s.TokenConfig(second.Status.Token)).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
+	if _, err := clientFor(t,
+		s.TokenConfig(second.Status.Token)).Discovery().ServerVersion(); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a token of a pod that is gone: %v", err)
 	}
 }

@@ -76,7 +76,8 @@ jwt:
 func TestAnonymousWithAlwaysAllow(t *testing.T) {
 	s := testserver.Start(t,
 		testserver.Options{Configure: func(c *config.Config) { c.AuthorizationModes = []string{config.ModeAlwaysAllow} }})
-	if resp, _ := answerTo(t, rest.AnonymousClientConfig(s.Config), "/api/v1/secrets"); resp.StatusCode != http.StatusUnauthorized {
+	if resp, _ := answerTo(t, rest.AnonymousClientConfig(s.Config),
+		"/api/v1/secrets"); resp.StatusCode != http.StatusUnauthorized {
 		t.Errorf("nobody was answered with %d", resp.StatusCode)
 	}
 	if resp, _ := answerTo(t, s.UserConfig(t, "eve"), "/api/v1/secrets"); resp.StatusCode != http.StatusOK {

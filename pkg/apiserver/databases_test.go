@@ -135,7 +135,8 @@ resources:
 		"/registry/apiregistration.k8s.io/apiservices/v1.apps": {
 			{"/registry/apiregistration.k8s.io/apiservices/v1.apps"}, nil},
 	} {
-		if got := [2][]string{kept(t, first, prefix), kept(t, second, prefix)}; !slices.Equal(got[0], want[0]) || !slices.Equal(got[1], want[1]) {
+		if got := [2][]string{kept(t, first, prefix), kept(t, second, prefix)}; !slices.Equal(got[0],
+			want[0]) || !slices.Equal(got[1], want[1]) {
 			t.Errorf("%s: %v, want %v", prefix, got, want)
 		}
 	}
@@ -143,7 +144,8 @@ resources:
 	if err != nil || !strings.HasPrefix(string(raw.Kvs[0].Value), "k8s:enc:secretbox:v1:a:") {
 		t.Errorf("stored %q, %v", raw.Kvs[0].Value, err)
 	}
-	if _, text := get(t, s.Config, "/metrics"); !strings.Contains(text, `apiserver_resource_objects{group="apps",resource="daemonsets"} 1`) ||
+	if _, text := get(t, s.Config, "/metrics"); !strings.Contains(text,
+		`apiserver_resource_objects{group="apps",resource="daemonsets"} 1`) ||
 		!strings.Contains(text, `apiserver_resource_objects{group="",resource="events"} 1`) {
 		t.Error("objects are not counted")
 	}

@@ -16,7 +16,8 @@ const (
 	// debugFlagsPath is the path of the flags that can be changed at run time.
 	debugFlagsPath = "/debug/flags"
 	// debugFlagsPage is the list of these flags, in Kubernetes' format, which clients may parse.
-	debugFlagsPage = "<html>\n<head>\n<title>/debug/flags/</title>\n</head>\n<body>\n/debug/flags/<br>\n<br>\nflags:<br>\n<table>\n" +
+	debugFlagsPage = "<html>\n<head>\n<title>/debug/flags/</title>\n</head>\n<body>\n" +
+		"/debug/flags/<br>\n<br>\nflags:<br>\n<table>\n" +
 		"<tr>v<br>\n</table>\n<br>\nfull flags configurable<br>\n</body>\n</html>\n"
 	// maxFlagValue is the maximum size of a value in a request.
 	maxFlagValue = 1 << 10

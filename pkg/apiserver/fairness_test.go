@@ -181,7 +181,8 @@ func TestFairness(t *testing.T) {
 			}
 		}
 	}
-	if resp, _ := answerTo(t, s.UserConfig(t, "eve"), "/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusForbidden {
+	if resp, _ := answerTo(t, s.UserConfig(t, "eve"),
+		"/debug/api_priority_and_fairness/dump_requests"); resp.StatusCode != http.StatusForbidden {
 		t.Errorf("a user without rights is answered with %d", resp.StatusCode)
 	}
 	if _, err := io.WriteString(more, `{"metadata":{"name":"slow"}}`); err != nil {

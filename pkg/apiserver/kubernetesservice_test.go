@@ -49,7 +49,9 @@ func TestUnpublishedServers(t *testing.T) {
 		t.Errorf("the service is %v at %d, with endpoints %q", s.Type, s.Ports[0].NodePort, endpoints)
 	}
 	testserver.Start(t, testserver.Options{KV: one.KV, Dir: one.Dir})
-	if s, endpoints := service(), endpointsOf(t, one.Client, "default"); s.Type != corev1.ServiceTypeClusterIP || s.Ports[0].NodePort != 0 || endpoints != "192.0.2.1" {
+	if s, endpoints := service(),
+		endpointsOf(t, one.Client, "default"); s.Type != corev1.ServiceTypeClusterIP ||
+		s.Ports[0].NodePort != 0 || endpoints != "192.0.2.1" {
 		t.Errorf("after another start the service is %v at %d, with endpoints %q", s.Type, s.Ports[0].NodePort, endpoints)
 	}
 }

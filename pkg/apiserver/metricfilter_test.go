@@ -90,9 +90,12 @@ seconds_count{verb="unexpected"} 2
 func TestEgress(t *testing.T) {
 	dir := t.TempDir()
 	for selections, want := range map[string]string{
-		"[{name: cluster, connection: {proxyProtocol: Direct}}]":                                "",
-		"[{name: cluster, connection: {proxyProtocol: GRPC, transport: {uds: {udsName: /x}}}}]": `egress selection "cluster" has proxyProtocol GRPC, which is not supported: connections are Direct`,
-		"[{name: foo, connection: {proxyProtocol: Direct}}]":                                    `failed to validate egress selector configuration: service.connection: Unsupported value: "foo": supported values: "cluster", "controlplane", "etcd"`,
+		"[{name: cluster, connection: {proxyProtocol: Direct}}]": "",
+		"[{name: cluster, connection: {proxyProtocol: GRPC, transport: {uds: {udsName: /x}}}}]": `egress ` +
+			`selection "cluster" has proxyProtocol GRPC, which is not supported: connections are Direct`,
+		"[{name: foo, connection: {proxyProtocol: Direct}}]": `failed to validate egress selector configuration: ` +
+			`service.connection: Unsupported value: ` +
+			`"foo": supported values: "cluster", "controlplane", "etcd"`,
 	} {
 		file := filepath.Join(dir, "egress.yaml")
 		if err := os.WriteFile(file,

@@ -51,7 +51,8 @@ func TestMetrics(t *testing.T) {
 			return strings.Contains(metrics, want)
 		})
 	}
-	if body, err := s.Client.CoreV1().RESTClient().Delete().AbsPath("/metrics").DoRaw(t.Context()); err != nil || string(body) != "metrics reset\n" {
+	if body, err := s.Client.CoreV1().RESTClient().Delete().AbsPath("/metrics").DoRaw(
+		t.Context()); err != nil || string(body) != "metrics reset\n" {
 		t.Errorf("reset: %s, %v", body, err)
 	}
 	_, metrics := answerTo(t, s.Config, "/metrics")
@@ -79,7 +80,8 @@ func TestMetricsHeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = resp.Body.Close()
-		if vary, since := resp.Header.Values("Vary"), resp.Header.Get("Process-Start-Time-Unix"); len(vary) > 0 || since == "" {
+		if vary, since := resp.Header.Values("Vary"),
+			resp.Header.Get("Process-Start-Time-Unix"); len(vary) > 0 || since == "" {
 			t.Errorf("%s: Vary %q, counted since %q", path, vary, since)
 		}
 	}

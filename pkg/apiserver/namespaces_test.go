@@ -336,7 +336,8 @@ func TestLeftovers(t *testing.T) {
 	pod.Object["spec"] = containers
 	makeSlowNamespace(t, s.Client, "lost")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
-	if _, err := s.Client.CoreV1().ServiceAccounts("lost").Create(t.Context(), account, metav1.CreateOptions{}); err != nil {
+	if _, err := s.Client.CoreV1().ServiceAccounts("lost").Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	kinds := map[string]struct {

@@ -59,10 +59,12 @@ func TestNodesAskForTokens(t *testing.T) {
 		_, err := node.CoreV1().ServiceAccounts("default").Get(ctx, "robot", metav1.GetOptions{})
 		return err == nil
 	})
-	if _, err := node.CoreV1().ServiceAccounts("default").Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := node.CoreV1().ServiceAccounts("default").Get(t.Context(), "other",
+		metav1.GetOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("an account of none of its pods: %v", err)
 	}
-	if _, err := node.CoreV1().ServiceAccounts("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := node.CoreV1().ServiceAccounts("default").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("all accounts: %v", err)
 	}
 	token := func(pod string, audiences ...string) error {

@@ -51,7 +51,8 @@ func TestPrivileged(t *testing.T) {
 		{"POST", "/apis/apps/v1/namespaces/default/statefulsets", `{"metadata":{"name":"d"},"spec":{` +
 			of(large) + `}}`, "spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
 		{"POST", "/apis/batch/v1/namespaces/default/cronjobs", `{"metadata":{"name":"d"},` +
-			`"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never",` + large[1:] + `}}}}}`,
+			`"spec":{"schedule":"* * * * *","jobTemplate":{"spec":{"template":{"spec":{"restartPolicy":"Never",` +
+			large[1:] + `}}}}}`,
 			"spec.jobTemplate.spec.template.spec.containers[0].securityContext.privileged: Forbidden", ""},
 	}
 	for name, allow := range map[string]bool{"refused": false, "allowed": true} {

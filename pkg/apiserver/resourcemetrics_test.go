@@ -76,13 +76,16 @@ func TestResourceMetrics(t *testing.T) {
 			t.Errorf("pod %s: %v", name, err)
 		}
 	}
-	if got, err := api.PodMetricses("").List(t.Context(), metav1.ListOptions{LabelSelector: "app=none"}); err != nil || len(got.Items) != 0 {
+	if got, err := api.PodMetricses("").List(t.Context(),
+		metav1.ListOptions{LabelSelector: "app=none"}); err != nil || len(got.Items) != 0 {
 		t.Errorf("no pods: %+v, %v", got, err)
 	}
-	if _, err := api.PodMetricses("default").List(t.Context(), metav1.ListOptions{LabelSelector: "!!"}); !apierrors.IsBadRequest(err) {
+	if _, err := api.PodMetricses("default").List(t.Context(),
+		metav1.ListOptions{LabelSelector: "!!"}); !apierrors.IsBadRequest(err) {
 		t.Errorf("a selector that is none: %v", err)
 	}
-	if _, err := api.PodMetricses("default").Watch(t.Context(), metav1.ListOptions{}); !apierrors.IsMethodNotSupported(err) {
+	if _, err := api.PodMetricses("default").Watch(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("a watch: %v", err)
 	}
 	if _, err := clientFor(t, s.UserConfig(t, "eve")).Discovery().RESTClient().Get().AbsPath(

@@ -186,10 +186,12 @@ func TestBootstrapIsIdempotent(t *testing.T) {
 	if len(after) != len(before) {
 		t.Errorf("%d objects, now %d", len(before), len(after))
 	}
-	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:node-proxier", metav1.GetOptions{}); err != nil || len(r.Rules) < all {
+	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:node-proxier",
+		metav1.GetOptions{}); err != nil || len(r.Rules) < all {
 		t.Errorf("rules were not put back: %v, %v", r, err)
 	}
-	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:volume-scheduler", metav1.GetOptions{}); err != nil || len(r.Rules) != 1 {
+	if r, err := again.Client.RbacV1().ClusterRoles().Get(ctx, "system:volume-scheduler",
+		metav1.GetOptions{}); err != nil || len(r.Rules) != 1 {
 		t.Errorf("a role that opted out was changed: %v, %v", r, err)
 	}
 }

@@ -84,7 +84,8 @@ func TestTokensInSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if day, err := time.Parse(time.DateOnly, secret.Labels["kubernetes.io/legacy-token-last-used"]); err != nil || time.Since(day) > 48*time.Hour {
+	if day, err := time.Parse(time.DateOnly,
+		secret.Labels["kubernetes.io/legacy-token-last-used"]); err != nil || time.Since(day) > 48*time.Hour {
 		t.Errorf("labels %v", secret.Labels)
 	}
 	tracking, err := api.ConfigMaps("kube-system").Get(ctx,

@@ -52,7 +52,8 @@ func TestCertificates(t *testing.T) {
 		p["pki/apiserver.crt"] != "it is to be renewed" {
 		t.Errorf("near their end: %v", p)
 	}
-	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(p["pki/scheduler.crt"], "expired") {
+	if p := problems(testclock.NewFakeClock(clk.Now().Add(2 * leafLife))); !strings.Contains(
+		p["pki/scheduler.crt"], "expired") {
 		t.Errorf("after their end: %v", p)
 	}
 	if err := RenewCertificates(c, Deps{Clock: later, Log: slog.New(slog.DiscardHandler), Out: io.Discard}); err != nil {
@@ -214,7 +215,8 @@ func TestKubeletAuthority(t *testing.T) {
 	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 
 	// An older version has one authority for all certificates.
-	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")), os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
+	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")),
+		os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := RenewCertificates(c, deps); err != nil {

@@ -32,7 +32,8 @@ func HostNode(ctx context.Context, dir string, deps Deps) error {
 	defer stop()
 	c, n := &Config{}, Node{}
 	nd := nodeDirs{root: dir}
-	if err := errors.Join(readJSON(nd.spec(), &n), readJSON(filepath.Join(dir, "..", "..", "cluster.json"), c)); err != nil {
+	if err := errors.Join(readJSON(nd.spec(), &n), readJSON(filepath.Join(dir, "..", "..", "cluster.json"),
+		c)); err != nil {
 		return fmt.Errorf("node: %w", err)
 	}
 	if err := awaitLink(); err != nil {

@@ -167,7 +167,8 @@ func (s *supervisor) nodeProcess(h *nodeHost) process {
 		log:  s.cfg.dirs().log("node-" + h.Name),
 		attr: &syscall.SysProcAttr{
 			Setsid: true, Pdeathsig: syscall.SIGKILL,
-			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
+			Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWNET |
+				syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC,
 		},
 	}
 	p.before = func(context.Context) error {

@@ -105,7 +105,8 @@ func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) e
 		return err
 	}
 	err := do()
-	if startErr := call(context.WithoutCancel(ctx), c.dirs().socket(), "POST", "/control/start", name, nil); startErr != nil {
+	if startErr := call(context.WithoutCancel(ctx), c.dirs().socket(), "POST", "/control/start", name,
+		nil); startErr != nil {
 		return errors.Join(err, startErr)
 	}
 	return errors.Join(err, waitControlPlane(ctx, c, newProgress(deps)))

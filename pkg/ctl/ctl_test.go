@@ -84,7 +84,8 @@ aliases:
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := Run(t.Context(), []string{"ctl", "mine", "--kuberc=" + file}, strings.NewReader(""), &out, &out); err != nil {
+	if err := Run(t.Context(), []string{"ctl", "mine", "--kuberc=" + file}, strings.NewReader(""), &out,
+		&out); err != nil {
 		t.Fatal(err)
 	}
 	if got := out.String(); !strings.Contains(got, `"clientVersion": {`) {

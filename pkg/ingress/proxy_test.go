@@ -80,7 +80,9 @@ func TestForwards(t *testing.T) {
 	r.Header.Set("X-Forwarded-Proto", "https")
 	r.Header.Set("Forwarded", "for=203.0.113.7")
 	code, body, _ := ask(t, s, r)
-	if want := `POST /a%2Fb?q=1;2&x=%zz text host=host for=127.0.0.1 proto=http forwarded=""`; code != http.StatusOK || body != want {
+	if want :=
+		`POST /a%2Fb?q=1;2&x=%zz text host=host for=127.0.0.1 proto=http forwarded=""`; code != http.StatusOK ||
+		body != want {
 		t.Errorf("%d %s, want %s", code, body, want)
 	}
 }

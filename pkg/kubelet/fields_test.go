@@ -67,7 +67,9 @@ func TestEventRate(t *testing.T) {
 		t.Errorf("%v, want %v", order, want)
 	}
 	for qps, bound := range map[int32]bool{0: false, 50: true} {
-		if r := eventRate(&kubeletconfig.KubeletConfiguration{EventRecordQPS: &qps, EventBurst: 100}); (r != nil) != bound || bound && r.QPS() != 50 {
+		if r := eventRate(&kubeletconfig.KubeletConfiguration{
+			EventRecordQPS: &qps, EventBurst: 100,
+		}); (r != nil) != bound || bound && r.QPS() != 50 {
 			t.Errorf("%d a second: %v", qps, r)
 		}
 	}
@@ -92,7 +94,8 @@ func TestRuntimeRequestTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = client.Close() }()
-	if _, err := client.Images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := client.Images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{}); status.Code(
+		err) != codes.DeadlineExceeded {
 		t.Errorf("error %v", err)
 	}
 }

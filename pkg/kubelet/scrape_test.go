@@ -285,7 +285,8 @@ func TestScrape(t *testing.T) {
 	s.probe(t)
 	_, err := s.api.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "stats"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"nodes/stats"},
+			Verbs: []string{"get"}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -312,7 +312,8 @@ func TestKernel(t *testing.T) {
 			if rs := n1.ownRoutes(t); len(rs) != 3 {
 				t.Errorf("routes: %v", rs)
 			}
-			if rs, err := n1.host.h.RouteListFiltered(netlink.FAMILY_V4, foreign, netlink.RT_FILTER_DST); err != nil || len(rs) != 1 {
+			if rs, err := n1.host.h.RouteListFiltered(netlink.FAMILY_V4, foreign,
+				netlink.RT_FILTER_DST); err != nil || len(rs) != 1 {
 				t.Errorf("foreign route: %v %v", rs, err)
 			}
 			l.mustReach(n1, n3)

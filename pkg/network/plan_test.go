@@ -186,7 +186,8 @@ func TestPlanRefuses(t *testing.T) {
 			if len(got.routes) != 2 || len(got.refused) == 0 {
 				t.Errorf("routes %v, refused %q", got.routes, got.refused)
 			}
-			if own := plan("a", []node{liar, n1, n2}, []link{eth0}, prefixes("10.244.0.0/16")); len(own.podCIDRs) > 0 && name != "the address of a node" {
+			if own := plan("a", []node{liar, n1, n2}, []link{eth0}, prefixes("10.244.0.0/16")); len(
+				own.podCIDRs) > 0 && name != "the address of a node" {
 				t.Errorf("its own pods have %v", own.podCIDRs)
 			}
 		})

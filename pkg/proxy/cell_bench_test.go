@@ -141,7 +141,8 @@ type process struct {
 
 func (c *cluster) process(b *testing.B) *process {
 	program := filepath.Join(b.TempDir(), "proxy")
-	if out, err := exec.Command("go", "build", "-o", program, "keelson.dev/keelson/cmd/proxy").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", program,
+		"keelson.dev/keelson/cmd/proxy").CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
 	read, write, err := os.Pipe()

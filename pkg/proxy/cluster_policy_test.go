@@ -245,19 +245,27 @@ func TestClusterNetworkPolicyRefused(t *testing.T) {
 		return err
 	}
 	c.eventually("the definition", func() bool { return !apierrors.IsNotFound(policy("{action: Accept}")) })
-	for rule, want := range map[string]string{
-		"{action: Accept, to: [{domainNames: [example.com]}]}":                                                  "should have at least 1 properties",
-		"{action: Accept, to: [{networks: [10.0.0.0/8], namespaces: {}}]}":                                      "must have at most 1 item",
-		"{action: Accept, to: [{networks: [10.0.0.0]}]}":                                                        "Invalid CIDR format provided",
-		"{action: Allow, to: [{nodes: {}}]}":                                                                    `supported values: "Accept", "Deny", "Pass"`,
-		"{action: Deny, to: [{nodes: {}}], protocols: [{destinationNamedPort: web}]}":                           "cannot be set with namedPorts",
-		"{action: Deny, to: [{nodes: {}}], protocols: [{tcp: {destinationPort: {range: {start: 9, end: 8}}}}]}": "Start port must be less than End port",
+	for _, tc := range [][2]string{
+		{"{action: Accept, to: [{domainNames: [example.com]}]}",
+			"should have at least 1 properties"},
+		{"{action: Accept, to: [{networks: [10.0.0.0/8], namespaces: {}}]}",
+			"must have at most 1 item"},
+		{"{action: Accept, to: [{networks: [10.0.0.0]}]}",
+			"Invalid CIDR format provided"},
+		{"{action: Allow, to: [{nodes: {}}]}",
+			`supported values: "Accept", "Deny", "Pass"`},
+		{"{action: Deny, to: [{nodes: {}}], protocols: [{destinationNamedPort: web}]}",
+			"cannot be set with namedPorts"},
+		{"{action: Deny, to: [{nodes: {}}], protocols: [{tcp: {destinationPort: {range: {start: 9, end: 8}}}}]}",
+			"Start port must be less than End port"},
 	} {
+		rule, want := tc[0], tc[1]
 		if err := policy(rule); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
-	if err := policy("{action: Deny, to: [{nodes: {}}], protocols: [{sctp: {destinationPort: {number: 9}}}]}"); err != nil {
+	if err := policy(
+		"{action: Deny, to: [{nodes: {}}], protocols: [{sctp: {destinationPort: {number: 9}}}]}"); err != nil {
 		t.Error(err)
 	}
 }

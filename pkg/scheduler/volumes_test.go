@@ -126,7 +126,8 @@ func bindClaim(t *testing.T, c kubernetes.Interface, claim, name string) {
 	}
 	got.Spec.VolumeName = name
 	metav1.SetMetaDataAnnotation(&got.ObjectMeta, volume.AnnBindCompleted, "yes")
-	if got, err = c.CoreV1().PersistentVolumeClaims("default").Update(t.Context(), got, metav1.UpdateOptions{}); err != nil {
+	if got, err = c.CoreV1().PersistentVolumeClaims("default").Update(t.Context(), got,
+		metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got.Status.Phase = v1.ClaimBound

@@ -91,7 +91,8 @@ func TestDeployment(t *testing.T) {
 				t.Errorf("describe pod does not say %q:\n%s", want, out)
 			}
 		}
-		if out = ctl(t, n("describe", "deployment", "nginx-deployment")...); !strings.Contains(out, "ScalingReplicaSet") || !strings.Contains(out, "NewReplicaSetAvailable") {
+		if out = ctl(t, n("describe", "deployment", "nginx-deployment")...); !strings.Contains(out,
+			"ScalingReplicaSet") || !strings.Contains(out, "NewReplicaSetAvailable") {
 			t.Errorf("describe deployment:\n%s", out)
 		}
 	})

@@ -189,10 +189,12 @@ func TestExternalNetwork(t *testing.T) {
 			"-", "http://nginx-deployment/hostname")
 		return err == nil
 	})
-	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/sys/class/net"); strings.Contains(out, "cni0") {
+	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/sys/class/net"); strings.Contains(
+		out, "cni0") {
 		t.Errorf("links of the node:\n%s", out)
 	}
-	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls", "/etc/cni/net.d"); out != "50-another.conflist\n" {
+	if out := ctl(t, "cluster", "exec", "n1", "--name", c.name, "--", "ls",
+		"/etc/cni/net.d"); out != "50-another.conflist\n" {
 		t.Errorf("configurations of the node:\n%s", out)
 	}
 }

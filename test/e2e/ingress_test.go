@@ -111,7 +111,8 @@ func TestIngress(t *testing.T) {
 	// The proxy may read the Secret that an Ingress names, and no other.
 	for secret, want := range map[string]string{"web-tls": "yes", "another": "no"} {
 		if out, _ := try(t, "",
-			n("auth", "can-i", "get", "secret/"+secret, "--as=system:serviceaccount:kube-system:ingress")...); strings.TrimSpace(out) != want {
+			n("auth", "can-i", "get", "secret/"+secret,
+				"--as=system:serviceaccount:kube-system:ingress")...); strings.TrimSpace(out) != want {
 			t.Errorf("the proxy may get %s: %q", secret, out)
 		}
 	}

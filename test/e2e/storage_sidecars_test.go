@@ -94,7 +94,8 @@ func TestSidecars(t *testing.T) {
 	in("first", "echo later > /files/file && sync")
 	create(restoredClaim)
 	on("n2", "restored")
-	if first, restored := in("first", "cat /files/file"), in("restored", "cat /files/file"); first != "later\n" || restored != "precious\n" {
+	if first, restored := in("first", "cat /files/file"),
+		in("restored", "cat /files/file"); first != "later\n" || restored != "precious\n" {
 		t.Errorf("the volume has %q, the one of its snapshot %q", first, restored)
 	}
 	ctl(t, n("delete", "pod", "--all")...)

@@ -63,7 +63,9 @@ func TestDefaultClass(t *testing.T) {
 	eventually(t, "both pods are ready", func() bool { return readyPods(t, ns, "app=db") == 2 })
 	t.Run("holds what it was asked for", func(t *testing.T) {
 		in("db-0", "echo precious > /data/file && sync")
-		if out := in("db-0", "dd if=/dev/zero of=/data/large bs=1M count=64 2>&1; rm /data/large; ls /data"); !strings.Contains(out, "No space left") || !strings.HasSuffix(out, "file\n") {
+		if out := in("db-0",
+			"dd if=/dev/zero of=/data/large bs=1M count=64 2>&1; rm /data/large; ls /data"); !strings.Contains(
+			out, "No space left") || !strings.HasSuffix(out, "file\n") {
 			t.Error(out)
 		}
 		if out := in("db-1", "ls /data"); out != "" {
@@ -75,7 +77,8 @@ func TestDefaultClass(t *testing.T) {
 			`{"spec":{"resources":{"requests":{"storage":"96Mi"}}}}`)...)
 		eventually(t, "the disk has grown", func() bool {
 			return ctl(t, n("get", "pvc", "data-db-0", "-o",
-				"jsonpath={.status.allocatedResources.storage}/{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
+				"jsonpath={.status.allocatedResources.storage}/"+
+					"{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
 				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
 		// A kubelet with all of root's rights has expanded it while the pod runs.
@@ -84,7 +87,8 @@ func TestDefaultClass(t *testing.T) {
 		eventually(t, "the claim says so", func() bool {
 			return ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
-		if out := in("db-0", "dd if=/dev/zero of=/data/large bs=1M count=64 2>&1 && cat /data/file"); !strings.HasSuffix(out, "precious\n") {
+		if out := in("db-0",
+			"dd if=/dev/zero of=/data/large bs=1M count=64 2>&1 && cat /data/file"); !strings.HasSuffix(out, "precious\n") {
 			t.Error(out)
 		}
 	})

@@ -113,7 +113,8 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 		// still served
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
-		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old,
+			metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("endpoints with %s: %v", address, err)
 		}
 	}
@@ -231,7 +232,8 @@ func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	pod, err := node.CoreV1().Pods("a").Create(t.Context(), mirror("plain"), metav1.CreateOptions{})
 	check(t, err)
 	pod.Status.ResourceClaimStatuses = []v1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("others")}}
-	if after, err := node.CoreV1().Pods("a").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{}); err == nil && len(after.Status.ResourceClaimStatuses) > 0 {
+	if after, err := node.CoreV1().Pods("a").UpdateStatus(t.Context(), pod,
+		metav1.UpdateOptions{}); err == nil && len(after.Status.ResourceClaimStatuses) > 0 {
 		t.Error("a node says which claims a pod has")
 	}
 }
@@ -295,7 +297,8 @@ func patchBombs(t *testing.T, lab *lab0) {
 	}
 	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" +
 		strings.Join(copies, ",") + "]"} {
-		if code := send(t, lab.Config, http.MethodPatch, path, "application/json-patch+json", body); code < 400 || code >= 500 {
+		if code := send(t, lab.Config, http.MethodPatch, path, "application/json-patch+json",
+			body); code < 400 || code >= 500 {
 			t.Errorf("%s are answered with %d", what, code)
 		}
 	}

@@ -169,17 +169,20 @@ func TestRightsOfBatches(t *testing.T) {
 		got := post(t, half, v1alpha1.BatchPath, bindings(true, ref("a", "none"), ref("b", "none")))
 		return fmt.Sprint(got) == "[409 403]"
 	})
-	if got := post(t, half, v1alpha1.BatchPath, bindings(true, ref("a", "waits"), ref("b", "waits"))); fmt.Sprint(got) != "[409 403]" {
+	if got := post(t, half, v1alpha1.BatchPath,
+		bindings(true, ref("a", "waits"), ref("b", "waits"))); fmt.Sprint(got) != "[409 403]" {
 		t.Errorf("a gang of two namespaces: %v", got)
 	}
 	lab.unchanged(t, "with rights to batches", "a", "waits", "victim")
 	lab.unchanged(t, "with rights to batches", "b", "waits", "victim")
 	// The right to write the status does not include deletion.
-	if got := post(t, half, v1alpha1.VerdictPath, preempting(ref("a", "waits"), ref("a", "victim"))); fmt.Sprint(got) != "[200 403]" {
+	if got := post(t, half, v1alpha1.VerdictPath,
+		preempting(ref("a", "waits"), ref("a", "victim"))); fmt.Sprint(got) != "[200 403]" {
 		t.Errorf("verdicts of a user who may not delete: %v", got)
 	}
 	lab.unchanged(t, "with the right to a status", "a", "victim")
-	if got := post(t, half, v1alpha1.BatchPath, bindings(false, ref("a", "waits"), ref("b", "waits"))); fmt.Sprint(got) != "[201 403]" {
+	if got := post(t, half, v1alpha1.BatchPath,
+		bindings(false, ref("a", "waits"), ref("b", "waits"))); fmt.Sprint(got) != "[201 403]" {
 		t.Errorf("bindings in two namespaces: %v", got)
 	}
 	lab.unchanged(t, "with rights in another namespace", "b", "waits", "victim")
@@ -202,7 +205,8 @@ func TestTrialsOfBatches(t *testing.T) {
 				t.Errorf("bindings with %s: %v", option, got)
 			}
 		}
-		if got := post(t, lab.Client, v1alpha1.VerdictPath+"?"+option, preempting(waits, victim)); fmt.Sprint(got) != "[400]" {
+		if got := post(t, lab.Client, v1alpha1.VerdictPath+"?"+option, preempting(waits, victim)); fmt.Sprint(
+			got) != "[400]" {
 			t.Errorf("verdicts with %s: %v", option, got)
 		}
 		lab.unchanged(t, option, "a", "waits", "victim")

@@ -60,7 +60,8 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 
 	config := lab.UserConfig(t, "eve")
 	for _, name := range []string{"succeeded", "failed"} {
-		if code, _, body := get(t, config, "/api/v1/namespaces/a/pods/http:"+name+":80/proxy/"); code != http.StatusBadRequest || !strings.Contains(body, "has finished") {
+		if code, _, body := get(t, config, "/api/v1/namespaces/a/pods/http:"+name+
+			":80/proxy/"); code != http.StatusBadRequest || !strings.Contains(body, "has finished") {
 			t.Errorf("the proxy of the pod %s: %d %s", name, code, body)
 		}
 	}
@@ -79,7 +80,8 @@ func TestAddressesOfFinishedPods(t *testing.T) {
 				Addresses: []v1.EndpointAddress{{IP: four, TargetRef: &target}},
 				Ports:     []v1.EndpointPort{{Port: 80}}}}}, metav1.CreateOptions{})
 		check(t, err)
-		if code, _, body := get(t, config, "/api/v1/namespaces/a/services/http:"+service+":80/proxy/"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no endpoints available") {
+		if code, _, body := get(t, config, "/api/v1/namespaces/a/services/http:"+service+
+			":80/proxy/"); code != http.StatusServiceUnavailable || !strings.Contains(body, "no endpoints available") {
 			t.Errorf("the proxy of the service %s: %d %s", service, code, body)
 		}
 	}

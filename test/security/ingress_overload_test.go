@@ -114,7 +114,8 @@ func TestIngressSlowClients(t *testing.T) {
 		"Body": func(t *testing.T) {
 			conn := dial(t, d.http)
 			if code, body := say(t, conn,
-				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\nContent-Length: 100\r\n\r\nx"); code != http.StatusRequestTimeout {
+				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\n"+
+					"Content-Length: 100\r\n\r\nx"); code != http.StatusRequestTimeout {
 				t.Errorf("%d %s", code, body)
 			}
 			hangsUp(t, conn)
@@ -122,7 +123,8 @@ func TestIngressSlowClients(t *testing.T) {
 		"ChunkedBody": func(t *testing.T) {
 			conn := dial(t, d.http)
 			if code, body := say(t, conn,
-				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nx"); code != http.StatusRequestTimeout {
+				"POST /read HTTP/1.1\r\nHost: plain.example.org\r\n"+
+					"Transfer-Encoding: chunked\r\n\r\n5\r\nx"); code != http.StatusRequestTimeout {
 				t.Errorf("%d %s", code, body)
 			}
 			hangsUp(t, conn)
@@ -270,7 +272,8 @@ func TestIngressHangingEndpoints(t *testing.T) {
 		check(t, err)
 		<-hanging
 	}
-	if code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusServiceUnavailable {
+	if code, body := say(t, dial(t, d.http),
+		"GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusServiceUnavailable {
 		t.Errorf("one namespace has more requests than its share: %d %s", code, body)
 	}
 	if code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: bank.example.org\r\n\r\n"); code != http.StatusOK {
@@ -294,7 +297,8 @@ func TestIngressRequestsOfOneClient(t *testing.T) {
 		check(t, err)
 		<-hanging
 	}
-	if code, body := say(t, dial(t, d.http), "GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusTooManyRequests {
+	if code, body := say(t, dial(t, d.http),
+		"GET / HTTP/1.1\r\nHost: plain.example.org\r\n\r\n"); code != http.StatusTooManyRequests {
 		t.Errorf("one client has more requests than its share: %d %s", code, body)
 	}
 }

@@ -38,7 +38,8 @@ func TestIngressHostOfAnother(t *testing.T) {
 	for _, host := range []string{"shop.example.org", "SHOP.example.org", "shop.example.org.",
 		"shop.example.org:80", "shop.example.org.:80", "a.shop.example.org", "pay.shop.example.org"} {
 		for _, path := range []string{"/", "/login", "/login/x", "/.well-known/acme-challenge/x", "/any", "/x"} {
-			if code, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: "+host+"\r\n\r\n"); strings.HasPrefix(body, "evil") || code == http.StatusPermanentRedirect {
+			if code, body := say(t, dial(t, d.http), "GET "+path+" HTTP/1.1\r\nHost: "+host+
+				"\r\n\r\n"); strings.HasPrefix(body, "evil") || code == http.StatusPermanentRedirect {
 				t.Errorf("%s%s is answered by another namespace: %d %s", host, path, code, body)
 			}
 		}
@@ -104,7 +105,8 @@ func TestIngressH2CSmuggling(t *testing.T) {
 		}
 	}
 	// HTTP/2 with prior knowledge, to the ingress itself and through it.
-	if code, body := say(t, dial(t, d.http), http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); code == http.StatusOK {
+	if code, body := say(t, dial(t, d.http), http2.ClientPreface+
+		"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); code == http.StatusOK {
 		t.Errorf("HTTP/2 without TLS: %d %s", code, body)
 	}
 }

@@ -109,7 +109,8 @@ func TestCVE_2020_8559(t *testing.T) {
 			"dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io",
 	} {
 		_, resp := raw(t, lab.Config,
-			"GET /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+upgrade+"\r\n\r\n")
+			"GET /api/v1/namespaces/a/pods/p/exec?command=id&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+				upgrade+"\r\n\r\n")
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 			t.Errorf("the redirect is passed on: %s %s", resp.Status, resp.Header.Get("Location"))
 		}
@@ -349,7 +350,8 @@ func aggregate(t *testing.T, lab *lab, address string) {
 			Spec: apiregistrationv1.APIServiceSpec{
 				Group: "evil.example.com", Version: "v1", GroupPriorityMinimum: 2000, VersionPriority: 10,
 				InsecureSkipTLSVerify: true,
-				Service:               &apiregistrationv1.ServiceReference{Namespace: "default", Name: "evil", Port: ptr.To(int32(number))},
+				Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "evil",
+					Port: ptr.To(int32(number))},
 			},
 		}, metav1.CreateOptions{})
 	check(t, err)

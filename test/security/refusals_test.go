@@ -187,11 +187,14 @@ func TestRefused(t *testing.T) {
 		"image of another pod": {path: core + "pods", create: `{"metadata":{"name":"x"},` + pod + `}`,
 			patch: `{"spec":{"serviceAccountName":"root"}}`, code: 422, want: "pod updates may not change fields other than"},
 		"ephemeral container": {path: core + "pods", create: `{"metadata":{"name":"y"},` +
-			`"spec":{"containers":[{"name":"c","image":"i"}],"ephemeralContainers":[{"name":"d","image":"i"}]}}`, code: 422, want: "cannot be set on create"},
+			`"spec":{"containers":[{"name":"c","image":"i"}],"ephemeralContainers":[{"name":"d","image":"i"}]}}`,
+			code: 422, want: "cannot be set on create"},
 		"priority of a pod": {path: core + "pods",
-			create: `{"metadata":{"name":"z"},"spec":{"priority":2000001000,"containers":[{"name":"c","image":"i"}]}}`, code: 403, want: "the integer value of priority (2000001000) must not be provided in pod spec"},
+			create: `{"metadata":{"name":"z"},"spec":{"priority":2000001000,"containers":[{"name":"c","image":"i"}]}}`,
+			code:   403, want: "the integer value of priority (2000001000) must not be provided in pod spec"},
 		"overhead without class": {path: core + "pods",
-			create: `{"metadata":{"name":"z"},"spec":{"overhead":{"cpu":"1"},"containers":[{"name":"c","image":"i"}]}}`, code: 403, want: "Pod Overhead set without corresponding RuntimeClass defined Overhead"},
+			create: `{"metadata":{"name":"z"},"spec":{"overhead":{"cpu":"1"},"containers":[{"name":"c","image":"i"}]}}`,
+			code:   403, want: "Pod Overhead set without corresponding RuntimeClass defined Overhead"},
 		"claim that is not bound": {path: core + "persistentvolumeclaims",
 			create: `{"metadata":{"name":"x"},"spec":{"storageClassName":"s",` +
 				`"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,

@@ -31,7 +31,8 @@ func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.ValidatingAdmissionPolicyBinding],
 			PrepareUpdate: strategy.CountSpec(
 				func(
-					o *admissionregistrationv1.ValidatingAdmissionPolicyBinding) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
+					o *admissionregistrationv1.ValidatingAdmissionPolicyBinding,
+				) *admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec {
 					return &o.Spec
 				}),
 			AnyFinalizer:   true,
@@ -64,7 +65,8 @@ func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 			PrepareCreate: strategy.StartGeneration[admissionregistrationv1.MutatingAdmissionPolicyBinding],
 			PrepareUpdate: strategy.CountSpec(
 				func(
-					o *admissionregistrationv1.MutatingAdmissionPolicyBinding) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
+					o *admissionregistrationv1.MutatingAdmissionPolicyBinding,
+				) *admissionregistrationv1.MutatingAdmissionPolicyBindingSpec {
 					return &o.Spec
 				}),
 			AnyFinalizer:   true,

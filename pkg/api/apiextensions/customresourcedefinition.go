@@ -41,7 +41,8 @@ func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*re
 func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
 	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](
 		resource.Kind[*apiextensionsv1.CustomResourceDefinition]{
-			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions", Kind: "CustomResourceDefinition",
+			Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+			Kind:       "CustomResourceDefinition",
 			ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"},
 			StoragePrefix: "apiextensions.k8s.io/customresourcedefinitions",
 

@@ -130,7 +130,9 @@ func TestWarnings(t *testing.T) {
 		`{"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}]}`:      0,
 		`{"addressType":"IPv6","endpoints":[{"addresses":["2001:db8::0:1"]}]}`: 1, // not in its usual form
 		`{"addressType":"FQDN","endpoints":[{"addresses":["a.example"]}]}`:     1,
-		`{"addressType":"IPv6","metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"endpointslice-controller.k8s.io"}},"endpoints":[{"addresses":["2001:db8::0:1"]}]}`: 0,
+		`{"addressType":"IPv6",` +
+			`"metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"endpointslice-controller.k8s.io"}},` +
+			`"endpoints":[{"addresses":["2001:db8::0:1"]}]}`: 0,
 	} {
 		if got := row.Warnings(t.Context(), rowtest.Decode(t, row, "s", text), nil); len(got) != want {
 			t.Errorf("%s: warnings %q, want %d", text, got, want)

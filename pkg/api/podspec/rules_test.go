@@ -193,7 +193,8 @@ func TestPlacementRules(t *testing.T) {
 		{"unknown node field", pod(`affinity: {nodeAffinity: ` +
 			`{requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchFields: [{key: a, ` +
 			`operator: In, values: [n1]}]}]}}}`),
-			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchFields[0].key: Invalid value"},
+			"affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
+				"nodeSelectorTerms[0].matchFields[0].key: Invalid value"},
 		{"toleration with an invalid operator", pod(`tolerations: [{key: a, operator: Of}]`),
 			"tolerations[0].operator: Unsupported value"},
 		{"toleration Exists with a value", pod(`tolerations: [{key: a, operator: Exists, value: b}]`),
@@ -349,7 +350,8 @@ func TestAnnotationRules(t *testing.T) {
 			map[string]string{"seccomp.security.alpha.kubernetes.io/pod": "runtime/default"}, 0},
 		"tolerations that are not JSON": {map[string]string{corev1.TolerationsAnnotationKey: "{"}, 1},
 	} {
-		if errs := podspec.ValidateAnnotations(tc.annotations, spec, field.NewPath("metadata", "annotations")); len(errs) != tc.findings {
+		if errs := podspec.ValidateAnnotations(tc.annotations, spec,
+			field.NewPath("metadata", "annotations")); len(errs) != tc.findings {
 			t.Errorf("%s: findings %v, want %d", name, errs, tc.findings)
 		}
 	}

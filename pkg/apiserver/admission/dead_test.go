@@ -210,7 +210,8 @@ func TestWebhookRecovers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `keelson_admission_webhook_circuit_open{url="` + h.URL + `/sick"} 0`; !strings.Contains(string(metrics), want) {
+	if want := `keelson_admission_webhook_circuit_open{url="` + h.URL +
+		`/sick"} 0`; !strings.Contains(string(metrics), want) {
 		t.Errorf("no %s", want)
 	}
 }

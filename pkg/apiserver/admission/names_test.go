@@ -45,7 +45,8 @@ func TestOnly(t *testing.T) {
 		}
 		return names
 	}
-	if got := strings.Join(running(Deps{Only: []string{"ResourceQuota", "EventRateLimit"}}), " "); got != "EventRateLimit ResourceQuota" {
+	if got := strings.Join(running(Deps{Only: []string{"ResourceQuota", "EventRateLimit"}}),
+		" "); got != "EventRateLimit ResourceQuota" {
 		t.Errorf("only two: %s", got)
 	}
 	got := running(Deps{Enable: []string{"EventRateLimit"}, Disable: []string{"ResourceQuota"}})

@@ -167,7 +167,8 @@ func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	s := optionalServer(t, "", "LimitPodHardAntiAffinityTopology")
 	for key, want := range map[string]string{
 		corev1.LabelHostname: "",
-		"zone":               `pods "p-zone" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey zone but only key kubernetes.io/hostname is allowed`,
+		"zone": `pods "p-zone" is forbidden: affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey ` +
+			`zone but only key kubernetes.io/hostname is allowed`,
 	} {
 		_, err := create(t, s, "default", nil, pod("p-"+strings.ReplaceAll(key, "/", "-"), func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{

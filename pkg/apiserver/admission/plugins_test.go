@@ -173,7 +173,8 @@ func TestQuotaUnderLoad(t *testing.T) {
 			default:
 			}
 			change := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/change":"%d"}}}`, i)
-			if _, err := quotas.Patch(t.Context(), "q", types.MergePatchType, change, metav1.PatchOptions{}); err != nil && !apierrors.IsConflict(err) {
+			if _, err := quotas.Patch(t.Context(), "q", types.MergePatchType, change,
+				metav1.PatchOptions{}); err != nil && !apierrors.IsConflict(err) {
 				t.Error(err)
 				return
 			}

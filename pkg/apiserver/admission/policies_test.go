@@ -120,7 +120,8 @@ func TestValidatingPolicies(t *testing.T) {
 			len(warned.list) > 0
 	})
 	if want := []string{
-		"Validation failed for ValidatingAdmissionPolicy 'odd' with binding 'odd-binding': an odd name"}; !slices.Equal(warned.list, want) {
+		"Validation failed for ValidatingAdmissionPolicy 'odd' " +
+			"with binding 'odd-binding': an odd name"}; !slices.Equal(warned.list, want) {
 		t.Errorf("warned of %q, want %q", warned.list, want)
 	}
 	_, err = tryDeployment(t.Context(), client, deployment("a", 5))
@@ -227,7 +228,8 @@ func TestParamGuard(t *testing.T) {
 	}
 	invalid := policy("secrets", "Secret")
 	invalid.Spec.Validations = nil
-	if _, err = bob.ValidatingAdmissionPolicies().Create(t.Context(), invalid, metav1.CreateOptions{}); err == nil || strings.Contains(err.Error(), "Forbidden") {
+	if _, err = bob.ValidatingAdmissionPolicies().Create(t.Context(), invalid,
+		metav1.CreateOptions{}); err == nil || strings.Contains(err.Error(), "Forbidden") {
 		t.Errorf("an invalid policy: %v", err)
 	}
 	if _, err := s.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),

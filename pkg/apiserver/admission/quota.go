@@ -108,7 +108,8 @@ func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota
 	if !ok || !isQuota {
 		return listed
 	}
-	if order, err := resourceversion.CompareResourceVersion(listed.ResourceVersion, newer.ResourceVersion); err != nil || order >= 0 {
+	if order, err := resourceversion.CompareResourceVersion(listed.ResourceVersion,
+		newer.ResourceVersion); err != nil || order >= 0 {
 		return listed
 	}
 	return newer

@@ -227,7 +227,8 @@ func TestValidatingWebhooks(t *testing.T) {
 			`Internal error occurred: failed calling webhook "absent.example.com": failed to call webhook: ` +
 				`the server could not find the requested resource`, http.StatusInternalServerError},
 		"no answer within 1 s": {configMap("a", map[string]string{"case": "slow"}),
-			`Internal error occurred: failed calling webhook "slow.example.com": failed to call webhook: Post "` + h.URL + `/slow?timeout=1s": context deadline exceeded`, http.StatusInternalServerError},
+			`Internal error occurred: failed calling webhook "slow.example.com": failed to call webhook: Post "` +
+				h.URL + `/slow?timeout=1s": context deadline exceeded`, http.StatusInternalServerError},
 		"another kind of object": {nil, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -300,7 +301,8 @@ func TestMutatingWebhooks(t *testing.T) {
 		got, err = try(ctx, s, configMap("a", nil))
 		return err == nil && len(got.Data) > 1 && len(h.take("check")) > 0
 	})
-	if want := map[string]string{"k": "v", "first": "x", "second": "x", "first-again": "x"}; !reflect.DeepEqual(got.Data, want) {
+	if want := map[string]string{"k": "v", "first": "x", "second": "x", "first-again": "x"}; !reflect.DeepEqual(
+		got.Data, want) {
 		t.Errorf("mutated to %v, want %v", got.Data, want)
 	}
 	h.take("check")
@@ -493,7 +495,9 @@ func TestWebhooksOfEveryOperation(t *testing.T) {
 	}
 	err = client.CoreV1().RESTClient().Post().Namespace("default").Resource("pods").Name("p").SubResource(
 		"attach").Do(t.Context()).Error()
-	if want := `admission webhook "all.example.com" denied the request: attaching to pods is not allowed`; err == nil || err.Error() != want {
+	if want :=
+		`admission webhook "all.example.com" denied the request: attaching to pods is not allowed`; err == nil ||
+		err.Error() != want {
 		t.Errorf("attach: got %v, want %s", err, want)
 	}
 }

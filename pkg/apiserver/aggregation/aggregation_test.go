@@ -223,7 +223,8 @@ func TestExtensionServer(t *testing.T) {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	if _, body := get(t, s.Config, "/readyz?verbose", ""); !strings.Contains(body, "[+]poststarthook/aggregator-reload-proxy-client-cert ok\n") {
+	if _, body := get(t, s.Config, "/readyz?verbose", ""); !strings.Contains(body,
+		"[+]poststarthook/aggregator-reload-proxy-client-cert ok\n") {
 		t.Errorf("checks of a server that has a certificate for others: %s", body)
 	}
 	e := newExtension(t, pool)
@@ -464,9 +465,11 @@ func checkDocuments(t *testing.T, cfg *rest.Config) {
 	eventually(t, "OpenAPI includes the group", func(context.Context) bool {
 		_, index := get(t, cfg, "/openapi/v3", "")
 		return strings.Contains(index,
-			`"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) && !strings.Contains(index, "apis/other/v1")
+			`"apis/things.example.com/v1":{"serverRelativeURL":"/openapi/v3/apis/things.example.com/v1?hash=X"}`) &&
+			!strings.Contains(index, "apis/other/v1")
 	})
-	if _, body := get(t, cfg, "/openapi/v3/apis/things.example.com/v1?hash=X", ""); !strings.Contains(body, `"title":"things"`) {
+	if _, body := get(t, cfg, "/openapi/v3/apis/things.example.com/v1?hash=X", ""); !strings.Contains(body,
+		`"title":"things"`) {
 		t.Errorf("OpenAPI v3: %s", body)
 	}
 	_, merged := get(t, cfg, "/openapi/v2", "application/json")

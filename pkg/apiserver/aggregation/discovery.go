@@ -30,7 +30,8 @@ const (
 	// fetchTimeout limits one discovery request.
 	fetchTimeout = 5 * time.Second
 	// acceptAggregated accepts the aggregated form of discovery, in both versions.
-	acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
+	acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
+		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
 var errUnavailable = errors.New("service unavailable")

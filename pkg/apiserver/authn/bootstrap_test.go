@@ -32,7 +32,8 @@ func lister(t testing.TB, secrets ...*corev1.Secret) corelisters.SecretLister {
 func TestGroupsOfBootstrapTokens(t *testing.T) {
 	for extra, want := range map[string]string{
 		"": "[system:bootstrappers]",
-		"system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b": "[system:bootstrappers system:bootstrappers:a system:bootstrappers:b]",
+		"system:bootstrappers:b,system:bootstrappers:a,system:bootstrappers:b": "[system:bootstrappers " +
+			"system:bootstrappers:a system:bootstrappers:b]",
 	} {
 		b := &bootstrapTokens{
 			lister(t, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bootstrap-token-abcdef"},

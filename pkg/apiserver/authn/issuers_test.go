@@ -204,7 +204,8 @@ func TestIssuersRefused(t *testing.T) {
 			issuer(is, strings.Replace(celMapping, "claims.team == 'red'", "nothing", 1)),
 		"empty config data": "",
 		"unknown field":     authentication + issuer(is, plainMapping) + "surprise: 1\n",
-		"--anonymous-auth flag cannot be set when anonymous field is configured": "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n",
+		"--anonymous-auth flag cannot be set when anonymous field is configured": "apiVersion: " +
+			"apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\nanonymous: {enabled: false}\n",
 	} {
 		file := filepath.Join(t.TempDir(), "authentication.yaml")
 		writeFile(t, file, text)

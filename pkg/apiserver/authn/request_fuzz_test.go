@@ -62,7 +62,8 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) 
 func (a *authority) file(tb testing.TB) *CAFile {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "ca.crt")
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}), 0o600); err != nil {
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}),
+		0o600); err != nil {
 		tb.Fatal(err)
 	}
 	out, err := LoadCAFile("ca", path)

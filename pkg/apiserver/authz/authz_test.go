@@ -214,7 +214,8 @@ func TestReload(t *testing.T) {
 	t.Cleanup(func() { <-done })
 	until := func(name string, want authorizer.Decision) {
 		t.Helper()
-		for deadline := time.Now().Add(3 * time.Minute); decide(t, c, name, "pods") != want; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(3 * time.Minute); decide(t, c, name,
+			"pods") != want; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %v, want %v", name, decide(t, c, name, "pods"), want)
 			}

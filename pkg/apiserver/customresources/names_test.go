@@ -59,7 +59,8 @@ func TestGrant(t *testing.T) {
 		"what it had stays": {
 			want: with(foo(), func(n *names) { n.Kind, n.ShortNames = "Bar", nil }), have: foo(),
 			others: []names{foo(), {Kind: "Bar"}},
-			got:    with(foo(), func(n *names) { n.ShortNames = nil }), reason: "KindConflict", message: `"Bar" is already in use`,
+			got:    with(foo(), func(n *names) { n.ShortNames = nil }), reason: "KindConflict",
+			message: `"Bar" is already in use`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +111,8 @@ func TestDecide(t *testing.T) {
 				"NamesAccepted": "True NoConflicts", "Established": "True InitialNamesAccepted"},
 		},
 		"names are taken": {
-			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`, by: conflict,
+			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`,
+			by:  conflict,
 			want: map[apiextensionsv1.CustomResourceDefinitionConditionType]string{
 				"NamesAccepted": "False ListKindConflict", "Established": "False NotAccepted"},
 		},

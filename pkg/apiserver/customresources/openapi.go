@@ -25,9 +25,11 @@ import (
 
 const (
 	objectMeta  = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
-	moreOnKinds = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds"
-	moreOnAPI   = "More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources"
-	apiVersion  = "APIVersion defines the versioned schema of this representation of an object. Servers " +
+	moreOnKinds = "More info: https://git.k8s.io/community/contributors/devel/" +
+		"sig-architecture/api-conventions.md#types-kinds"
+	moreOnAPI = "More info: https://git.k8s.io/community/contributors/devel/" +
+		"sig-architecture/api-conventions.md#resources"
+	apiVersion = "APIVersion defines the versioned schema of this representation of an object. Servers " +
 		"should convert recognized schemas to the latest internal value, and may reject unrecognized values. " + moreOnAPI
 	kindMeaning = "Kind is a string value representing the REST resource this object represents. Servers " +
 		"may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds

@@ -79,7 +79,8 @@ func TestEnd(t *testing.T) {
 			break
 		}
 	}
-	if _, err := tabs.Create(ctx, crontab(t, "late", `{cronSpec: "*"}`), metav1.CreateOptions{}); !apierrors.IsForbidden(err) ||
+	if _, err := tabs.Create(ctx, crontab(t, "late", `{cronSpec: "*"}`),
+		metav1.CreateOptions{}); !apierrors.IsForbidden(err) ||
 		!strings.Contains(err.Error(), "create not allowed while custom resource definition is terminating") {
 		t.Errorf("created late: %v", err)
 	}

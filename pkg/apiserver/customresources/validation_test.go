@@ -91,26 +91,49 @@ const unchecked = ", <nil>: Invalid value: null: some validation rules were not 
 func TestRefusals(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
-	for fields, want := range map[string]string{
-		`{spec: {}}`:                                                   `[spec.must: Required value` + unchecked,
-		`{spec: {must: null}}`:                                         `[spec.must: Required value` + unchecked,
-		`{spec: {must: abc}}`:                                          `spec.must: Invalid value: "abc": spec.must in body should match '^[0-9* /]+$'`,
-		`{spec: {must: "111111111111111111111"}}`:                      `[spec.must: Too long: may not be more than 20 bytes` + unchecked,
-		`{spec: {must: "1", replicas: 11}}`:                            `spec.replicas: Invalid value: 11: spec.replicas in body should be less than or equal to 10`,
-		`{spec: {must: "1", replicas: -1}}`:                            `[spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0, .spec.replicas: Invalid value: -1: should be a non-negative integer]`,
-		`{spec: {must: "1", enum: c}}`:                                 `[spec.enum: Unsupported value: "c": supported values: "a", "b"` + unchecked,
-		`{spec: {must: "1", set: [a, b, a]}}`:                          `spec.set[2]: Duplicate value: "a"`,
-		`{spec: {must: "1", set: [a, b, c, d, e, f]}}`:                 `[spec.set: Too many: 6: must have at most 5 items` + unchecked,
-		`{spec: {must: "1", map: [{port: 1}, {port: 1, proto: TCP}]}}`: `spec.map[1]: Duplicate value: {"port":1,"proto":"TCP"}`,
-		`{spec: {must: "1", map: [{name: x}]}}`:                        `[spec.map[0].port: Required value` + unchecked,
-		`{spec: {must: "1", either: 1.5}}`:                             `[spec.either: Invalid value: "number": spec.either in body must be of type integer,string: "number"` + unchecked,
-		`{spec: {must: "1", date: yesterday}}`:                         `[spec.date: Invalid value: "yesterday": spec.date in body must be of type date-time: "yesterday"` + unchecked,
-		`{spec: {must: "1", one: {a: x, b: z}}}`:                       `<nil>: Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found 2 valid alternatives`,
-		`{spec: {must: "1", replicas: 7}}`:                             `spec.replicas: Forbidden: seven is taken`,
-		`{spec: {must: "1", pod: {kind: Pod}}}`:                        `[spec.pod.apiVersion: Required value` + unchecked,
-		`{kind: Other, spec: {must: "1"}}`:                             `kind: Invalid value: "Other": must be Sample`,
-		`{kind: Other, spec: {replicas: 7, set: [a, a]}}`:              `[kind: Invalid value: "Other": must be Sample, spec.set[1]: Duplicate value: "a", spec.replicas: Forbidden: seven is taken]`,
+	for _, tc := range [][2]string{
+		{`{spec: {}}`,
+			`[spec.must: Required value` + unchecked},
+		{`{spec: {must: null}}`,
+			`[spec.must: Required value` + unchecked},
+		{`{spec: {must: abc}}`,
+			`spec.must: Invalid value: "abc": spec.must in body should match '^[0-9* /]+$'`},
+		{`{spec: {must: "111111111111111111111"}}`,
+			`[spec.must: Too long: may not be more than 20 bytes` + unchecked},
+		{`{spec: {must: "1", replicas: 11}}`,
+			`spec.replicas: Invalid value: 11: spec.replicas in body should be less than or equal to 10`},
+		{`{spec: {must: "1", replicas: -1}}`,
+			`[spec.replicas: Invalid value: -1: spec.replicas in body should be greater than or equal to 0, ` +
+				`.spec.replicas: Invalid value: -1: should be a non-negative integer]`},
+		{`{spec: {must: "1", enum: c}}`,
+			`[spec.enum: Unsupported value: "c": supported values: "a", "b"` + unchecked},
+		{`{spec: {must: "1", set: [a, b, a]}}`,
+			`spec.set[2]: Duplicate value: "a"`},
+		{`{spec: {must: "1", set: [a, b, c, d, e, f]}}`,
+			`[spec.set: Too many: 6: must have at most 5 items` + unchecked},
+		{`{spec: {must: "1", map: [{port: 1}, {port: 1, proto: TCP}]}}`,
+			`spec.map[1]: Duplicate value: {"port":1,"proto":"TCP"}`},
+		{`{spec: {must: "1", map: [{name: x}]}}`,
+			`[spec.map[0].port: Required value` + unchecked},
+		{`{spec: {must: "1", either: 1.5}}`,
+			`[spec.either: Invalid value: "number": spec.either in body must be of type integer,string: "number"` +
+				unchecked},
+		{`{spec: {must: "1", date: yesterday}}`,
+			`[spec.date: Invalid value: "yesterday": spec.date in body must be of type date-time: "yesterday"` +
+				unchecked},
+		{`{spec: {must: "1", one: {a: x, b: z}}}`,
+			`<nil>: Invalid value: "": "spec.one" must validate one and only one schema (oneOf). Found 2 valid alternatives`},
+		{`{spec: {must: "1", replicas: 7}}`,
+			`spec.replicas: Forbidden: seven is taken`},
+		{`{spec: {must: "1", pod: {kind: Pod}}}`,
+			`[spec.pod.apiVersion: Required value` + unchecked},
+		{`{kind: Other, spec: {must: "1"}}`,
+			`kind: Invalid value: "Other": must be Sample`},
+		{`{kind: Other, spec: {replicas: 7, set: [a, a]}}`,
+			`[kind: Invalid value: "Other": must be Sample, spec.set[1]: Duplicate value: "a", ` +
+				`spec.replicas: Forbidden: seven is taken]`},
 	} {
+		fields, want := tc[0], tc[1]
 		u := sample(t, "a", fields)
 		_, err := e.samples().Create(t.Context(), u, metav1.CreateOptions{})
 		want = fmt.Sprintf(`%s.stable.example.com "a" is invalid: %s`, u.GetKind(), want)
@@ -124,7 +147,8 @@ func TestRefusals(t *testing.T) {
 		`{apiVersion: stable.example.com/v2, spec: {must: "1"}}`: `the API version in the data ` +
 			`(stable.example.com/v2) does not match the expected API version (stable.example.com/v1)`,
 	} {
-		if _, err := e.samples().Create(t.Context(), sample(t, "a", fields), metav1.CreateOptions{}); !apierrors.IsBadRequest(err) || err.Error() != want {
+		if _, err := e.samples().Create(t.Context(), sample(t, "a", fields),
+			metav1.CreateOptions{}); !apierrors.IsBadRequest(err) || err.Error() != want {
 			t.Errorf("%s: %s", fields, cmp.Diff(want, fmt.Sprint(err)))
 		}
 	}
@@ -167,7 +191,8 @@ func TestUpdates(t *testing.T) {
 	// The name in the map is too long from here on.
 	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.JSONPatchType,
 		[]byte(
-			`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/map/items/properties/name/maxLength","value":2}]`), metav1.PatchOptions{}); err != nil {
+			`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec`+
+				`/properties/map/items/properties/name/maxLength","value":2}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() bool {

@@ -191,7 +191,8 @@ func TestUnreadable(t *testing.T) {
 	}
 	// The error for one key does not name it.
 	const reason = "no matching key was found for the provided Secretbox transformer"
-	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err, kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
+	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err,
+		kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
 		t.Errorf("range: %v", err)
 	}
 	if _, _, err := s.Get(t.Context(), "/registry/a"); !errors.Is(err, kv.ErrUnreadable) || err.Error() != reason {

@@ -201,7 +201,8 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 		if pod.Spec.ServiceAccountName != w.ServiceAccount.Name {
 			return apierrors.NewBadRequest(
 				fmt.Sprintf(
-					"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", w.ServiceAccount.Name))
+					"cannot bind token for serviceaccount %q to pod running with different serviceaccount name.",
+					w.ServiceAccount.Name))
 		}
 		uid, w.Pod = pod.UID, &satoken.Ref{Name: pod.Name, UID: string(pod.UID)}
 		if w.Node, err = t.nodeOf(ctx, pod); err != nil {

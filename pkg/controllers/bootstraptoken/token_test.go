@@ -67,7 +67,8 @@ func TestSigned(t *testing.T) {
 	if got := nextExpiry(tokens, now); got != time.Hour {
 		t.Errorf("next expiry %v", got)
 	}
-	if data, err := withSignatures(map[string]string{signaturePrefix + "aaaaaa": "of nothing"}, tokens, now); err != nil || len(data) > 0 {
+	if data, err := withSignatures(map[string]string{signaturePrefix + "aaaaaa": "of nothing"}, tokens,
+		now); err != nil || len(data) > 0 {
 		t.Errorf("without content: %v, %v", data, err)
 	}
 }

@@ -73,6 +73,7 @@ func (o *options) generic(rc *rest.Config) commonconfig.GenericControllerManager
 
 // setWorkers sets the number of workers of each controller.
 func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguration) {
+	mirroring := &c.EndpointSliceMirroringController
 	for name, field := range map[string]*int32{
 		"cronjob-controller":                          &c.CronJobController.ConcurrentCronJobSyncs,
 		"daemonset-controller":                        &c.DaemonSetController.ConcurrentDaemonSetSyncs,
@@ -80,7 +81,7 @@ func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguratio
 		"device-taint-eviction-controller":            &c.DeviceTaintEvictionController.ConcurrentSyncs,
 		"endpoints-controller":                        &c.EndpointController.ConcurrentEndpointSyncs,
 		"endpointslice-controller":                    &c.EndpointSliceController.ConcurrentServiceEndpointSyncs,
-		"endpointslice-mirroring-controller":          &c.EndpointSliceMirroringController.MirroringConcurrentServiceEndpointSyncs,
+		"endpointslice-mirroring-controller":          &mirroring.MirroringConcurrentServiceEndpointSyncs,
 		"ephemeral-volume-controller":                 &c.EphemeralVolumeController.ConcurrentEphemeralVolumeSyncs,
 		"garbage-collector-controller":                &c.GarbageCollectorController.ConcurrentGCSyncs,
 		"horizontal-pod-autoscaler-controller":        &c.HPAController.ConcurrentHorizontalPodAutoscalerSyncs,

@@ -154,7 +154,8 @@ func TestNameTakenByAnotherJob(t *testing.T) {
 		}
 		return list.Items, !slices.ContainsFunc(list.Items, func(c batchv1.CronJob) bool { return len(c.Status.Active) > 0 })
 	})
-	if got, err := s.Client.BatchV1().Jobs(namespace).Get(t.Context(), other.Name, metav1.GetOptions{}); err != nil || got.DeletionTimestamp != nil {
+	if got, err := s.Client.BatchV1().Jobs(namespace).Get(t.Context(), other.Name,
+		metav1.GetOptions{}); err != nil || got.DeletionTimestamp != nil {
 		t.Errorf("the other job: %v, error %v", got, err)
 	}
 }

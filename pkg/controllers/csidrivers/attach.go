@@ -73,7 +73,8 @@ func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeA
 	if sameError(old.AttachError, now.Status.AttachError) && sameError(old.DetachError, now.Status.DetachError) {
 		return cause // a write would trigger an immediate retry
 	}
-	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now,
+		metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("%w (failed to write this to the status: %w)", cause, err)
 	}
 	return cause

@@ -83,7 +83,8 @@ func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
 func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
 		claim.Status.AllocatedResources[v1.ResourceStorage]
-	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimControllerResizeInProgress && allocated.Cmp(want) > 0 {
+	if claim.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimControllerResizeInProgress &&
+		allocated.Cmp(want) > 0 {
 		return allocated
 	}
 	return want

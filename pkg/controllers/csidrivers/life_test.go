@@ -289,7 +289,8 @@ func (w *world) live(t *testing.T, id string) {
 			return errors.Join(err, errVolume), false
 		}
 		return got,
-			got.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizePending && v.Spec.Capacity.Storage().String() == "3Mi"
+			got.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizePending &&
+				v.Spec.Capacity.Storage().String() == "3Mi"
 	})
 	if err := attachments.Delete(t.Context(), id, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

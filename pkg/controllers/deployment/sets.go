@@ -211,7 +211,8 @@ func (w *work) collide(ctx context.Context, name string, cause error) error {
 		count = *next.Status.CollisionCount + 1
 	}
 	next.Status.CollisionCount = &count
-	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("collision count: %w", err)
 	}
 	return fmt.Errorf("create replica set: %w", cause)

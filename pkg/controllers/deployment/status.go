@@ -160,7 +160,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	}
 	next := w.d.DeepCopy()
 	next.Status = s
-	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.Client.AppsV1().Deployments(next.Namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("status: %w", err)
 	}
 	return nil

@@ -150,7 +150,8 @@ func (c *Controller) update(ctx context.Context, b *policyv1.PodDisruptionBudget
 				"Pods selected by this PodDisruptionBudget (selector: %v) were found "+
 					"to be unmanaged. As a result, the status of the PDB cannot be calculated correctly, which "+
 					"may result in undefined behavior. "+
-					"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.", b.Spec.Selector)
+					"To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value.",
+				b.Spec.Selector)
 		}
 	}
 	now := c.Clock.Now()
@@ -212,7 +213,8 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 		Type: v1.DisruptionTarget, Status: v1.ConditionFalse, ObservedGeneration: pod.Generation,
 		LastTransitionTime: metav1.NewTime(now),
 	}
-	if _, err := c.Client.CoreV1().Pods(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.Client.CoreV1().Pods(namespace).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("condition: %w", err)
 	}
 	return nil

@@ -104,7 +104,8 @@ func TestStatus(t *testing.T) {
 			if diff := cmp.Diff(tc.left, left); diff != "" {
 				t.Error(diff)
 			}
-			if yes := meta.IsStatusConditionTrue(got.Conditions, policyv1.DisruptionAllowedCondition); yes != (tc.want.allowed > 0) {
+			if yes := meta.IsStatusConditionTrue(got.Conditions,
+				policyv1.DisruptionAllowedCondition); yes != (tc.want.allowed > 0) {
 				t.Errorf("condition: %+v", got.Conditions)
 			}
 		})

@@ -94,7 +94,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	if skipped > invalid {
 		c.Events.Eventf(e, v1.EventTypeWarning, "TooManyAddressesToMirror",
-			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped", c.Options.Slices.MaxMirrored, skipped)
+			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
+			c.Options.Slices.MaxMirrored, skipped)
 	}
 	return c.apply(ctx, e, plan(e, groups, existing), existing)
 }

@@ -57,7 +57,8 @@ func serveMetrics(t *testing.T, s *testserver.Server) {
 		Spec: apiregistrationv1.APIServiceSpec{
 			Group: "metrics.k8s.io", Version: "v1beta1", GroupPriorityMinimum: 100, VersionPriority: 100,
 			InsecureSkipTLSVerify: true,
-			Service:               &apiregistrationv1.ServiceReference{Namespace: "default", Name: "metrics", Port: ptr.To(int32(port))},
+			Service: &apiregistrationv1.ServiceReference{Namespace: "default", Name: "metrics",
+				Port: ptr.To(int32(port))},
 		},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -151,12 +151,14 @@ func (c *Controller) grant(ctx context.Context, namespace string, names []string
 // revoke deletes the Role and its binding.
 func (c *Controller) revoke(ctx context.Context, namespace string) error {
 	if _, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil {
-		if err := c.Client.RbacV1().RoleBindings(namespace).Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.Client.RbacV1().RoleBindings(namespace).Delete(ctx, roleName,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("binding: %w", err)
 		}
 	}
 	if _, err := c.roles.Roles(namespace).Get(roleName); err == nil {
-		if err := c.Client.RbacV1().Roles(namespace).Delete(ctx, roleName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := c.Client.RbacV1().Roles(namespace).Delete(ctx, roleName,
+			metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("role: %w", err)
 		}
 	}

@@ -68,7 +68,8 @@ func TestServer(t *testing.T) {
 	if got := account("taken", ""); got.UID != theirs.UID || got.Labels["of"] != "somebody" {
 		t.Errorf("the existing account is %v", got)
 	}
-	if list, err := s.Client.CoreV1().ServiceAccounts("going").List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
+	if list, err := s.Client.CoreV1().ServiceAccounts("going").List(t.Context(),
+		metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
 		t.Errorf("a terminating namespace has %v, %v", list, err)
 	}
 	// The controller ignores accounts with other names.

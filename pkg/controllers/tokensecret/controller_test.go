@@ -118,7 +118,8 @@ func TestServer(t *testing.T) {
 	}
 
 	w.filled("kept")
-	if err := w.Client.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot", metav1.DeleteOptions{}); err != nil {
+	if err := w.Client.CoreV1().ServiceAccounts("default").Delete(t.Context(), "robot",
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone("asks")

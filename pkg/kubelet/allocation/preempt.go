@@ -90,7 +90,8 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 		}
 		return nil, "", &Refusal{Reason: "UnexpectedAdmissionError",
 			Message: "Unexpected error while attempting to recover from admission failure: " +
-				"preemption: error finding a set of pods to preempt: no set of running pods found to reclaim resources: [" + told.String() + "]"}
+				"preemption: error finding a set of pods to preempt: no set of running pods found to " +
+				"reclaim resources: [" + told.String() + "]"}
 	}
 	// Take from a class only what all lesser classes together do not free.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))

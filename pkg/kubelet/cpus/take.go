@@ -145,7 +145,8 @@ func (t *taker) order(acrossCores bool) []numa.CPU {
 	list := t.frees()
 	outer, inner, core := counts(list, t.outer), counts(list, t.inner), counts(list, coreOf)
 	slices.SortFunc(list, func(a, b numa.CPU) int {
-		if c := cmp.Or(cmp.Compare(outer[t.outer(a)], outer[t.outer(b)]), cmp.Compare(t.outer(a), t.outer(b))); c != 0 || acrossCores {
+		if c := cmp.Or(cmp.Compare(outer[t.outer(a)], outer[t.outer(b)]),
+			cmp.Compare(t.outer(a), t.outer(b))); c != 0 || acrossCores {
 			return cmp.Or(c, cmp.Compare(a.ID, b.ID))
 		}
 		return cmp.Or(

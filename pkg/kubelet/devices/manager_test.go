@@ -234,7 +234,9 @@ func TestDevices(t *testing.T) {
 		t.Errorf("given %v, started %v, %v", given, f.started, err)
 	}
 	err = n.admit(t, podOf("v", "2"))
-	if want := "requested number of devices unavailable for example.com/gadget. Requested: 2, Available: 1"; err == nil || err.Error() != want {
+	if want :=
+		"requested number of devices unavailable for example.com/gadget. Requested: 2, Available: 1"; err == nil ||
+		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	// If the plugin returns an error, no devices are assigned, not even to other containers of the

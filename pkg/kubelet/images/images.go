@@ -184,7 +184,8 @@ func (p *Puller) pull(ctx context.Context, pod *v1.Pod, c *v1.Container, spec *r
 		failure := p.failedPull(pod, c, st, err)
 		if missing := p.missingSecrets(ctx, pod); len(missing) > 0 {
 			p.cfg.Event(pod, "", v1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf(
-				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.", strings.Join(missing, ", ")))
+				"Unable to retrieve some image pull secrets (%s); attempting to pull the image may not succeed.",
+				strings.Join(missing, ", ")))
 		}
 		return nil, failure
 	}

@@ -104,7 +104,8 @@ func TestParallelPulls(t *testing.T) {
 				if r.most != tc.want || len(r.pulled) != 4 || len(p.pulls) != 0 {
 					t.Errorf("%d pulls at a time, want %d; pulled %q; %d are kept", r.most, tc.want, r.pulled, len(p.pulls))
 				}
-				if want := "Pulled: Successfully pulled image \"img:0\" in 1s "; !slices.ContainsFunc(e.list, func(s string) bool { return strings.HasPrefix(s, want) }) {
+				if want := "Pulled: Successfully pulled image \"img:0\" in 1s "; !slices.ContainsFunc(e.list,
+					func(s string) bool { return strings.HasPrefix(s, want) }) {
 					t.Errorf("events %q", e.list)
 				}
 			})

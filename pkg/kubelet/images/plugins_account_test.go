@@ -48,7 +48,8 @@ func TestAccountsWithoutAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := p.ask(t.Context(), p.list[0], accountPod("a", "one"), "reg.example/app"); !errors.Is(err, errNotForPod) {
+	if _, _, err := p.ask(t.Context(), p.list[0], accountPod("a", "one"), "reg.example/app"); !errors.Is(err,
+		errNotForPod) {
 		t.Errorf("an account without what is required: %v", err)
 	}
 	if _, _, err := p.ask(t.Context(), p.list[0], accountPod("a", ""), "reg.example/app"); !errors.Is(err, errNotForPod) {

@@ -112,7 +112,8 @@ func TestPlugins(t *testing.T) {
 	if n := len(asked(t, dir, "image")); n != 3 {
 		t.Errorf("%d calls of a plugin whose answer is not cached", n)
 	}
-	if got, want := asked(t, dir, "image")[0], `"apiVersion":"credentialprovider.kubelet.k8s.io/v1"`; !strings.Contains(got, want) {
+	if got, want := asked(t, dir, "image")[0],
+		`"apiVersion":"credentialprovider.kubelet.k8s.io/v1"`; !strings.Contains(got, want) {
 		t.Errorf("asked %s", got)
 	}
 	c.Step(5 * time.Minute)

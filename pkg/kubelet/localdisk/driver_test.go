@@ -263,7 +263,8 @@ func TestPromisedSpaceIsReserved(t *testing.T) {
 	}
 	size := before / unit / 2 * unit
 	create(t, d, request("half", size, true))
-	if _, err := d.CreateVolume(t.Context(), request("more", size+(size/4)/unit*unit, true)); status.Code(err) != codes.ResourceExhausted {
+	if _, err := d.CreateVolume(t.Context(), request("more", size+(size/4)/unit*unit, true)); status.Code(
+		err) != codes.ResourceExhausted {
 		t.Errorf("promised twice: %v", err)
 	}
 }

@@ -105,9 +105,11 @@ func TestRejectionsAreFew(t *testing.T) {
 	metricstest.Expect(t, got, map[string]float64{
 		`kubelet_admission_rejections_total{reason="OutOfcpu"}`:               1,
 		`kubelet_admission_rejections_total{reason="OutOfExtendedResources"}`: 2,
-		`kubelet_admission_rejections_total{reason="Other"}`:                  2, `kubelet_admission_rejections_total{reason="Evicted"}`: 1,
-		`kubelet_admission_rejections_total{reason="NodePorts"}`: -1,
-		`kubelet_restarted_pods_total{static=""}`:                0, `kubelet_restarted_pods_total{static="true"}`: 0,
+		`kubelet_admission_rejections_total{reason="Other"}`:                  2,
+		`kubelet_admission_rejections_total{reason="Evicted"}`:                1,
+		`kubelet_admission_rejections_total{reason="NodePorts"}`:              -1,
+		`kubelet_restarted_pods_total{static=""}`:                             0,
+		`kubelet_restarted_pods_total{static="true"}`:                         0,
 	})
 }
 

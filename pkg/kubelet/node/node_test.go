@@ -274,7 +274,8 @@ func awaitLease(t *testing.T, client kubernetes.Interface) *coordinationv1.Lease
 func TestProviderID(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	start(t, client, &machine{provider: "cloud://zone/1"})
-	if got := await(t, client, "registration", func(*v1.Node) bool { return true }); got.Spec.ProviderID != "cloud://zone/1" {
+	if got := await(t, client, "registration",
+		func(*v1.Node) bool { return true }); got.Spec.ProviderID != "cloud://zone/1" {
 		t.Errorf("provider ID %q", got.Spec.ProviderID)
 	}
 }

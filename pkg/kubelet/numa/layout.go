@@ -161,7 +161,8 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 		c := CPU{ID: id, Core: id, Node: of[id]}
 		// A core gets the number of its first thread, because the machine's own numbers repeat in
 		// each socket.
-		if threads, err := cpuset.Parse(readText(filepath.Join(at, "topology/thread_siblings_list"))); err == nil && threads.Size() > 0 {
+		if threads, err := cpuset.Parse(
+			readText(filepath.Join(at, "topology/thread_siblings_list"))); err == nil && threads.Size() > 0 {
 			c.Core = slices.Min(threads.UnsortedList())
 		}
 		if s, err := strconv.Atoi(readText(filepath.Join(at, "topology/physical_package_id"))); err == nil && s > 0 {

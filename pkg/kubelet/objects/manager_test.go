@@ -68,7 +68,8 @@ func (c *cluster) pod(name string, configMaps ...string) *v1.Pod {
 	c.t.Helper()
 	ctx := c.t.Context()
 	if _, err := c.admin.CoreV1().ServiceAccounts("default").Create(ctx,
-		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}},
+		metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		c.t.Fatal(err)
 	}
 	pod := &v1.Pod{

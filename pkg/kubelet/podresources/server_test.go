@@ -85,7 +85,9 @@ func TestServer(t *testing.T) {
 	if err != nil || len(got.GetPodResources().GetContainers()[1].GetCpuIds()) != 2 {
 		t.Errorf("%v, %v", got, err)
 	}
-	if _, err := client.Get(t.Context(), &api.GetPodResourcesRequest{PodNamespace: "n", PodName: "q"}); err == nil || !strings.HasSuffix(err.Error(), "pod q in namespace n not found") {
+	if _, err := client.Get(t.Context(),
+		&api.GetPodResourcesRequest{PodNamespace: "n", PodName: "q"}); err == nil ||
+		!strings.HasSuffix(err.Error(), "pod q in namespace n not found") {
 		t.Errorf("missing pod: %v", err)
 	}
 	all, err := client.GetAllocatableResources(t.Context(), &api.AllocatableResourcesRequest{})

@@ -183,7 +183,8 @@ func TestExec(t *testing.T) {
 			}
 			return c.output, c.exit, c.err
 		}}
-		if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"}, probe); ok != c.ok || text != c.want || err != nil {
+		if ok, text, err := h.Probe(t.Context(), Target{Container: &v1.Container{}, ID: "id"},
+			probe); ok != c.ok || text != c.want || err != nil {
 			t.Errorf("%s: %t %q %v", name, ok, text, err)
 		}
 	}
@@ -311,7 +312,8 @@ func TestExecExpandsStaticVariables(t *testing.T) {
 	target := Target{Container: &v1.Container{Env: []v1.EnvVar{{Name: "FILE", Value: "/ready"},
 		{Name: "REF", ValueFrom: &v1.EnvVarSource{}}}}}
 	action := &v1.ExecAction{Command: []string{"test", "-f", "$(FILE)", "$(OTHER)", "$$(FILE)", "[$(REF)]"}}
-	if ok, text, err := h.Probe(t.Context(), target, &v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: action}}); !ok || err != nil {
+	if ok, text, err := h.Probe(t.Context(), target,
+		&v1.Probe{ProbeHandler: v1.ProbeHandler{Exec: action}}); !ok || err != nil {
 		t.Fatal(ok, text, err)
 	}
 	if want := []string{"test", "-f", "/ready", "$(OTHER)", "$(FILE)", "[]"}; !slices.Equal(got, want) {
@@ -345,7 +347,8 @@ func TestSleep(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := h.Lifecycle(ctx, Target{}, &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}); !errors.Is(err, ErrSleepCut) {
+	if err := h.Lifecycle(ctx, Target{}, &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 5}}); !errors.Is(
+		err, ErrSleepCut) {
 		t.Errorf("a sleep that was cut short: %v", err)
 	}
 }

@@ -189,7 +189,9 @@ func TestNoAnswer(t *testing.T) {
 		w.mu.Unlock()
 		w.after(time.Minute)
 		w.expect(t, true, true, "")
-		if want := "Unhealthy: Liveness probe errored and resulted in unknown state: connection refused"; !slices.Contains(w.events, want) {
+		if want :=
+			"Unhealthy: Liveness probe errored and resulted in unknown state: connection refused"; !slices.Contains(
+			w.events, want) {
 			t.Errorf("events %q, without %q", w.events, want)
 		}
 	})

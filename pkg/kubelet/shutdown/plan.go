@@ -28,7 +28,8 @@ func groups(c *kubeletconfig.KubeletConfiguration) []group {
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
 		out = append(out, group{from: p.Priority, grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
 	}
-	if total, last := c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration; len(out) == 0 && total > 0 {
+	if total, last := c.ShutdownGracePeriod.Duration,
+		c.ShutdownGracePeriodCriticalPods.Duration; len(out) == 0 && total > 0 {
 		out = []group{{from: 0, grace: total - last}, {from: critical, grace: last}}
 	}
 	slices.SortFunc(out, func(a, b group) int { return cmp.Compare(a.from, b.from) })

@@ -117,7 +117,8 @@ func TestReducedRequest(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "grows"}, Provisioner: "d",
 		AllowVolumeExpansion: new(true)}
-	if _, err := server.Client.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
+	if _, err := server.Client.StorageV1().StorageClasses().Create(t.Context(), class,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, tc := range tests {

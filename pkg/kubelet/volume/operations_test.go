@@ -56,9 +56,11 @@ func TestOperationsAreCounted(t *testing.T) {
 		operation("kubernetes.io/configmap", "volume_mount", "fail-unknown"):                2,
 		operation("kubernetes.io/csi", "volume_mount", "fail-unknown"):                      2,
 		operation("kubernetes.io/csi:whatever users write", "volume_mount", "fail-unknown"): -1,
-		total("kubernetes.io/empty-dir", "actual"):                                          1, total("kubernetes.io/empty-dir", "desired"): 1,
-		total("kubernetes.io/configmap", "actual"): -1, total("kubernetes.io/configmap", "desired"): 1,
-		total("kubernetes.io/csi", "desired"): 1,
+		total("kubernetes.io/empty-dir", "actual"):                                          1,
+		total("kubernetes.io/empty-dir", "desired"):                                         1,
+		total("kubernetes.io/configmap", "actual"):                                          -1,
+		total("kubernetes.io/configmap", "desired"):                                         1,
+		total("kubernetes.io/csi", "desired"):                                               1,
 	})
 	m.cfg.Drivers = &drivers{path: t.TempDir()}
 	m.cfg.Objects.(*memory).set("none", nil)
@@ -75,7 +77,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	metricstest.Expect(t, scrape(), map[string]float64{
 		operation("kubernetes.io/empty-dir", "volume_unmount", "success"): 1,
 		operation("kubernetes.io/configmap", "volume_unmount", "success"): 1,
-		total("kubernetes.io/empty-dir", "actual"):                        -1, total("kubernetes.io/empty-dir", "desired"): -1,
+		total("kubernetes.io/empty-dir", "actual"):                        -1,
+		total("kubernetes.io/empty-dir", "desired"):                       -1,
 	})
 }
 

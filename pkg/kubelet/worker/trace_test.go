@@ -67,7 +67,8 @@ func TestTraceOfAPod(t *testing.T) {
 			starts = append(starts, list)
 		}
 		slices.SortFunc(starts, func(a, b []string) int { return len(a) - len(b) })
-		if want := [][]string{{"volumes", "sandbox"}, {"volumes", "sandbox", "images", "create", "start"}}; !slices.EqualFunc(starts, want, slices.Equal) {
+		if want := [][]string{{"volumes", "sandbox"},
+			{"volumes", "sandbox", "images", "create", "start"}}; !slices.EqualFunc(starts, want, slices.Equal) {
 			t.Errorf("phases %v, want %v", starts, want)
 		}
 		if failed != 1 {

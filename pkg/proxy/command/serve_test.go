@@ -32,7 +32,8 @@ func TestPages(t *testing.T) {
 		return w.Body.String()
 	}
 	get("/healthz")
-	if slis := get("/metrics/slis"); !strings.Contains(slis, `kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 1`) {
+	if slis := get("/metrics/slis"); !strings.Contains(slis,
+		`kubernetes_healthchecks_total{name="ping",status="success",type="healthz"} 1`) {
 		t.Errorf("health checks are not counted: %s", slis)
 	}
 	flags := get("/flagz")

@@ -118,7 +118,8 @@ func as(cfg *rest.Config, tenant string) *rest.Config {
 func prepare(ctx context.Context, admin kubernetes.Interface, o options) error {
 	for tenant, n := range map[string]int{o.noisyTenant(): o.objects, o.quietTenant(): 10} {
 		if _, err := admin.CoreV1().Namespaces().Create(ctx,
-			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenant}},
+			metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		if _, err := admin.RbacV1().RoleBindings(tenant).Create(ctx, &rbacv1.RoleBinding{

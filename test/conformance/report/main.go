@@ -51,7 +51,8 @@ var reasons = map[string]string{
 	"Traffic Distribution should": nodesInZones,
 	"Topology Hints should":       nodesInZones,
 	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "wants three nodes; passes there",
-	"ExternalIP when the external IP is not assigned":                  "external IPs are denied in clusters of `ctl cluster`",
+	"ExternalIP when the external IP is not assigned": "external IPs are denied " +
+		"in clusters of `ctl cluster`",
 	"[Provider:GCE]": "for one cloud",
 	"should modify volumes with a different": "wants volumes that are made before a pod " +
 		"wants them (STORAGE=now); passes there",
@@ -148,7 +149,8 @@ func write(args []string) error {
 	if *title != "" {
 		section = *title
 	}
-	if err := os.WriteFile(*out, []byte(replace(string(before), section, s.markdown(*focus, *cluster))), 0o644); err != nil {
+	if err := os.WriteFile(*out, []byte(replace(string(before), section, s.markdown(*focus, *cluster))),
+		0o644); err != nil {
 		return err
 	}
 	if len(s.failed)+len(s.missed) > 0 {

@@ -136,7 +136,8 @@ func TestPlan(t *testing.T) {
 	}
 	failed := all[1]
 	failed.State = types.SpecStateFailed
-	if got := planned("-done", save(t, append([]types.SpecReport{all[0], failed}, all[4:]...)...)); len(got) != 3 || got[all[0].FullText()] || !got[failed.FullText()] {
+	if got := planned("-done", save(t, append([]types.SpecReport{all[0], failed}, all[4:]...)...)); len(
+		got) != 3 || got[all[0].FullText()] || !got[failed.FullText()] {
 		t.Errorf("after a run: %v", got)
 	}
 	for _, bad := range [][]string{{"-share", "4/3"}, {"-share", "0/3"}, {"-share", "x"}, {"-focus", "("},

@@ -16,7 +16,8 @@ func TestDistinct(t *testing.T) {
 	missing, bad, worse := field.Required(name, ""), field.Invalid(name, "A", "bad"), field.Invalid(name, "B", "bad")
 	other := field.Invalid(name, "A", "worse")
 	got := distinct(field.ErrorList{bad, missing, field.Invalid(name, "A", "bad"), worse, other, missing})
-	if want := (field.ErrorList{bad, missing, worse, other}); got.ToAggregate().Error() != want.ToAggregate().Error() || len(got) != len(want) {
+	if want := (field.ErrorList{bad, missing, worse,
+		other}); got.ToAggregate().Error() != want.ToAggregate().Error() || len(got) != len(want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }

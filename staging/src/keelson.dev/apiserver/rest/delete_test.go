@@ -35,7 +35,8 @@ func TestGracefulDelete(t *testing.T) {
 			t.Errorf("%q: %+v, want grace %d", step.query, got.ObjectMeta, step.grace)
 		}
 	}
-	if got := parse[object](t, e.must(t, "DELETE", pods+"/p?gracePeriodSeconds=0", "")); *got.DeletionGracePeriodSeconds != 0 {
+	if got := parse[object](t,
+		e.must(t, "DELETE", pods+"/p?gracePeriodSeconds=0", "")); *got.DeletionGracePeriodSeconds != 0 {
 		t.Errorf("the end: %+v", got.ObjectMeta)
 	}
 	if r := e.do(t, "GET", pods+"/p", ""); r.code != 404 {

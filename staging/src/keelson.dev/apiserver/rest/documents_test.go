@@ -87,7 +87,8 @@ func TestAggregatedDiscovery(t *testing.T) {
 		t.Errorf("second time: %d %q", r.code, r.body)
 	}
 	if r := e.must(t, "GET", "/apis?pretty=1", "", "Accept",
-		strings.Replace(accept, "application/json", "*/*", 1)); !strings.HasPrefix(r.body, "{\n  \"kind\": \"APIGroupDiscoveryList\",\n") || strings.HasSuffix(r.body, "\n") {
+		strings.Replace(accept, "application/json", "*/*", 1)); !strings.HasPrefix(r.body,
+		"{\n  \"kind\": \"APIGroupDiscoveryList\",\n") || strings.HasSuffix(r.body, "\n") {
 		t.Errorf("for people: %.80q", r.body)
 	}
 	if r := e.must(t, "GET", "/apis/", "", "Accept", accept); !strings.HasPrefix(r.body, `{"kind":"APIGroupList"`) {
@@ -203,10 +204,12 @@ func TestGzip(t *testing.T) {
 	data := strings.Repeat("x", 200<<10)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"},"data":{"x":"`+data+`"}}`)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"b"}}`)
-	if r := e.must(t, "GET", configMaps+"/a", "", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "gzip" || len(r.body) > 10<<10 {
+	if r := e.must(t, "GET", configMaps+"/a", "", "Accept-Encoding",
+		"gzip"); r.header.Get("Content-Encoding") != "gzip" || len(r.body) > 10<<10 {
 		t.Errorf("large: %v, %d bytes", r.header, len(r.body))
 	}
-	if r := e.must(t, "GET", configMaps+"/a", "", "Accept-Encoding", "identity"); r.header.Get("Content-Encoding") != "" || !strings.Contains(r.body, data) {
+	if r := e.must(t, "GET", configMaps+"/a", "", "Accept-Encoding",
+		"identity"); r.header.Get("Content-Encoding") != "" || !strings.Contains(r.body, data) {
 		t.Errorf("not asked for: %v, %d bytes", r.header, len(r.body))
 	}
 	if r := e.must(t, "GET", configMaps+"/b", "", "Accept-Encoding", "gzip"); r.header.Get("Content-Encoding") != "" {

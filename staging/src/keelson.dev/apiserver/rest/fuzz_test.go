@@ -175,7 +175,8 @@ func TestAliasBomb(t *testing.T) {
 		{http.MethodPost, "/api/v1/namespaces/ns/configmaps", "application/yaml"},
 		{http.MethodPatch, "/api/v1/namespaces/ns/configmaps/a?fieldManager=m", "application/apply-patch+yaml"},
 	} {
-		if got := e.do(t, method.verb, method.path, bomb.String(), "Content-Type", method.mediaType); got.code != http.StatusBadRequest {
+		if got := e.do(t, method.verb, method.path, bomb.String(), "Content-Type",
+			method.mediaType); got.code != http.StatusBadRequest {
 			t.Errorf("%s: %d %.200s", method.verb, got.code, got.body)
 		}
 	}

@@ -136,7 +136,8 @@ func TestLists(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) { c.Clock = clk })
 	pod := func(ns string, i int) string {
 		return fmt.Sprintf(`{"metadata":{"name":"p%03d","namespace":%q,"labels":{"n":"%d","odd":"%d"},`+
-			`"annotations":{"x":"<é&>\u2028"}},"spec":{"nodeName":"n%d","containers":[{"name":"c","image":"i"}]}}`, i, ns, i, i%2, i%7)
+			`"annotations":{"x":"<é&>\u2028"}},"spec":{"nodeName":"n%d","containers":[{"name":"c","image":"i"}]}}`,
+			i, ns, i, i%2, i%7)
 	}
 	for i := range 300 {
 		for _, ns := range []string{"t", "u"} {

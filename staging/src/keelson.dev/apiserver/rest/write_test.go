@@ -117,7 +117,8 @@ func TestScale(t *testing.T) {
 	if got := scale("GET", "", ""); got.Kind != "Scale" || got.Spec["replicas"] != 2.0 || got.status("selector") != "a=b" {
 		t.Errorf("get: %+v", got)
 	}
-	if got := scale("PUT", `{"metadata":{"name":"d"},"spec":{"replicas":4}}`, "application/json"); got.Spec["replicas"] != 4.0 {
+	if got := scale("PUT", `{"metadata":{"name":"d"},"spec":{"replicas":4}}`,
+		"application/json"); got.Spec["replicas"] != 4.0 {
 		t.Errorf("put: %+v", got)
 	}
 	if got := scale("PATCH", `{"spec":{"replicas":5}}`, merge); got.Spec["replicas"] != 5.0 {
@@ -273,7 +274,8 @@ func TestVersions(t *testing.T) {
 		if r := e.must(t, "GET", path, ""); !strings.Contains(r.body, `"apiVersion":"`+want+`"`) {
 			t.Errorf("list of %s: %s", path, r.body)
 		}
-		if r := e.must(t, "GET", path+"/h", "", "Accept", "application/vnd.kubernetes.protobuf"); !strings.Contains(r.body, want) {
+		if r := e.must(t, "GET", path+"/h", "", "Accept",
+			"application/vnd.kubernetes.protobuf"); !strings.Contains(r.body, want) {
 			t.Errorf("protobuf of %s: %q", path, r.body)
 		}
 	}
@@ -318,7 +320,8 @@ func (c *chain) Validate(_ context.Context, a admission.Attributes, _ admission.
 func TestAdmission(t *testing.T) {
 	plugin := &chain{refuse: "bad"}
 	e := newEnv(t, func(c *rest.Config) { c.Admission = plugin })
-	if got := parse[object](t, e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)); got.Labels["admitted"] != "yes" {
+	if got := parse[object](t,
+		e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)); got.Labels["admitted"] != "yes" {
 		t.Errorf("created %+v", got)
 	}
 	e.must(t, "PATCH", configMaps+"/a", `{"data":{"x":"y"}}`, "Content-Type", merge)

@@ -215,7 +215,8 @@ func TestEncodingsAreMadeOnceAndForgotten(t *testing.T) {
 		t.Errorf("encoded %d times", made)
 	}
 	fail := errors.New("no")
-	if _, err := r.Encoded(Form{Variant: "bad"}, func(*Record) ([]byte, error) { return nil, fail }); !errors.Is(err, fail) {
+	if _, err := r.Encoded(Form{Variant: "bad"},
+		func(*Record) ([]byte, error) { return nil, fail }); !errors.Is(err, fail) {
 		t.Errorf("failed encoding: %v", err)
 	}
 	other := NewRecord("ns/u", 1, nil, Attrs{}, thingCodec{}, nil)

@@ -38,7 +38,8 @@ func TestSplice(t *testing.T) {
 		if err != nil || item.Size() != len(e.Raw) || !bytes.Equal(item.Append(nil), e.Raw) {
 			t.Fatalf("message %q, %v; item of %d bytes", e.Raw, err, item.Size())
 		}
-		if got := header.AppendWatchItem(nil, "MODIFIED", &item); !bytes.Equal(got, wire.AppendWatchEvent(nil, "MODIFIED", want)) {
+		if got := header.AppendWatchItem(nil, "MODIFIED", &item); !bytes.Equal(got,
+			wire.AppendWatchEvent(nil, "MODIFIED", want)) {
 			t.Fatalf("frame %q", got)
 		}
 	})
