@@ -20,12 +20,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotations name an image in an archive's index: the first is the one
-// that containerd takes whole, the second is the standard's.
+// nameAnnotations are the annotations that name an image in an archive's index: containerd reads
+// the first, which has the full name; the second is the standard's.
 var nameAnnotations = [...]string{"io.containerd.image.name", "org.opencontainers.image.ref.name"}
 
-// write builds the image and leaves its archive in file. The file appears
-// whole or not at all.
+// write builds the image and writes its archive to file, which is replaced atomically.
 func (s spec) write(file string) error {
 	img, err := s.image()
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// suite is where the Conformance suite has its images.
+// suite is the prefix of the names of the Conformance suite's images.
 const suite = "registry.k8s.io/e2e-test-images/"
 
-// conformance is what the Conformance suite wants on the nodes.
+// conformance returns the images that the Conformance suite needs on the nodes.
 func (in inputs) conformance() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -30,11 +30,11 @@ func (in inputs) conformance() ([]spec, error) {
 	return slices.Concat(in.agnhosts(debian, registry), in.onBusybox(base), in.servers()), nil
 }
 
-// agnhosts are the images around the suite's own test program, which can also be a registry.
+// agnhosts returns the images with the suite's own test program, which can also be a registry.
 func (in inputs) agnhosts(debian, registry layer) []spec {
 	program := layer{
 		directory("tmp", 0o1777), directory("uploads", 0o755),
-		// What reads it expects the suite's own base by name.
+		// The program that reads the file expects the name of the suite's base image.
 		text("etc/os-release", "NAME=\"Debian in the place of Alpine Linux\"\nID=debian\n"),
 		text("etc/passwd",
 			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/home:/bin/false\nuser-defined-in-image:x:1000:1000::/home:/bin/sh\n"),
@@ -69,7 +69,7 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 	return out
 }
 
-// onBusybox are busybox under several names, and small programs on it.
+// onBusybox returns the images of busybox under several names, and of small programs on it.
 func (in inputs) onBusybox(base layer) []spec {
 	shell := v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: []string{path}}
 	nonroot, web := shell, shell
@@ -110,7 +110,7 @@ func (in inputs) onBusybox(base layer) []spec {
 	}
 }
 
-// servers are what the suite builds an API server of its own from.
+// servers returns the images from which the suite builds its own API server.
 func (in inputs) servers() []spec {
 	dirs := layer{directory("tmp", 0o1777), directory("usr", 0o755), directory("usr/local", 0o755),
 		directory("usr/local/bin", 0o755)}

@@ -42,7 +42,7 @@ func symlink(name, target string) entry {
 	return entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}}
 }
 
-// tar is the layer's bytes: entries by name, owned by root, at the epoch.
+// tar returns the layer's bytes: entries sorted by name, owned by root, with the time of the epoch.
 func (l layer) tar() ([]byte, error) {
 	entries := slices.Clone(l)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Header.Name, b.Header.Name) })

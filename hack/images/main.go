@@ -27,24 +27,25 @@ func main() {
 // inputs are the programs that images are made of.
 type inputs struct {
 	Pause, CoreDNS, Ingress, Busybox, Web, Index string
-	// Programs, when it is given, asks for the images of the Conformance suite
-	// instead of those that every node holds: it is the directory of the programs
-	// in them, and Sources that of the other files.
+	// Programs is the directory of the programs in the Conformance suite's images, and Sources that
+	// of the other files. If Programs is set, the suite's images are written instead of those that
+	// every node has.
 	Programs, Sources string
-	// Operator, when it is given, asks for the image of the e2e tests' operator
-	// alone: it is the program.
+	// Operator is the program of the e2e tests' operator. If it is set, only the operator's image
+	// is written.
 	Operator string
-	// Driver, when it is given, asks for the image of the e2e tests' storage driver
-	// alone: it is the program.
+	// Driver is the program of the e2e tests' storage driver. If it is set, only the driver's image
+	// is written.
 	Driver string
-	// Mock, when it is given, asks for the images that the test suite deploys with storage drivers
-	// alone: it is the program beside the mock driver, and Populator the one that fills volumes.
+	// Mock is the program of the mock storage driver's image, and Populator the program that fills
+	// volumes. If Mock is set, only the images that the test suite deploys with storage drivers are
+	// written.
 	Mock, Populator string
-	// Store, when it is given, asks for the image of the e2e tests' database alone: it is
-	// the program.
+	// Store is the program of the e2e tests' database. If it is set, only the database's image is
+	// written.
 	Store string
-	// Sidecars, when it is given, asks for the images of Kubernetes' CSI sidecars
-	// alone: it is the directory of the programs.
+	// Sidecars is the directory of the programs of Kubernetes' CSI sidecars. If it is set, only the
+	// sidecars' images are written.
 	Sidecars string
 	// Debian is a directory with Debian packages, the base of agnhost.
 	Debian string

@@ -22,7 +22,7 @@ type spec struct {
 
 const path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// specs is every image that a fresh node holds.
+// specs returns the images that a fresh node has.
 func (in inputs) specs() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -33,8 +33,8 @@ func (in inputs) specs() ([]spec, error) {
 		{
 			File:  "coredns",
 			Names: []string{"registry.k8s.io/coredns/coredns:v1.15.0"},
-			// It serves port 53 as root's equal without any other right: the
-			// manifest grants NET_BIND_SERVICE.
+			// CoreDNS runs as root. Its only capability is NET_BIND_SERVICE, with which it can
+			// serve port 53.
 			Layers: []layer{{program("coredns", in.CoreDNS), directory("etc", 0o755), directory("tmp", 0o1777)}},
 			Config: v1.Config{Entrypoint: []string{"/coredns"}, WorkingDir: "/", Env: []string{path}},
 		},
@@ -117,11 +117,11 @@ func (in inputs) mock() ([]spec, error) {
 	return out, nil
 }
 
-// sidecar is where Kubernetes has the images of its CSI sidecars.
+// sidecar is the prefix of the names of Kubernetes' CSI sidecar images.
 const sidecar = "registry.k8s.io/sig-storage/"
 
-// sidecars are the images of Kubernetes' CSI sidecars, by the names that manifests have for them:
-// the test suite's name older ones.
+// sidecars returns the images of Kubernetes' CSI sidecars, named as in manifests. The test suite
+// uses older names.
 func (in inputs) sidecars() ([]spec, error) {
 	var out []spec
 	for _, s := range []struct{ name, version, suites string }{

@@ -11,8 +11,7 @@ import (
 	"path/filepath"
 )
 
-// tree is the layer of all that is below a directory. Devices and sockets are
-// left out.
+// tree returns a layer with everything below a directory, except devices and sockets.
 func tree(root string) (layer, error) {
 	var out layer
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

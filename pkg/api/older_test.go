@@ -22,7 +22,8 @@ func TestOlder(t *testing.T) {
 	const meta = `"metadata":{"name":"a"}`
 	for name, tc := range map[string]struct {
 		resource, apiVersion string
-		stored, want         string // stored: fields except for metadata; want: some of the fields
+		// stored is the stored object without its metadata; want is the part of the decoded object to compare
+		stored, want string
 	}{
 		"deployment of extensions": {"apps/deployments", "extensions/v1beta1",
 			`"spec":{"replicas":2,"template":{},"rollbackTo":{"revision":3}}`,

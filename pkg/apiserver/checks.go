@@ -110,7 +110,7 @@ func (a *assembly) startChecks() []health.Check {
 	} else {
 		inFlight = succeed
 	}
-	var proves condition // whether the client certificate for extension servers is in use
+	var proves condition // proves reports whether the client certificate for extension servers is in use
 	if a.cfg.ProxyClientCert != "" {
 		proves = registered
 	}
@@ -121,7 +121,7 @@ func (a *assembly) startChecks() []health.Check {
 	var out []health.Check
 	for _, c := range []struct {
 		name string
-		run  condition // nil: the condition of the hook with this name
+		run  condition // if nil, the condition of the hook with this name is used
 	}{
 		{"start-encryption-provider-config-automatic-reload", reloads},
 		{"start-apiserver-admission-initializer", a.informersSynced},

@@ -25,8 +25,8 @@ import (
 // of its health check.
 type hook struct {
 	name string
-	// group is the API group that the hook needs. Empty: none. The hook is omitted if the group is
-	// not served.
+	// group is the API group that the hook needs, or empty if it needs none. The hook is omitted if
+	// the group is not served.
 	group string
 	run   func(ctx context.Context) error
 	// after runs once run has succeeded, until the server stops. It may be nil.

@@ -23,11 +23,11 @@ type mux struct {
 	exact map[string]http.Handler
 	// served returns the group versions of the API.
 	served func() []schema.GroupVersion
-	// drivers handles calls of storage drivers, which are not API resources.
+	// drivers handles calls to storage drivers, which are not API resources.
 	drivers http.HandlerFunc
 	// prefixes are handlers of all paths below a prefix, which ends in a slash.
 	prefixes map[string]http.Handler
-	// delegate handles all other paths (aggregation). Nil: they are answered with 404.
+	// delegate handles all other paths (aggregation). If nil, they are answered with 404.
 	delegate http.Handler
 }
 

@@ -39,13 +39,13 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics *prometheus.Registry
-	// KV is the key-value store. Nil: the etcd of the configuration. The server does not close a
-	// given store.
+	// KV is the key-value store. If nil, the server uses the etcd of the configuration. The server
+	// does not close a given store.
 	KV kv.Store
-	// Listener is the listener to serve on. Nil: the configured address.
+	// Listener is the listener to serve on. If nil, the server listens on the configured address.
 	Listener net.Listener
 	// Getenv reads the environment, in which a parent process names inherited listening sockets
-	// (LISTEN_FDS) to serve on as well. Nil: no sockets are inherited.
+	// (LISTEN_FDS) to serve on as well. If nil, no sockets are inherited.
 	Getenv func(string) string
 }
 
@@ -340,8 +340,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	return wrap("drain", err)
 }
 
-// closeListeners closes the listeners of server and tells HTTP/2 clients to open other connections
-// (GOAWAY). Requests in flight continue.
+// closeListeners closes the listeners of server and sends GOAWAY to HTTP/2 clients, so that they
+// open other connections. Requests in flight continue.
 func closeListeners(ctx context.Context, server *http.Server) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()

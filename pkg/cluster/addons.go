@@ -64,7 +64,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
-	if c.ownNetwork() { // which enforces policies
+	if c.ownNetwork() { // the cluster's own network enforces policies
 		files = append(files, "manifests/clusternetworkpolicy.yaml")
 	}
 	if c.Ingress {

@@ -39,10 +39,10 @@ func settleFamily(c *Config, has IPFamily) error {
 // their networks are not connected.
 type ranges struct {
 	control       netip.Addr // of the control plane, on the link that connects the nodes
-	bits          int        // of that link's network
+	bits          int        // prefix length of that link's network
 	pods          string
 	services      string
-	api, dns      string // of the Services kubernetes and kube-dns
+	api, dns      string // addresses of the Services kubernetes and kube-dns
 	nodes         string // on that link; covers all nodes and no control plane
 	loadBalancers string // on the nodes' link, above the last node
 	all           string // every address of the host

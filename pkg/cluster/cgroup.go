@@ -67,7 +67,8 @@ func findCgroups(root string) (*cgroups, error) {
 
 func cgroupOf(cluster, node string) string { return "/" + filepath.Join(cgroupRoot, cluster, node) }
 
-// create makes a group in every hierarchy, with everything its children need.
+// create creates a cgroup in every hierarchy, with the controllers, CPUs and memory nodes that its
+// children need.
 func (c *cgroups) create(group string) error {
 	for _, mount := range c.mounts {
 		dir := mount
@@ -115,7 +116,7 @@ func inheritCpuset(parent, dir string) error {
 			continue // another hierarchy, or already set
 		}
 		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
-			continue // version 2 inherits by itself
+			continue // in version 2 the kernel passes the CPUs and memory nodes to children
 		}
 		if err := os.WriteFile(filepath.Join(dir, file), value, 0o644); err != nil {
 			return fmt.Errorf("cgroup %s: %w", file, err)

@@ -21,7 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goFile is the descriptor by which the supervisor tells a node host that its link is ready.
+// goFile is the file descriptor by which the supervisor signals to a node host that the host's link
+// is ready.
 const goFile = 3
 
 // HostNode is the init of a node's process tree. It runs as the first process of new mount, PID,

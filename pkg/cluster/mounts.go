@@ -113,7 +113,7 @@ func setupSys() error {
 	}
 	err := mount{source: "bpf", target: "/sys/fs/bpf", kind: "bpf"}.do()
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-		return nil // this kernel does not have it
+		return nil // the kernel does not have, or does not permit, the bpf file system
 	}
 	return err
 }

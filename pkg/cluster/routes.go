@@ -39,7 +39,7 @@ const (
 func (s *supervisor) keepRoutes(ctx context.Context) {
 	client, err := clusterClient(s.cfg)
 	if err != nil {
-		s.deps.Log.Error("Routes to pods are not kept", "err", err)
+		s.deps.Log.Error("Failed to maintain routes to pods", "err", err)
 		return
 	}
 	routes := &podRoutes{cfg: s.cfg, set: map[string]netip.Addr{}, replace: netlink.RouteReplace, remove: netlink.RouteDel}

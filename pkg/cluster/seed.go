@@ -30,7 +30,7 @@ const (
 	seedMarker = "keelson-images" // the digest of the archives; in a seed and in its copies
 )
 
-// ensureSeed makes the seed unless there is one of the same archives.
+// ensureSeed creates the seed unless a seed of the same archives exists.
 func ensureSeed(ctx context.Context, c *Config, deps Deps) error {
 	digest, archives, err := archiveDigest(c.ImagesDir)
 	if err != nil {

@@ -127,7 +127,7 @@ func outdated(c *Config, name string, pid int) (bool, error) {
 	}
 	have, err := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
 	if errors.Is(err, os.ErrNotExist) {
-		return false, nil // it has ended, and its keeper starts the new file
+		return false, nil // the process has ended, and its keeper starts the new program
 	}
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", name, err)

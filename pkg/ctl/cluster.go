@@ -114,7 +114,8 @@ func (s *clusters) upCommand() *cobra.Command {
 	f.StringVar(&cfg.ImagesDir, "images-dir", "",
 		"directory of the image archives loaded into each new node (default: ../.build/images, relative to ctl)")
 	f.BoolVar(&egress, "egress", false,
-		"not supported: access from the cluster to the outside would change this machine's own network")
+		"not supported: giving pods access to networks outside the cluster would require changes to this "+
+			"machine's own network")
 	return c
 }
 

@@ -58,7 +58,7 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
-				log.Info("Leading", "lease", f.ResourceName, "identity", identity)
+				log.Info("Became the leader", "lease", f.ResourceName, "identity", identity)
 				result <- work(ctx)
 				cancel()
 			},

@@ -27,7 +27,10 @@ const (
 	delayFactor = 1.5
 	delayJitter = 0.5
 	lastDelay   = 30 * time.Second
-	resetAfter  = 2 * time.Minute
+	// startDelay replaces lastDelay until the first list is complete: a process that waits to start
+	// should start soon after the API server.
+	startDelay = 2 * time.Second
+	resetAfter = 2 * time.Minute
 )
 
 // quietFailures is how many failures in succession are logged at debug level only. The first
@@ -53,9 +56,8 @@ type Config[A, K any] struct {
 
 // Cache follows one list of objects. It is safe for concurrent use.
 type Cache[A, K any] struct {
-	cfg      Config[A, K]
-	synced   chan struct{}
-	failures int // in succession; only the reflector's goroutine uses it
+	cfg    Config[A, K]
+	synced chan struct{}
 
 	mu   sync.RWMutex
 	kept map[types.NamespacedName]*K
@@ -74,22 +76,28 @@ func NewCache[A, K any](cfg Config[A, K]) *Cache[A, K] {
 // Run follows the source until ctx ends.
 func (c *Cache[A, K]) Run(ctx context.Context) {
 	kind := fmt.Sprintf("%T", new(A))
-	until := contextClock{c.cfg.Clock, ctx}
+	until := contextClock{c.cfg.Clock, ctx, c.synced}
 	backoff := wait.Backoff{Duration: firstDelay, Factor: delayFactor, Jitter: delayJitter, Cap: lastDelay, Steps: 1000}
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
+	failures := 0 // in succession
 	for delays := backoff; ctx.Err() == nil; {
 		began := until.Now()
-		if err := r.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
-			c.failures++
+		err := r.ListAndWatchWithContext(ctx)
+		long := until.Since(began) > resetAfter
+		if err == nil || long {
+			failures = 0
+		}
+		if err != nil && ctx.Err() == nil {
+			failures++
 			level := slog.LevelDebug
-			if c.failures > quietFailures {
+			if failures > quietFailures {
 				level = slog.LevelWarn
 			}
 			c.cfg.Log.Log(ctx, level, "Failed to watch", "type", kind, "err", err)
 		}
-		if until.Since(began) > resetAfter {
+		if long {
 			delays = backoff
 		}
 		<-until.After(delays.Step())
@@ -189,7 +197,6 @@ func (c *Cache[A, K]) Replace(list []any, _ string) error {
 	for name := range gone {
 		c.put(entry[K]{name: name})
 	}
-	c.failures = 0
 	select {
 	case <-c.synced:
 	default:
@@ -228,14 +235,21 @@ func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) 
 	return nil
 }
 
-// contextClock ends waits when a context ends. The reflector's wait after a refused connection,
-// which can last 45 s, does not look at its context.
+// contextClock is the clock of the delays between attempts. It ends them when a context ends, and
+// shortens them until a cache is synced. The reflector does neither for its own delays, which can last
+// 45 s after a refused connection.
 type contextClock struct {
 	clock.Clock
-	ctx context.Context
+	ctx    context.Context
+	synced <-chan struct{}
 }
 
 func (c contextClock) After(d time.Duration) <-chan time.Time {
+	select {
+	case <-c.synced:
+	default:
+		d = min(d, wait.Jitter(startDelay, delayJitter))
+	}
 	out := make(chan time.Time, 1)
 	ctx, cancel := context.WithCancel(c.ctx)
 	timer := c.AfterFunc(d, cancel)

@@ -45,6 +45,7 @@ type server struct {
 	watches  []*watch.FakeWatcher
 	compact  int   // watches from earlier revisions are refused as expired
 	down     error // if not nil, all requests fail with it
+	noWatch  error // if not nil, all watches fail with it
 	requests int
 }
 
@@ -71,6 +72,9 @@ func (s *server) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface
 	s.requests++
 	if s.down != nil {
 		return nil, s.down
+	}
+	if s.noWatch != nil {
+		return nil, s.noWatch
 	}
 	stream := o.SendInitialEvents != nil && *o.SendInitialEvents
 	from := 0
@@ -315,24 +319,67 @@ func TestStartBeforeTheServer(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
+		f := newFollower(t, Source(s))
+		advance(time.Second)
+		before := s.requests
 		s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
+		advance(time.Hour)
+		f.stop()
+		requests := s.requests - before
+		if least, most := int(time.Hour/lastDelay)/2, int(time.Hour/lastDelay)+20; requests < least || requests > most {
+			t.Errorf("%d requests in an hour, want %d to %d", requests, least, most)
+		}
+		f.checkLevels(t)
+	})
+}
+
+// TestStartDelay checks that a cache without its first list retries often enough to be complete
+// soon after the API server has started.
+func TestStartDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.interrupt(fmt.Errorf("dial: %w", syscall.ECONNREFUSED))
+		f := newFollower(t, Source(s))
+		advance(time.Hour)
+		s.interrupt(nil)
+		began := time.Now()
+		<-f.Synced()
+		if took := time.Since(began); took > 2*startDelay {
+			t.Errorf("complete %v after the API server had started", took)
+		}
+		f.stop()
+	})
+}
+
+// TestWatchFails checks that a watch that fails all the time is logged as a warning, even though lists
+// succeed.
+func TestWatchFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer()
+		s.noWatch = apierrors.NewForbidden(v1.Resource("configmaps"), "", nil)
 		f := newFollower(t, Source(s))
 		advance(time.Hour)
 		f.stop()
-		if least, most := int(time.Hour/lastDelay)/2, int(time.Hour/lastDelay)+20; s.requests < least || s.requests > most {
-			t.Errorf("%d requests in an hour, want %d to %d", s.requests, least, most)
-		}
-		lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
-		for i, line := range lines {
-			level := "DEBUG"
-			if i >= quietFailures {
-				level = "WARN"
-			}
-			if !strings.Contains(line, "level="+level+` msg="Failed to watch" type=*v1.ConfigMap err=`) {
-				t.Fatalf("line %d is not at level %s: %s", i, level, line)
-			}
-		}
+		f.checkLevels(t)
 	})
+}
+
+// checkLevels checks that the first failures are logged at debug level and all others as warnings.
+func (f *follower) checkLevels(t *testing.T) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(f.log.String()), "\n")
+	if len(lines) <= quietFailures {
+		t.Fatalf("%d failures logged", len(lines))
+	}
+	for i, line := range lines {
+		level := "DEBUG"
+		if i >= quietFailures {
+			level = "WARN"
+		}
+		if !strings.Contains(line, "level="+level+` msg="Failed to watch" type=*v1.ConfigMap err=`) {
+			t.Fatalf("line %d is not at level %s: %s", i, level, line)
+		}
+	}
 }
 
 // TestStop checks that a cache stops at once, also while it waits before it connects again.

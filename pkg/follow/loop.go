@@ -21,7 +21,7 @@ func NewSignal() Signal { return make(Signal, 1) }
 func (s Signal) Raise() {
 	select {
 	case s <- struct{}{}:
-	default: // it is raised already
+	default: // the signal is already pending
 	}
 }
 
@@ -62,7 +62,7 @@ func (c *Changes[B]) Take() B {
 // Loop calls a function at the start, when something has changed, and again after it failed.
 type Loop struct {
 	Clock clock.Clock
-	// Wake tells that something has changed.
+	// Wake signals that something has changed.
 	Wake Signal
 	// Settle, if not nil, returns how long to wait after a change before the next round, so that
 	// changes that come together need one round only. Its argument is how long the last round took.

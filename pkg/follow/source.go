@@ -53,6 +53,15 @@ func Fields(selector string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
 }
 
+// Latest makes lists return the latest state. Without it a list may return an older state, if the API
+// server cannot stream lists: a process that has just started could then act on less than was written
+// before.
+func Latest(o *metav1.ListOptions) {
+	if o.ResourceVersion == "0" {
+		o.ResourceVersion = ""
+	}
+}
+
 // NewInformers returns shared informers without managed fields. Options can replace that transform.
 // If resync is not 0, the informers repeat all objects to their handlers after each such period.
 func NewInformers(

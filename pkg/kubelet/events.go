@@ -26,8 +26,8 @@ type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
-	name        string                  // of the node
-	limit       flowcontrol.RateLimiter // of writes; nil for no limit
+	name        string                  // name of the node
+	limit       flowcontrol.RateLimiter // rate limit of writes; nil for no limit
 	// stop ends the recording at once, even while a write is being retried.
 	stop context.CancelFunc
 }

@@ -40,7 +40,7 @@ type preemptions struct {
 	mu sync.Mutex
 	// victims are the pods that are being ended and have not left the node. mu guards the file too.
 	victims map[types.UID]*victim
-	rooms   map[types.UID]*room // by the critical pod
+	rooms   map[types.UID]*room // key: UID of the critical pod
 	loaded  map[types.UID]bool  // victims of an earlier kubelet process
 }
 
@@ -101,7 +101,7 @@ func (p *preemptions) begin(pod, uid types.UID, grace int64) bool {
 	return first
 }
 
-// await makes a pod wait for the end of the victim uid. The caller holds the lock.
+// await records that a pod waits for the end of the pod victim. The caller holds the lock.
 func (p *preemptions) await(pod, uid types.UID, grace int64) {
 	r := p.rooms[pod]
 	if r == nil {

@@ -95,7 +95,7 @@ func (r *runtime) refresh(ctx context.Context) error {
 	now := r.ask(ctx)
 	r.mu.Lock()
 	changed := errorText(r.known.state) != errorText(now.state) || errorText(r.known.netState) != errorText(now.netState)
-	if now.name == "" { // it did not answer
+	if now.name == "" { // the runtime did not answer
 		now.name, now.handlers, now.features = r.known.name, r.known.handlers, r.known.features
 	}
 	r.known = now

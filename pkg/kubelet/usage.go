@@ -26,7 +26,7 @@ import (
 // runtime.
 type usage struct {
 	cfg       Config
-	begun     time.Time // of the kubelet
+	begun     time.Time // start time of the kubelet
 	machine   node.Machine
 	podMemory int64 // limit of all pods together; 0 for none
 	runtime   *runtime

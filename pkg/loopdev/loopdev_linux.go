@@ -116,7 +116,7 @@ func find(match func(identity) bool) (*Device, error) {
 		path := "/dev/" + strings.Split(f, "/")[3]
 		dev, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // it was detached meanwhile
+			continue // the device was detached meanwhile
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 		if err == nil && match(identity{info.Device, info.Inode}) {
@@ -160,7 +160,7 @@ func DetachBelow(dir string) error {
 			err = unix.Lstat(path, &s)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it was detached meanwhile
+			return nil // the file or directory no longer exists
 		}
 		if err == nil && used[identityOf(&s)] {
 			err = Detach(path)

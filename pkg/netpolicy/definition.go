@@ -133,13 +133,13 @@ func (c *clusterPolicies) exist() bool { return c.policies != nil && c.policies.
 func (c *clusterPolicies) compile(u *unstructured.Unstructured) *clusterPolicy {
 	cnp, err := typed(u)
 	if err != nil {
-		c.log.Error("Cluster network policy not understood", "err", err)
+		c.log.Error("Failed to decode cluster network policy", "err", err)
 		return nil
 	}
 	p, err := compileCluster(cnp)
 	if err != nil {
-		c.log.Error("Part of a cluster network policy not understood: what it would accept is not accepted, "+
-			"what it would deny or pass is denied", "policy", u.GetName(), "err", err)
+		c.log.Error("Unsupported part of a cluster network policy: its accept rules have no effect, "+
+			"its deny and pass rules deny", "policy", u.GetName(), "err", err)
 	}
 	return p
 }

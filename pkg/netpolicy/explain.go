@@ -80,7 +80,7 @@ func Explain(f Flow, c Cell) Verdict {
 	}
 	ownNode := c.onOwnNode(f.From.Pod, f.To)
 	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {
-		return Verdict{Egress: Side{OwnNode: true}} // it always may send DNS queries to its node
+		return Verdict{Egress: Side{OwnNode: true}} // the pod may always send DNS queries to its node
 	}
 	j := judge{Flow: f, Cell: c}
 	var v Verdict

@@ -125,7 +125,7 @@ func (n *Network) Run(ctx context.Context) error {
 	}.Run(ctx, func(ctx context.Context) bool {
 		err := n.sync(ctx, k, nodes.All())
 		if err != nil && ctx.Err() == nil {
-			n.cfg.Log.Error("Pod network not up to date", "err", err)
+			n.cfg.Log.Error("Failed to update the pod network", "err", err)
 		}
 		return err == nil
 	})
@@ -165,7 +165,7 @@ func (n *Network) resume(ctx context.Context) {
 func (n *Network) protect(content []byte) error {
 	changed, err := restorePorts(content)
 	if changed {
-		n.cfg.Log.Info("Ports of pods bound to their addresses")
+		n.cfg.Log.Info("Restored the rules that bind pods' bridge ports to their addresses")
 	}
 	return errors.Join(err, nft.BridgeFiltered(n.bridgeSysctls))
 }
@@ -207,7 +207,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 	w := plan(n.cfg.NodeName, nodes, links, n.cfg.PodRanges)
 	if !slices.Equal(w.refused, n.refused) {
 		n.refused = w.refused
-		n.cfg.Log.Warn("Claims of nodes refused", "claims", w.refused)
+		n.cfg.Log.Warn("Addresses or pod ranges of nodes rejected", "claims", w.refused)
 	}
 	if len(w.podCIDRs) == 0 {
 		if n.Ready() != nil { // otherwise the existing network keeps working
@@ -223,7 +223,8 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 	}
 	if !slices.Equal(w.unreachable, n.lost) {
 		n.lost = w.unreachable
-		n.cfg.Log.Error("No way to the pods of some nodes: no common link and no address for VXLAN", "nodes", w.unreachable)
+		n.cfg.Log.Error("Pods of some nodes are unreachable: the nodes share no link and have no address for VXLAN",
+			"nodes", w.unreachable)
 	}
 	if err := nft.BridgeFiltered(n.bridgeSysctls); err != nil {
 		n.cfg.Log.Error("Network policies are not enforced between pods of this node, trying to restore", "err", err)

@@ -79,7 +79,7 @@ type vxlan struct {
 
 // wanted is the state that the kernel should have.
 type wanted struct {
-	podCIDRs   []netip.Prefix // this node's own
+	podCIDRs   []netip.Prefix // the pod CIDRs of this node
 	mtu        int            // of pods' interfaces
 	vxlan      *vxlan         // nil if no device is wanted
 	routes     []route

@@ -161,7 +161,7 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 			p.log.Info("Table adopted", "family", f.String(), "changes", changes.Len())
 			return changes.Len(), nil
 		}
-		p.log.Error("Kernel rejected difference, replacing the table", "family", f.String(), "err", err)
+		p.log.Error("Kernel rejected the changes to the table, replacing the whole table", "family", f.String(), "err", err)
 	}
 	changes := f.table.Diff(ruleset.NewContents())
 	if err := f.kernel.Replace(changes.Add, p.rangesOf(f)); err != nil {

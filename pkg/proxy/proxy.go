@@ -288,7 +288,7 @@ func (p *Proxy) answer(ctx context.Context) bool {
 		list = append(list, a.Addr())
 	}
 	if err := p.announcer.Set(ctx, list); err != nil {
-		p.log.Error("Load balancer addresses not announced", "err", err)
+		p.log.Error("Failed to announce load balancer addresses", "err", err)
 		return false
 	}
 	p.announce = false

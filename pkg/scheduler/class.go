@@ -146,7 +146,7 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 		if !ok {
 			continue
 		}
-		k.usual = k.usual && s.Normalization != 0
+		k.usual = k.usual && s.Normalize == nil
 		k.scorers = append(k.scorers, s)
 		k.raw = append(k.raw, make([]int64, nodes))
 	}

@@ -163,8 +163,8 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	}
 }
 
-// deallocate picks a claim whose devices can be released because nobody uses them and they keep the
-// pod off nodes. It returns the text for the pod's condition.
+// deallocate picks a claim whose devices can be released: no pod uses them, and they keep the pod
+// off nodes. It returns the text for the pod's condition.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0:

@@ -135,7 +135,7 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 	items, complete := s.queue.Gang(item, size)
 	if !complete {
-		s.queue.Await(item, 0) // it is tried with the next pod of the gang
+		s.queue.Await(item, 0) // this pod is tried with the next pod of the gang
 		return
 	}
 	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })

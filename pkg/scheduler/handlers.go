@@ -69,7 +69,7 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Lock()
 		events := placedEvents(old, pod)
 		if s.view.SetPod(pod) {
-			events |= scheduling.PodRemoved // it requests less
+			events |= scheduling.PodRemoved // the pod requests less than before
 		}
 		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
@@ -108,7 +108,7 @@ func placedEvents(old, pod *v1.Pod) scheduling.Event {
 	case old == nil || old.Spec.NodeName == "" || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
 		return scheduling.PodAdded
 	case old.Generation != pod.Generation || !sameLabels(old.Labels, pod.Labels):
-		return scheduling.PodAdded | scheduling.PodRemoved // it may request less
+		return scheduling.PodAdded | scheduling.PodRemoved // the pod may request less than before
 	}
 	return 0
 }

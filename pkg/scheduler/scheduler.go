@@ -202,7 +202,7 @@ type decision struct {
 	message   string
 	reject    *scheduling.Status
 	objected  map[*scheduling.Status]int
-	events    scheduling.Event // that may let the pod fit
+	events    scheduling.Event // changes that may let the pod fit
 	local     bool             // every objection to a node depends on that node alone
 	nominate  string
 	victims   []*scheduling.Pod

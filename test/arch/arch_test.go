@@ -62,7 +62,7 @@ func under(path, prefix string) bool {
 	return path == prefix || strings.HasPrefix(path, prefix+"/")
 }
 
-// The one package that may tell the time and make randomness.
+// The only package that may read the time and create random numbers.
 const clockPackage = staging + "keelson.dev/api/clock"
 
 // TestTimeAndRandomnessArePassedIn keeps every package runnable under virtual

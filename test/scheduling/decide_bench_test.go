@@ -172,7 +172,7 @@ func BenchmarkCell(b *testing.B) {
 			if i%3 == 0 {
 				shape := 1 + i/3%(len(shapes)-1)
 				if shapes[shape].name == "namespace-selector-anti-affinity" && i/3 >= nodes {
-					shape = 1 // as many as there are nodes
+					shape = 1 // at most one such pod fits on each node
 				}
 				shapes[shape].of(p, i/3)
 			}

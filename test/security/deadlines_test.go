@@ -65,7 +65,7 @@ func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 	return conn
 }
 
-// slowClient speaks HTTP/2 frame by frame and sends only what a test tells it to.
+// slowClient speaks HTTP/2 frame by frame and sends only what a test requests.
 type slowClient struct {
 	*http2.Framer
 	conn *tls.Conn

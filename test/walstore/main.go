@@ -55,7 +55,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }() // which gives the lock back
+	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("another process has the log: %w", err)
 	}
@@ -76,7 +76,7 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.Method == http.MethodGet {
-		_, _ = io.WriteString(w, strings.Join(s.all, "\n")) // who asked is gone
+		_, _ = io.WriteString(w, strings.Join(s.all, "\n")) // the client is gone
 		return
 	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wal.MaxRecord))

@@ -227,7 +227,7 @@ func subjectOf(older rbacv1alpha1.Subject) rbacv1.Subject {
 		}
 	}
 	if s.Kind == rbacv1.UserKind && s.Name == "*" {
-		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated" // it never included anonymous users
+		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated" // the old form never included anonymous users
 	}
 	return s
 }

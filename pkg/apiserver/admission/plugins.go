@@ -58,7 +58,7 @@ type Deps struct {
 	Nodes func() store.Reader
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Metrics registers the latency metrics of plugins. Nil: no metrics.
+	// Metrics registers the latency metrics of plugins. Nil means no metrics.
 	Metrics prometheus.Registerer
 	Mapper  meta.RESTMapper // maps kinds to resources
 	// EndpointRouting connects to endpoints of webhook services instead of their cluster IPs.
@@ -69,17 +69,17 @@ type Deps struct {
 	NodeAddresses []netip.Prefix
 	// Outbound limits the addresses of webhooks.
 	Outbound outbound.Policy
-	// Tracing receives the spans of webhook calls. Nil: no tracing.
+	// Tracing receives the spans of webhook calls. Nil means no tracing.
 	Tracing *daemon.Tracing
 	// NotReadySeconds and UnreachableSeconds are how long pods without tolerations of their own
 	// stay on a node that is not ready or not reachable.
 	NotReadySeconds, UnreachableSeconds int64
-	// ConfigFile is an AdmissionConfiguration. Empty: plugins use their defaults.
+	// ConfigFile is an AdmissionConfiguration. Empty means plugins use their defaults.
 	ConfigFile string
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
 
-	// settings are the plugin's part of the configuration file. Nil: none.
+	// settings are the plugin's part of the configuration file. Nil means none.
 	settings io.Reader
 }
 

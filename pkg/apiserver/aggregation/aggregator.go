@@ -61,7 +61,7 @@ type Config struct {
 	Outbound outbound.Policy
 	// PassRedirects passes redirects of extension servers on to clients.
 	PassRedirects bool
-	// Tracing receives the spans of requests to extension servers. Nil: no tracing.
+	// Tracing receives the spans of requests to extension servers. Nil means no tracing.
 	Tracing *daemon.Tracing
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion

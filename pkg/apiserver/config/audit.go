@@ -36,8 +36,8 @@ type Audit struct {
 	Log        AuditLog
 	Webhook    AuditWebhook
 	// SpillDir is the directory of events that a backend in batch mode does not accept in time.
-	// Empty: a directory in Config.DataDir. SpillSize is its maximum size in MiB for each backend.
-	// 0: events that do not fit into memory are dropped.
+	// Empty means a directory in Config.DataDir. SpillSize is its maximum size in MiB for each backend.
+	// 0 means events that do not fit into memory are dropped.
 	SpillDir  string
 	SpillSize int
 }
@@ -47,7 +47,7 @@ type AuditLog struct {
 	Path       string
 	MaxAge     int // days
 	MaxBackups int
-	MaxSize    int // MB; 0: no rotation
+	MaxSize    int // MB; 0 means no rotation
 	Format     string
 	Compress   bool
 	Version    string

@@ -32,14 +32,14 @@ type Config struct {
 	EtcdPrefix   string
 	DataDir      string
 	Etcd         Etcd
-	// EncryptionConfig is the file that configures the encryption of values in etcd. Empty: no
+	// EncryptionConfig is the file that configures the encryption of values in etcd. Empty means no
 	// encryption.
 	EncryptionConfig string
 	EncryptionReload bool // reload EncryptionConfig when it changes
 
 	// Serving.
 	BindAddress      string
-	AdvertiseAddress string // empty: BindAddress, or the host's address if BindAddress is unspecified
+	AdvertiseAddress string // if empty, BindAddress is used, or the host's address if BindAddress is unspecified
 	SecurePort       int
 	TLSCertFile      string
 	TLSKeyFile       string
@@ -49,9 +49,9 @@ type Config struct {
 	MinRequestWatch  time.Duration // minimum duration of a watch without timeoutSeconds
 	ShutdownDelay    time.Duration // how long readyz fails before the listener closes
 	ShutdownTimeout  time.Duration
-	MaxReads         int // non-mutating requests in flight; 0: no limit
-	MaxWrites        int // mutating requests in flight; 0: no limit
-	MaxHTTP2Streams  int // 0: 250
+	MaxReads         int // non-mutating requests in flight; 0 means no limit
+	MaxWrites        int // mutating requests in flight; 0 means no limit
+	MaxHTTP2Streams  int // 0 means 250
 	// PriorityAndFairness shares the sum of MaxReads and MaxWrites between flows of requests,
 	// instead of enforcing each limit.
 	PriorityAndFairness bool
@@ -122,13 +122,13 @@ type Config struct {
 	// Transport configures TLS and outbound connections.
 	Transport Transport
 
-	// TracingConfig is the file that configures the export of request spans. Empty: no tracing.
+	// TracingConfig is the file that configures the export of request spans. Empty means no tracing.
 	TracingConfig string
 
 	// Debug configures debugging endpoints, and Metrics filters /metrics.
 	Debug   Debug
 	Metrics Metrics
-	// EgressSelector is an EgressSelectorConfiguration. Empty: connections are direct.
+	// EgressSelector is an EgressSelectorConfiguration. Empty means connections are direct.
 	EgressSelector string
 
 	// Verbosity is the log verbosity, like klog's -v. Administrators can change it at run time.

@@ -9,7 +9,8 @@ import "github.com/spf13/pflag"
 type Debug struct {
 	// Contention records blocking for the profiles.
 	Contention bool
-	// Socket is a unix socket that serves profiles to every user who can open it. Empty: none.
+	// Socket is a unix socket that serves profiles to every user that can open it. If empty, there
+	// is no socket.
 	Socket string
 	// Logs serves the files of /var/log.
 	Logs bool

@@ -23,7 +23,7 @@ type Endpoints struct {
 	Reconciler string
 	// Count is the number of servers, for EndpointsMasterCount.
 	Count int
-	// NodePort is the service's port on every node. 0: none.
+	// NodePort is the service's port on every node, or 0 if it has no node port.
 	NodePort int
 }
 

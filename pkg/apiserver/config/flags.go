@@ -77,7 +77,7 @@ func Parse(args []string, stderr io.Writer) (Config, error) {
 
 func (c *Config) addStorage(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&c.EtcdServers, "etcd-servers", c.EtcdServers,
-		"etcd endpoints (scheme://host:port); empty: run an embedded etcd with its files in --data-dir")
+		"etcd endpoints (scheme://host:port); if empty, the server runs an embedded etcd with its files in --data-dir")
 	fs.StringVar(&c.EtcdCAFile, "etcd-cafile", "", "CA of the etcd servers")
 	fs.StringVar(&c.EtcdCertFile, "etcd-certfile", "", "client certificate for etcd")
 	fs.StringVar(&c.EtcdKeyFile, "etcd-keyfile", "", "key of --etcd-certfile")

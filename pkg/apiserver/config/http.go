@@ -33,7 +33,7 @@ type HTTP struct {
 	TransportSecurity []string
 	// GoawayChance is the probability that an HTTP/2 request ends its connection.
 	GoawayChance float64
-	// ExternalHostname is the name of the server in documents, with or without a port. Empty: its
+	// ExternalHostname is the name of the server in documents, with or without a port. Empty means its
 	// address.
 	ExternalHostname string
 	// LivezGrace is how long after the start /livez succeeds even if checks fail.

@@ -10,8 +10,8 @@ const defaultCertDir = "/var/run/kubernetes"
 
 // Serving configures the listener.
 type Serving struct {
-	// CertDir is the directory of the self-signed certificate, which is used if none is configured.
-	// Empty: the certificate is kept in memory only.
+	// CertDir is the directory of the self-signed certificate, which is used if no certificate is
+	// configured. If empty, the certificate is kept in memory only.
 	CertDir string
 	// DisableHTTP2 offers only HTTP/1.1 to clients.
 	DisableHTTP2 bool

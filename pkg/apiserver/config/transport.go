@@ -17,9 +17,9 @@ import (
 // Transport configures TLS of the listener, and the addresses that the server connects to for
 // webhooks, extension servers, nodes, pods and services.
 type Transport struct {
-	MinTLSVersion string   // empty: TLS 1.2
-	CipherSuites  []string // empty: Go's default
-	Curves        []int32  // key exchanges as Go's tls.CurveID; empty: Go's default
+	MinTLSVersion string   // empty means TLS 1.2
+	CipherSuites  []string // empty means Go's default
+	Curves        []int32  // key exchanges as numbers of Go's tls.CurveID; empty means Go's default
 
 	// Deny and Allow are address ranges in the format of outbound.ParseRanges. The server does not
 	// connect to addresses in Deny on behalf of a user's object, unless they are in Allow.

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// Drivers forwards calls of storage drivers to the kubelet of their node, at the paths of
+// Drivers forwards calls to storage drivers to the kubelet of the driver's node, at the paths of
 // storage.keelson.dev. The request is already authorized for nodes/csi of that group, which gives
 // no access to other paths of the kubelet.
 func (p *Proxies) Drivers(w http.ResponseWriter, r *http.Request) {

@@ -38,7 +38,7 @@ const (
 // KubeletConfig configures connections to kubelets.
 type KubeletConfig struct {
 	CertFile, KeyFile string // client certificate; may be empty
-	CAFile            string // CA of serving certificates; empty: they are not verified
+	CAFile            string // CA of serving certificates; empty means they are not verified
 	AddressTypes      []string
 	// Outbound limits the addresses to connect to.
 	Outbound outbound.Policy

@@ -41,7 +41,7 @@ type Pods struct {
 	Kubelets   *Kubelets
 	Authorizer authorizer.Authorizer
 	Clock      clock.Clock
-	// MaxBytesPerSecond limits each upgraded connection to a kubelet. 0: no limit.
+	// MaxBytesPerSecond limits each upgraded connection to a kubelet. 0 means no limit.
 	MaxBytesPerSecond int64
 }
 

@@ -14,7 +14,7 @@ import (
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// coercion configures coerce.
+// coercion holds the options of coerce.
 type coercion struct {
 	// stored is set for stored objects, which may predate today's rules for metadata: invalid
 	// metadata is dropped.
@@ -100,7 +100,7 @@ func (s *schemas) read(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// unknownFields converts the paths of coerce to errors.
+// unknownFields returns an error for each path of an unknown field that coerce has returned.
 func unknownFields(paths []string) []error {
 	if len(paths) == 0 {
 		return nil

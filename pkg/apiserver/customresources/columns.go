@@ -31,8 +31,9 @@ const (
 	// maxBranches is how many values the unions of a path (['a','b']) may select from one value.
 	// Unions multiply: a few dozen unions of two values would never finish.
 	maxBranches = 64
-	// maxDescent is how many levels an object may have if the path has "..", which visits each
-	// level once for each level above it.
+	// maxDescent is the maximum depth of an object if the path has "..". ".." visits each level
+	// once for each level above it, so a deep object would take too long. find returns nothing for
+	// a deeper object.
 	maxDescent = 64
 )
 

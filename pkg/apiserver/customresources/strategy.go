@@ -41,7 +41,7 @@ func object(obj resource.Object) *unstructured.Unstructured {
 
 // defaults sets unset fields.
 func (v *version) defaults(obj resource.Object) {
-	if m, err := v.d.machine(); err == nil { // validation reports the error
+	if m, err := v.d.machine(); err == nil { // validation reports this error
 		m.applyDefaults(object(obj))
 	}
 }
@@ -98,7 +98,7 @@ func (v *version) reread(obj resource.Object) {
 	}
 	m, err := v.d.machine()
 	if err != nil {
-		return // validation reports the error
+		return // validation reports this error
 	}
 	// If reading fails, keep the object; later reads report the error.
 	if read := u.DeepCopy(); m.read(read) == nil {

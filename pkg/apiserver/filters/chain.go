@@ -38,14 +38,15 @@ type Config struct {
 
 	RequestTimeout              time.Duration
 	MaxReadsInFlight, MaxWrites int
-	// Fairness queues requests by priority and fairness. Nil: MaxReads and MaxWrites limit them.
+	// Fairness queues requests by priority and fairness. If nil, MaxReads and MaxWrites limit
+	// requests instead.
 	Fairness *Fairness
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Metrics  *Metrics
-	// Audit audits requests. Nil: auditing is off.
+	// Audit audits requests. Nil means auditing is off.
 	Audit *Audit
-	// Spans records a span of each request. Nil: tracing is off.
+	// Spans records a span of each request. Nil means tracing is off.
 	Spans trace.TracerProvider
 	// CORSOrigins are the origins whose pages may read answers.
 	CORSOrigins []*regexp.Regexp

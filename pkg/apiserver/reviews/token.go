@@ -37,9 +37,9 @@ type Tokens struct {
 	Issuer    *satoken.Issuer
 	Client    kubernetes.Interface
 	Audiences authenticator.Audiences
-	MaxExpiry time.Duration // maximum lifetime; 0: no limit
+	MaxExpiry time.Duration // maximum lifetime; 0 means no limit
 	Extend    bool          // tokens for token volumes live longer than they say
-	// MaxExtended limits the lifetime of these tokens. 0: one year.
+	// MaxExtended limits the lifetime of these tokens; 0 means one year.
 	MaxExtended time.Duration
 	Clock       clock.Clock
 }

@@ -36,7 +36,7 @@ type Getter interface {
 // Verifier authenticates tokens. Its fields must be set before the first use.
 type Verifier struct {
 	Keys      KeySource
-	Issuers   []string // all are accepted, and always LegacyIssuer
+	Issuers   []string // tokens of these issuers are accepted, and always those of LegacyIssuer
 	Audiences authenticator.Audiences
 	Get       Getter
 	Lookup    bool // check that the objects of a token exist

@@ -35,8 +35,8 @@ var (
 type IPs struct {
 	// Client writes IPAddress objects.
 	Client networkingclient.IPAddressInterface
-	// Known reports whether this server's cache has an address as taken. It is a hint that saves
-	// attempts. Nil: unknown.
+	// Known reports whether an address is taken according to this server's cache. It is a hint that
+	// saves failed attempts. It may be nil.
 	Known func(name string) bool
 	// Ranges returns the ranges of a family to allocate from.
 	Ranges func(family corev1.IPFamily) []netip.Prefix

@@ -59,9 +59,9 @@ type Server struct {
 type Options struct {
 	// Etcd uses an embedded etcd.
 	Etcd bool
-	// KV is a store that another server also uses. Nil: a new one.
+	// KV is a store that another server also uses. If nil, the server creates a new one.
 	KV kv.Store
-	// Dir has the PKI of another server. Empty: a new PKI.
+	// Dir is the directory with the PKI of another server. If empty, the server creates a new PKI.
 	Dir string
 	// Configure changes the configuration before the start.
 	Configure func(*config.Config)
@@ -69,7 +69,7 @@ type Options struct {
 	Clock clock.Clock
 	// Listener replaces the listener on a loopback port.
 	Listener net.Listener
-	// Log receives the server's log. Nil: it is discarded.
+	// Log receives the server's log. If nil, the log is discarded.
 	Log io.Writer
 }
 

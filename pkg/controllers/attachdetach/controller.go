@@ -150,7 +150,7 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	// Another node may wait for the volume.
 	sources, err := sourceOfAttachment(old)
 	if err != nil {
-		return // it never fails
+		return // sourceOfAttachment never fails
 	}
 	for _, name := range sources {
 		if v, err := c.volumes.Get(name); err == nil && v.Spec.ClaimRef != nil {

@@ -69,7 +69,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	lost, seen := c.lost[name]
 	for key, m := range c.made {
 		if m.attachment.ResourceVersion != "" && c.Clock.Since(m.at) > cachePatience {
-			delete(c.made, key) // it was deleted before the cache showed it
+			delete(c.made, key) // the object was deleted before the cache showed it
 		} else if m.attachment.Spec.NodeName == name {
 			f.attachments[key] = m.attachment
 		}

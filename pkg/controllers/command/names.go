@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// controllerInfo is what Kubernetes' flags define for a controller.
+// controllerInfo holds the properties of a controller that Kubernetes' flags define: names, workers
+// and whether it runs by default.
 type controllerInfo struct {
 	// alias is an older name.
 	alias string

@@ -167,7 +167,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// joinStatus writes the status after an error that it shows.
+// joinStatus writes the status, in which a condition shows err, and returns err joined with an
+// error of the write.
 func joinStatus(ctx context.Context, w *work, err error) error {
 	return errors.Join(err, w.writeStatus(ctx))
 }

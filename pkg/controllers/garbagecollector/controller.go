@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // Name is the controller's name.
@@ -159,7 +160,7 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0,
-		cache.Indexers{}, controller.Present).Informer()
+		cache.Indexers{}, follow.Latest).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // the informer has not started
 	}
@@ -181,7 +182,7 @@ func (c *Controller) share(k kind) *monitor {
 	m := &monitor{kind: k, stop: func() {}, synced: func() bool { return true }, since: c.Clock.Now()}
 	registration, err := c.pods.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		c.Log.Warn("Failed to follow pods", "err", err) // the process is terminating
+		c.Log.Warn("Failed to watch pods", "err", err) // the process is terminating
 		return m
 	}
 	m.stop, m.synced = func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced

@@ -129,7 +129,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.firstRefusal(n.UID) {
 			continue // an address, which is not this controller's concern
 		}
-		c.Log.Warn("Node has a pod range that is not its own", "node", n.Name, "range", r.What, "reason", r.Cause)
+		c.Log.Warn("Pod range of node rejected", "node", n.Name, "range", r.What, "reason", r.Cause)
 		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",
 			"The pod range %s is not routed: %s. Delete the Node so that it registers again without the range", r.What, r.Cause)
 	}

@@ -74,8 +74,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// uses reports whether a pod uses a claim. A pod without a node does not: the kubelet
-// of the node that it may get rejects claims that are being deleted.
+// uses reports whether a pod uses a claim. A pod without a node does not use it: after the pod is
+// bound, the node's kubelet rejects claims that are being deleted.
 func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false

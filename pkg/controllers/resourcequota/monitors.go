@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 
-	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // patience is how long after the start of a watch a sync waits for the resource to be listed.
@@ -78,7 +78,7 @@ func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) e
 func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (*monitor, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	generic := metadatainformer.NewFilteredMetadataInformer(m.client, gvr, metav1.NamespaceAll, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, controller.Present)
+		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, follow.Latest)
 	informer := generic.Informer()
 	registration, err := informer.AddEventHandler(
 		handler(func(old, obj apiObject) { m.changed(gvr.GroupResource(), old, obj) }))

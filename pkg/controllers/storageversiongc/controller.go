@@ -25,6 +25,7 @@ import (
 
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/follow"
 )
 
 // Name is the controller's name.
@@ -53,7 +54,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, versions: versions.Lister()}
 	c.servers = informers.NewSharedInformerFactoryWithOptions(d.Client, 0, informers.WithNamespace(metav1.NamespaceSystem),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			controller.Present(o)
+			follow.Latest(o)
 			o.LabelSelector = identityLabel + "=" + identityServer
 		}))
 	c.leases = c.servers.Coordination().V1().Leases().Informer()

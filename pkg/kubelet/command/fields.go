@@ -15,9 +15,9 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// unread are the fields of a KubeletConfiguration that have no effect, and why. Some of them have
-// none in Kubernetes either, by its documentation. The kubelet logs a warning for each that is set
-// to other than its default.
+// unread maps the fields of a KubeletConfiguration that have no effect to the reason. According to
+// Kubernetes' documentation, some of them have no effect in Kubernetes either. The kubelet logs a
+// warning for each of them that is set to a value other than its default.
 var unread = map[string]string{
 	"ConfigMapAndSecretChangeDetectionStrategy": "objects that pods refer to are always watched",
 	"ContainerLogMaxWorkers":                    "logs are rotated one at a time",

@@ -30,7 +30,7 @@ type driver struct {
 	client         api.DRAPluginClient
 	end            context.CancelFunc
 
-	up     bool // it can be reached
+	up     bool // reports whether the driver can be reached
 	health map[deviceKey]health
 }
 

@@ -90,7 +90,7 @@ func TestOneEvictionAtATime(t *testing.T) {
 	step(10*time.Second, "large") // it is still ending
 	m.pods = slices.DeleteFunc(m.pods, func(p *v1.Pod) bool { return p.Name == "large" })
 	step(10*time.Second, "large", "small")
-	step(40*time.Second, "large", "small", "small") // it does not end, so another one is evicted
+	step(40*time.Second, "large", "small", "small") // the pod "large" does not end, so another one is evicted
 	m.o[MemoryAvailable] = Amount{200, 1000}
 	step(40*time.Second, "large", "small", "small")
 	if len(k.Pressures()) != 1 {

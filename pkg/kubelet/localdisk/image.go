@@ -165,7 +165,7 @@ func (d *Driver) room() (int64, error) {
 	for _, disk := range disks {
 		var has unix.Stat_t
 		if err := unix.Stat(disk, &has); err != nil {
-			continue // it is being deleted
+			continue // the image is being deleted
 		}
 		left -= max(has.Size-has.Blocks*512, 0)
 	}

@@ -164,7 +164,7 @@ func (r *reader) onward() error {
 	for {
 		next, older, err := open(r.path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return r.toEnd(r.file) // it was renamed; the runtime will create a new one soon
+			return r.toEnd(r.file) // the file was renamed; the runtime will create a new one soon
 		}
 		if err != nil {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)

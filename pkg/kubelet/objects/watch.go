@@ -28,10 +28,10 @@ type item struct {
 
 func (m *Manager) newItem(ref Ref) *item {
 	if ref.Kind == KindSecret {
-		source := follow.Source(m.cfg.Client.CoreV1().Secrets(ref.Namespace), follow.Named(ref.Name))
+		source := follow.Source(m.cfg.Client.CoreV1().Secrets(ref.Namespace), follow.Named(ref.Name), follow.Latest)
 		return newItem(m, ref, source, func(s *v1.Secret) *bool { return s.Immutable })
 	}
-	source := follow.Source(m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace), follow.Named(ref.Name))
+	source := follow.Source(m.cfg.Client.CoreV1().ConfigMaps(ref.Namespace), follow.Named(ref.Name), follow.Latest)
 	return newItem(m, ref, source, func(c *v1.ConfigMap) *bool { return c.Immutable })
 }
 

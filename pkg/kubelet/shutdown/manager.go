@@ -183,7 +183,11 @@ func (m *Manager) set(down bool) {
 	m.down = down
 	m.mu.Unlock()
 	if changed {
-		m.cfg.Log.Info("Node shutdown began or was cancelled", "down", down)
+		if down {
+			m.cfg.Log.Info("Node shutdown began")
+		} else {
+			m.cfg.Log.Info("Node shutdown was cancelled")
+		}
 		m.cfg.Changed()
 	}
 }

@@ -29,7 +29,7 @@ type kills struct {
 type kill struct {
 	hooked   bool      // the preStop handler has been called
 	reported bool      // the Killing event has been recorded
-	failures int       // of stops, in a row
+	failures int       // consecutive failed stops
 	next     time.Time // when to retry after a failure
 	now      *attempt  // the current or last one
 	// over is closed when the container has been stopped.
@@ -107,7 +107,7 @@ type order struct {
 	run     *cri.Container
 	spec    *v1.Container // nil if it is not known
 	grace   time.Duration
-	message string // of the event
+	message string // message of the event
 	// after are closed when the containers have stopped that must be signalled first. The preStop
 	// handler does not wait for them.
 	after []<-chan struct{}

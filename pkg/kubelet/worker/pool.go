@@ -93,7 +93,7 @@ type Pool struct {
 	*Registry
 	cfg    Config
 	probes *prober.Manager
-	ctx    context.Context // of the workers, which outlive the calls that start them
+	ctx    context.Context // context of the workers, which outlive the calls that start them
 	wg     sync.WaitGroup
 }
 

@@ -40,8 +40,8 @@ type worker struct {
 		removed bool
 		bare    bool // only the runtime knows the pod
 		verdict *status.Verdict
-		grace   *int64             // of an eviction, in seconds
-		cancel  context.CancelFunc // of starting the pod's containers
+		grace   *int64             // grace period of an eviction, in seconds
+		cancel  context.CancelFunc // cancels the start of the pod's containers
 	}
 
 	shown reportedState

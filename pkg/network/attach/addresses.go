@@ -85,7 +85,8 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return given, fmt.Errorf("last address: %w", err)
 		}
-		after, _ := netip.ParseAddr(strings.TrimSpace(string(text))) // invalid if there is none: start with the first
+		// invalid if no address was allocated yet: next then starts with the first
+		after, _ := netip.ParseAddr(strings.TrimSpace(string(text)))
 		free, ok := next(subnet, after, taken)
 		if !ok {
 			return given, fmt.Errorf("no IP addresses available in range set: %s-%s", gateway(subnet), last(subnet))
@@ -110,8 +111,8 @@ func (a addresses) takeBack(given []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// next returns the first free address of a range after another one. It continues at the start of
-// the range.
+// next returns the first free address of a range after another one. At the end of the range it
+// continues with the start.
 func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := gateway(subnet).Next(), last(subnet)
 	if !subnet.Contains(after) || after.Less(first) {

@@ -194,7 +194,7 @@ func (a *Announcer) add(ctx context.Context, device netlink.Link, links []link, 
 	}
 	full := &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}}
 	if addr.Is6() {
-		// lifetime 0: the node never uses it as a source address
+		// With preferred lifetime 0 the node never uses the address as a source address.
 		full.Flags, full.PreferedLft, full.ValidLft = unix.IFA_F_NODAD, 0, forever
 	}
 	if err := a.handle.AddrAdd(device, full); err != nil && !errors.Is(err, os.ErrExist) {

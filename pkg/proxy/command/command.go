@@ -62,7 +62,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface,
 	log *slog.Logger) error {
 	if cfg.Mode != "nftables" {
-		log.Info("The only mode is nftables", "asked", cfg.Mode)
+		log.Info("Proxy mode not supported, using nftables", "mode", cfg.Mode)
 	}
 	tune(&cfg.KubeProxyConfiguration, log)
 	registry := daemon.NewMetrics()

@@ -29,7 +29,7 @@ const (
 	setAffinity  = "affinity"      // client.cluster IP.protocol.port → endpoint, with time limits
 	setPods      = "pods"          // ranges of addresses of pods
 	setServices  = "service-cidrs" // ranges of cluster IPs
-	setNodePorts = "nodeport-ips"  // ranges of addresses with node ports
+	setNodePorts = "nodeport-ips"  // address ranges on which node ports are served
 	setAnnounced = "announced-ips" // addresses of load balancers that this node answers for
 )
 

@@ -21,7 +21,7 @@ type Slice struct {
 	name    string // of the slice itself
 	family  ruleset.Family
 	ports   []port   // nodePort is 0
-	addrs   string   // one after the other
+	addrs   string   // the addresses, concatenated
 	states  []state  // of each address
 	hints   []*hints // of each address; nil if no endpoint has hints
 }

@@ -330,6 +330,7 @@ func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 		delete(n.Pods, string(p.UID))
 		exact := subtract(&n.Requested, &p.Requests)
 		if exact = subtract(&n.NonZero, &p.NonZero) && exact; !exact {
+			// This costs time for all pods of the node, but only while their sum exceeds 64 bits.
 			n.Requested, n.NonZero = scheduling.Resources{}, scheduling.Resources{}
 			for _, other := range n.Pods {
 				add(&n.Requested, &other.Requests)

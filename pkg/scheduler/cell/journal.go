@@ -14,7 +14,7 @@ import (
 
 const (
 	maxChanges    = 1 << 13 // in the journal
-	maxTopologies = 64      // that are stored
+	maxTopologies = 64      // the maximum number of topologies that are stored
 )
 
 // Change is a change of one node: a pod was added (N is 1) or removed (N is -1). If Pod is nil, the

@@ -12,24 +12,26 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// FromList converts quantities to Resources. An amount above 64 bits becomes math.MaxInt64.
+// FromList converts quantities to Resources. An amount above 64 bits becomes math.MaxInt64. A negative
+// amount, which only a status can have, becomes 0.
 func FromList(list v1.ResourceList) scheduling.Resources {
 	var r scheduling.Resources
 	for name, q := range list {
+		value := max(0, quantity.Value(q))
 		switch name {
 		case v1.ResourceCPU:
-			r.MilliCPU = quantity.Milli(q)
+			r.MilliCPU = max(0, quantity.Milli(q))
 		case v1.ResourceMemory:
-			r.Memory = quantity.Value(q)
+			r.Memory = value
 		case v1.ResourceEphemeralStorage:
-			r.EphemeralStorage = quantity.Value(q)
+			r.EphemeralStorage = value
 		case v1.ResourcePods:
-			r.Pods = quantity.Value(q)
+			r.Pods = value
 		default:
 			if r.Scalar == nil {
 				r.Scalar = make(map[v1.ResourceName]int64)
 			}
-			r.Scalar[name] = quantity.Value(q)
+			r.Scalar[name] = value
 		}
 	}
 	return r
@@ -37,12 +39,11 @@ func FromList(list v1.ResourceList) scheduling.Resources {
 
 // add adds b to a. A sum above 64 bits becomes math.MaxInt64: no node has room beside it.
 func add(a, b *scheduling.Resources) {
-	each(a, b, func(x *int64, y int64) {
-		if *x > math.MaxInt64-y {
-			*x = math.MaxInt64
-			return
+	each(a, b, func(x, y int64) int64 {
+		if x > math.MaxInt64-y {
+			return math.MaxInt64
 		}
-		*x += y
+		return x + y
 	})
 }
 
@@ -50,26 +51,23 @@ func add(a, b *scheduling.Resources) {
 // bits: the caller must add everything again.
 func subtract(a, b *scheduling.Resources) bool {
 	exact := true
-	each(a, b, func(x *int64, y int64) {
-		exact = exact && *x < math.MaxInt64
-		*x -= y
+	each(a, b, func(x, y int64) int64 {
+		exact = exact && x < math.MaxInt64
+		return x - y
 	})
 	return exact
 }
 
-// each calls f for each resource in b, with the place of the amount in a. Amounts in b are not
-// negative: the API server rejects negative requests.
-func each(a, b *scheduling.Resources, f func(x *int64, y int64)) {
-	f(&a.MilliCPU, b.MilliCPU)
-	f(&a.Memory, b.Memory)
-	f(&a.EphemeralStorage, b.EphemeralStorage)
-	f(&a.Pods, b.Pods)
+// each sets each amount in a that b has too to f of both. Amounts in b are not negative: see FromList.
+func each(a, b *scheduling.Resources, f func(x, y int64) int64) {
+	a.MilliCPU = f(a.MilliCPU, b.MilliCPU)
+	a.Memory = f(a.Memory, b.Memory)
+	a.EphemeralStorage = f(a.EphemeralStorage, b.EphemeralStorage)
+	a.Pods = f(a.Pods, b.Pods)
 	for name, y := range b.Scalar {
 		if a.Scalar == nil {
 			a.Scalar = make(map[v1.ResourceName]int64, len(b.Scalar))
 		}
-		x := a.Scalar[name]
-		f(&x, y)
-		a.Scalar[name] = x
+		a.Scalar[name] = f(a.Scalar[name], y)
 	}
 }

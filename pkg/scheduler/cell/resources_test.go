@@ -21,10 +21,12 @@ import (
 // TestAllocatableIsExact checks amounts of a node around 2^53 and around 2^63.
 func TestAllocatableIsExact(t *testing.T) {
 	for text, want := range map[string]int64{
-		"9007199254740992":    1 << 53,
-		"9007199254740993":    1<<53 + 1,
-		"9223372036854775807": math.MaxInt64,
-		"9223372036854775808": math.MaxInt64,
+		"9007199254740992":     1 << 53,
+		"9007199254740993":     1<<53 + 1,
+		"9223372036854775807":  math.MaxInt64,
+		"9223372036854775808":  math.MaxInt64,
+		"-1":                   0,
+		"-9223372036854775808": 0,
 	} {
 		q := resource.MustParse(text)
 		r := FromList(v1.ResourceList{v1.ResourceMemory: q, v1.ResourceEphemeralStorage: q, v1.ResourcePods: q,

@@ -334,6 +334,9 @@ func (m *maker) plugin(name string) (plugin, error) {
 	if p.Name != name {
 		return plugin{}, fmt.Errorf("plugin %s: its factory made a plugin with the name %q", name, p.Name)
 	}
+	if p.Filter != nil && p.Filter.Compile == nil && p.compile == nil || p.Score != nil && p.Score.Compile == nil {
+		return plugin{}, fmt.Errorf("plugin %s: an extension point has no function Compile", name)
+	}
 	delete(m.args, name)
 	return p, nil
 }

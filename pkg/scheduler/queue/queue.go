@@ -58,7 +58,7 @@ type Item struct {
 	index   int       // in the heap that it is in
 	ready   time.Time // end of backoff
 	parked  time.Time
-	events  scheduling.Event // that can let it fit
+	events  scheduling.Event // events that can let the pod fit
 	popped  uint64           // number of events when Pop returned it
 	changed bool             // the pod changed while in flight
 	local   bool             // see Unschedulable

@@ -39,7 +39,7 @@ const (
 	fullRun = "Full run"
 )
 
-// nodesInZones is why specs of near endpoints do not run on two nodes.
+// nodesInZones is the reason why specs of nearby endpoints do not run on two nodes.
 const nodesInZones = "wants three zones with two nodes each; passes there"
 
 // reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
@@ -166,8 +166,8 @@ type count struct{ passed, failed, total int }
 type summary struct {
 	bySIG  map[string]*count
 	failed []string
-	missed []string // asked for, and not run to their end
-	// left counts those that the suite left out by itself, by what it says of them.
+	missed []string // specs that were requested but did not run to their end
+	// left counts the specs that the suite skipped itself, by the suite's reason.
 	left   map[string]int
 	flaked []string // passed, but not at the first attempt
 }
@@ -199,11 +199,11 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 type outcome struct {
 	types.SpecState
 	again bool   // not at the first attempt
-	why   string // it was left out, in the suite's words
+	why   string // why the spec was skipped, in the suite's words
 }
 
-// outcomes are how the wanted specs ended, by name. A report in which a spec was not
-// run says nothing of it.
+// outcomes returns the outcomes of the wanted specs, by name. A report in which a spec did not run
+// does not change the spec's outcome.
 func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[string]outcome {
 	out := map[string]outcome{}
 	for _, r := range reports {
@@ -224,7 +224,7 @@ func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[s
 	return out
 }
 
-// notRun are the states of specs that nothing is known of.
+// notRun contains the states of specs without a result.
 const notRun = types.SpecStateSkipped | types.SpecStatePending
 
 // ending is how a spec ended; one that was cut by the end of the whole run says
@@ -323,7 +323,7 @@ Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster
 	"`make conformance`" + ` makes.
 `
 
-// replace puts a section into the file in the place of the one of that title.
+// replace replaces the section of this title in the file, or inserts it.
 func replace(file, title, body string) string {
 	sections := map[string]string{}
 	for _, part := range strings.Split(file, "\n## ")[min(1, strings.Count(file, "\n## ")):] {

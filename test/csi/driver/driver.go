@@ -103,7 +103,7 @@ func locked[T any](d *Driver, f func() (T, error)) (T, error) {
 	if err != nil {
 		return none, err
 	}
-	defer func() { _ = lock.Close() }() // this releases the lock
+	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return none, fmt.Errorf("lock: %w", err)
 	}

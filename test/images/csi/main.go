@@ -112,7 +112,7 @@ type call struct {
 	}
 }
 
-// tell writes a line for each call.
+// tell returns an interceptor that writes a line for each call to w.
 func tell(w io.Writer) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		out, err := next(ctx, req)

@@ -105,7 +105,7 @@ func (p populator) run(ctx context.Context) error {
 	for {
 		claims, err := p.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{})
 		if err != nil {
-			p.log.Error("claims", "err", err)
+			p.log.Error("Failed to list claims", "err", err)
 			claims = &corev1.PersistentVolumeClaimList{}
 		}
 		for i := range claims.Items {
@@ -116,7 +116,7 @@ func (p populator) run(ctx context.Context) error {
 				continue
 			}
 			if err := p.step(ctx, c); err != nil {
-				p.log.Error("not filled yet", "claim", c.Namespace+"/"+c.Name, "err", err)
+				p.log.Error("Failed to fill claim, retrying", "claim", c.Namespace+"/"+c.Name, "err", err)
 			}
 		}
 		select {
@@ -152,8 +152,8 @@ func (p populator) step(ctx context.Context, claim *corev1.PersistentVolumeClaim
 	return p.handOver(ctx, prime.Spec.VolumeName, claim)
 }
 
-// begin creates the claim whose volume is filled: on the node of the waiting pod, if the class
-// binds late.
+// begin creates the temporary claim whose volume will be filled. If the class binds volumes late,
+// it waits until the original claim has a selected node and uses that node.
 func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClaim, name string) error {
 	prime := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	prime.Spec = corev1.PersistentVolumeClaimSpec{

@@ -83,7 +83,8 @@ func read(f io.Reader, each func([]byte)) (int64, error) {
 	}
 }
 
-// cut tells the end of a file from an error.
+// cut returns nil if err means that the file ended, even in the middle of a record, and otherwise
+// err.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

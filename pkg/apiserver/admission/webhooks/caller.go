@@ -76,12 +76,12 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	}
 	if reason == "" {
 		if health.answered(now, took) {
-			c.book.log.Info("Webhook answers again", "url", at, "duration", took)
+			c.book.log.Info("Webhook recovered", "url", at, "duration", took)
 		}
 		return resp, nil
 	}
 	if health.failed(now, took, reason) {
-		c.book.log.Error("Webhook is failing, vital requests skip it", "url", at, "err", reason)
+		c.book.log.Error("Webhook is failing; vital requests of system components skip it", "url", at, "err", reason)
 	}
 	return resp, err
 }

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// excuse is the reason why a request is admitted without a failing webhook. Empty: the request
-// needs the webhook, as most do.
+// excuse is the reason why a request is admitted without a failing webhook. It is empty if the
+// request needs the webhook, as most requests do.
 type excuse string
 
 const (

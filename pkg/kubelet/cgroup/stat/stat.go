@@ -63,8 +63,8 @@ type Limits struct {
 	Shares, Quota, Period, Memory, Soft, Swap int64
 }
 
-// unlimited is the lower bound of the values that cgroup v1 shows without a limit, which depend on
-// the page size.
+// unlimited is the smallest value that means "no limit". Without a limit, cgroup v1 shows a huge
+// value that depends on the page size.
 const unlimited = int64(1) << 62
 
 // Reader reads cgroups below a mount.

@@ -248,10 +248,10 @@ func (f *Fit) score(left, capacity int64) int64 {
 	}
 }
 
-// percent returns part/whole in percent, rounded down. 0 <= part <= whole, and whole is not 0. The
-// product with 100 may need more than 64 bits.
+// percent returns part/whole in percent, rounded down and at least 0 and at most 100. whole must be
+// positive. The product with 100 may need more than 64 bits.
 func percent(part, whole int64) int64 {
-	hi, lo := bits.Mul64(uint64(part), scheduling.MaxNodeScore)
+	hi, lo := bits.Mul64(uint64(min(max(part, 0), whole)), scheduling.MaxNodeScore)
 	q, _ := bits.Div64(hi, lo, uint64(whole))
 	return int64(q) // at most 100
 }

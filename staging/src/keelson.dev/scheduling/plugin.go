@@ -63,8 +63,8 @@ type ScorePoint struct {
 	Compile func(view View, pod *Pod) Scorer
 }
 
-// Scorer ranks nodes for one pod, or for one class of pods. Set either Score or ScoreAt, and
-// either Normalization or Normalize.
+// Scorer ranks nodes for one pod, or for one class of pods. Set either Score or ScoreAt. Set Normalize
+// only if no Normalization fits.
 type Scorer struct {
 	// Score returns the raw score of a node.
 	Score func(node *Node) int64
@@ -156,11 +156,11 @@ const (
 // Normalization is a usual way to map raw scores to 0..MaxNodeScore.
 type Normalization int8
 
-// The usual normalizations. The zero value stands for none of them.
+// The usual normalizations.
 const (
-	AsIs          Normalization = iota + 1 // raw scores are in range already
-	ByMax                                  // the highest raw score becomes MaxNodeScore
-	ByMaxReversed                          // the highest raw score becomes 0
+	AsIs          Normalization = iota // raw scores are in range already
+	ByMax                              // the highest raw score becomes MaxNodeScore
+	ByMaxReversed                      // the highest raw score becomes 0
 )
 
 // Of normalizes one score. highest is the highest raw score of all nodes.

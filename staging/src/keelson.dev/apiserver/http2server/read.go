@@ -145,7 +145,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 	}
 	st := c.streams[f.StreamID]
 	if st == nil {
-		return nil // it has just ended
+		return nil // the stream has just ended
 	}
 	if st.window += n; st.window > maxWindow {
 		return streamError(f.StreamID, http2.ErrCodeFlowControl)

@@ -31,7 +31,7 @@ type server struct {
 	http    *http.Server
 	clock   clock.Clock
 	limits  http.HTTP2Config
-	buffers sync.Pool // *[]byte, empty: conn.out and response.held
+	buffers sync.Pool // empty buffers of type *[]byte, for conn.out and response.held
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}

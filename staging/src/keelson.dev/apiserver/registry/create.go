@@ -334,7 +334,7 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
 		return nil, errVersionSet
 	}
-	obj.SetResourceVersion("") // it may be invalid
+	obj.SetResourceVersion("") // the client's resourceVersion may be invalid
 	obj.SetSelfLink("")
 	var ttl int64
 	if r.row.TTL != nil {

@@ -256,7 +256,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 		}
 		p := d.options.Preconditions
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {
-			p = &metav1.Preconditions{UID: p.UID} // it was checked before this deletion marked the object
+			p = &metav1.Preconditions{UID: p.UID} // the resource version was checked before this deletion marked the object
 		}
 		if err := d.r.CheckPreconditions(obj, p, d.dry); err != nil {
 			return err

@@ -141,7 +141,8 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update records in obj's managedFields that who has changed live to obj. It does not modify live.
+// update records in obj's managedFields the manager that changed live to obj. It does not modify
+// live.
 func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)

@@ -167,7 +167,7 @@ type Kind[O any] struct {
 	// SelectableFields names the field selectors that clients may use, beside metadata.name and
 	// metadata.namespace, which are always allowed.
 	SelectableFields []string
-	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty: the error
+	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty means the error
 	// of most kinds. A row without SelectableFields and UnknownField accepts metadata.namespace even if
 	// its objects are in no namespace, as most of Kubernetes' kinds do.
 	UnknownField string

@@ -37,7 +37,7 @@ type Config struct {
 	// store must use Codec(row) and Attrs(row) of package registry.
 	Store func(*resource.Row) store.Interface
 	Clock clock.Clock
-	Log   *slog.Logger // nil: no logs
+	Log   *slog.Logger // if nil, nothing is logged
 	// Metrics registers the apiserver_request_* metrics. It may be nil.
 	Metrics prometheus.Registerer
 	// Missing reports whether a resource that is not served has just been added, for example by

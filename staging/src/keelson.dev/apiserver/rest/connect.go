@@ -253,7 +253,7 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 	return req.server.respond(w, r, code, result)
 }
 
-// own records in managedFields who has set the fields of obj, which began as empty.
+// own records in managedFields the manager that set the fields of obj, starting from empty.
 func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {

@@ -28,7 +28,7 @@ import (
 // their metadata only. Records remember these encodings.
 type view struct {
 	row     *resource.Row
-	version *resource.Version // nil: the storage version
+	version *resource.Version // nil means the storage version
 	gvk     schema.GroupVersionKind
 	listGVK schema.GroupVersionKind
 	dynamic bool // objects have no Go type; their bytes contain their kind

@@ -36,7 +36,8 @@ type frame struct {
 	data []byte
 }
 
-// begin counts a new watch. The function that it returns ends the count of that watch.
+// begin counts a new watch. The caller calls end when the watch ends; the end of the last watch
+// frees the cached frames.
 func (f *frames) begin() (end func()) {
 	f.watches.Add(1)
 	return func() {

@@ -169,8 +169,8 @@ func metricScope(info *request.RequestInfo) string {
 	return "cluster"
 }
 
-// begin counts a request as running. The function that it returns records its end. Unknown
-// resources are counted without their names, which clients choose.
+// begin counts a request as running. The caller calls the returned function when the request has
+// ended. Unknown resources are counted without their names, because clients choose those names.
 func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo,
 	t *target) (*recorder, func()) {
 	rec := &recorder{ResponseWriter: w}

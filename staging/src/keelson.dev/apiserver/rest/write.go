@@ -161,7 +161,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 		Blind: true,
 		Transform: func(context.Context, resource.Object) (resource.Object, error) {
 			if next := obj; next != nil {
-				obj = nil // it belongs to the registry from here on
+				obj = nil // the object belongs to the registry from here on
 				return next, nil
 			}
 			next, err := s.decodeObject(r, t, body, metav1.FieldValidationIgnore)

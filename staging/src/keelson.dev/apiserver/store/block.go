@@ -108,8 +108,8 @@ func (b *Block) cut(at, left int) []*Block {
 	return []*Block{one, two}
 }
 
-// Joiner makes the text of a block in one form: the texts of its records with a separator between
-// them. Append must depend on the record and the form alone, because the text is kept.
+// Joiner encodes a block in one form: it joins the encoded records with a separator. Append must
+// depend on the record and the form only, because the result is cached.
 type Joiner struct {
 	Form      Form
 	Separator string
@@ -149,8 +149,8 @@ func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	return ends, err
 }
 
-// encode makes the text and keeps it, if there is room. Concurrent callers wait for the first one
-// and use its text.
+// encode encodes the block and caches the result, if there is room. Concurrent callers wait for the
+// first one and use its result.
 func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

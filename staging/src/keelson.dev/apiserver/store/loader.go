@@ -113,7 +113,7 @@ func (l *loader) load(ctx context.Context, c *cache, target int64) {
 		if errors.Is(err, kv.ErrCompacted) {
 			c.loadPresent(gen) // the past state is gone, or reading it took too long
 		} else {
-			c.log.Error("Load failed", "err", err)
+			c.log.Error("Failed to load the cache of a resource", "err", err)
 			if errors.Is(err, kv.ErrUnreadable) {
 				c.fail(gen, err)
 			}

@@ -98,8 +98,8 @@ type VerdictBatch struct {
 // has written the pod's status, and deletes none if the pod no longer exists.
 type Verdict struct {
 	PodRef `json:",inline"`
-	// Reason is the reason of the pod's condition PodScheduled, which becomes False. Empty: the
-	// condition stays as it is.
+	// Reason is the reason of the pod's condition PodScheduled, which becomes False. If empty, the
+	// condition does not change.
 	Reason string `json:"reason,omitempty"`
 	// Message is the message of the condition.
 	Message string `json:"message,omitempty"`

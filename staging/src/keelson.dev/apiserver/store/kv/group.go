@@ -86,7 +86,7 @@ func (g *Group) Make(w *Write, commit func([]*Write)) {
 	<-w.done
 }
 
-// hurry makes the waiting writes if w, the first of them, has waited for groupPatience.
+// hurry commits the waiting writes if w, the first of them, has waited for groupPatience.
 func (g *Group) hurry(w *Write, commit func([]*Write)) {
 	t := g.clock.NewTimer(groupPatience)
 	defer t.Stop()
@@ -114,7 +114,7 @@ func (g *Group) takeLocked(now bool) []*Write {
 	return ready
 }
 
-// finish makes the writes of ready and wakes their callers.
+// finish commits the writes in ready and wakes their callers.
 func finish(ready []*Write, commit func([]*Write)) {
 	if len(ready) == 0 {
 		return

@@ -33,7 +33,7 @@ var (
 	ErrClosed = errors.New("key-value store closed")
 )
 
-// Item is a key with its present value. Nobody modifies Value.
+// Item is a key with its present value. Value must not be modified.
 type Item struct {
 	Key         string
 	Value       []byte

@@ -87,7 +87,7 @@ func (e Embedded) config() *embed.Config {
 	cfg.Name = "keelson"
 	cfg.Dir = e.Dir
 	cfg.ListenPeerUrls, cfg.ListenClientUrls = nil, nil
-	// A member must have a URL. Nobody connects to this one.
+	// etcd requires a URL for each member. No client or peer connects to this one.
 	self := url.URL{Scheme: "http", Host: "localhost:0"}
 	cfg.AdvertisePeerUrls, cfg.AdvertiseClientUrls = []url.URL{self}, []url.URL{self}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
@@ -98,7 +98,8 @@ func (e Embedded) config() *embed.Config {
 	// A single member elects itself, so a short election timeout only makes it start earlier. A
 	// shorter tick would cost more CPU while idle than it gains.
 	cfg.TickMs, cfg.ElectionMs = 30, 150
-	// Log entries in memory for members that lag behind. There are no such members.
+	// etcd keeps this many log entries in memory for members that lag behind. An embedded etcd has
+	// no other members.
 	cfg.SnapshotCatchUpEntries = 100
 	// A start reads the log and applies the entries after the snapshot. With more than 5,000
 	// entries it logs warnings.

@@ -47,7 +47,7 @@ func (s *Store) write(ctx context.Context, w *kv.Write) {
 	w.Result = outcome(w, (*pb.TxnResponse)(resp), resp.Header.Revision)
 }
 
-// writeEach makes the writes of a group, in as few transactions as possible.
+// writeEach commits the writes of a group, in as few transactions as possible.
 func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
 	// Watches deliver the events of one revision in this order. Events of one resource have to be
 	// adjacent.

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// maxBatch bounds the number of events in a batch, except that all events of one revision are in
-// one.
+// maxBatch is the maximum number of events in a batch. A batch exceeds it only to keep all events
+// of one revision together.
 const maxBatch = 1000
 
 // watch is a position in the store's log.
