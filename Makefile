@@ -11,6 +11,7 @@ FUZZTIME   ?= 5000x
 SEEDS      ?= 1000
 DURATION   ?= 1h
 TURN       ?=
+SHARE      ?= 1/1
 
 # Programs and tests are compiled alike, so that what they share is compiled once.
 export CGO_ENABLED = 0
@@ -51,8 +52,8 @@ test: lint unit e2e ## everything that must hold
 unit: tools ## unit and integration tests, and the rules of the house
 	@hack/test.sh
 
-race: tools ## the race detector over every package that starts goroutines
-	@hack/race.sh
+race: tools ## the race detector over every package that starts goroutines; SHARE=1/2 for half of them
+	@hack/race.sh --share $(SHARE)
 
 fuzz: ## every fuzz target for FUZZTIME
 	@hack/fuzz.sh $(FUZZTIME)

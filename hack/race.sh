@@ -8,9 +8,12 @@ set -euo pipefail
 
 usage() {
 	cat <<-'USAGE'
-		usage: hack/race.sh [--list] [GO TEST FLAGS...]
+		usage: hack/race.sh [--share K/N] [--list] [GO TEST FLAGS...]
 
-		--list prints the packages and runs nothing. Without root the tests that need it are skipped.
+		--share  test only the Kth of N shares of the packages
+		--list   print the packages and run nothing
+
+		Without root, tests that need it are skipped.
 	USAGE
 }
 
@@ -24,6 +27,10 @@ packages=$(git grep --untracked -lE "$start" -- 'pkg/*.go' 'staging/*.go' 'test/
 		if compgen -G "$dir/*_test.go" >/dev/null; then echo "./$dir"; fi
 	done)
 
+if [[ ${1:-} == --share ]]; then
+	packages=$(awk -v k="${2%/*}" -v n="${2#*/}" 'NR % n == k % n' <<<"$packages")
+	shift 2
+fi
 case ${1:-} in
 -h | --help)
 	usage

@@ -18,11 +18,11 @@ usage() {
 }
 
 # The turns. Each is sized for 20 to 30 minutes on two cores.
-turns=(race fuzz perturb soak conformance-1 conformance-2 conformance-3)
+turns=(race-1 race-2 fuzz perturb soak conformance-1 conformance-2 conformance-3)
 
 run() {
 	case $1 in
-	race) make race ;;
+	race-*) make race SHARE="${1#race-}/2" ;;
 	fuzz) make fuzz FUZZTIME=20000x ;;
 	perturb) make perturb SEEDS=100 ;;
 	soak) make soak DURATION=20m ;;
