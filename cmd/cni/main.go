@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command cni is the CNI plugin of the pod network. A container runtime runs it for each sandbox
-// that it makes or ends.
+// that it creates or removes.
 package main
 
 import (

@@ -20,11 +20,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// nameAnnotations are the annotations that name an image in an archive's index: containerd reads
-// the first, which has the full name; the second is the standard's.
+// nameAnnotations are the annotations that name an image in an archive's index. containerd reads
+// the first one, which has the full name. The second one is defined by the OCI image specification.
 var nameAnnotations = [...]string{"io.containerd.image.name", "org.opencontainers.image.ref.name"}
 
-// write builds the image and writes its archive to file, which is replaced atomically.
+// write builds the image and writes its archive to file. It replaces file atomically.
 func (s spec) write(file string) error {
 	img, err := s.image()
 	if err != nil {

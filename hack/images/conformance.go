@@ -13,7 +13,7 @@ import (
 // suite is the prefix of the names of the Conformance suite's images.
 const suite = "registry.k8s.io/e2e-test-images/"
 
-// conformance returns the images that the Conformance suite needs on the nodes.
+// conformance returns the images that must be on the nodes for the Conformance suite.
 func (in inputs) conformance() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -30,7 +30,8 @@ func (in inputs) conformance() ([]spec, error) {
 	return slices.Concat(in.agnhosts(debian, registry), in.onBusybox(base), in.servers()), nil
 }
 
-// agnhosts returns the images with the suite's own test program, which can also be a registry.
+// agnhosts returns the images with the suite's own test program, which can also serve as a
+// registry.
 func (in inputs) agnhosts(debian, registry layer) []spec {
 	program := layer{
 		directory("tmp", 0o1777), directory("uploads", 0o755),
@@ -69,7 +70,8 @@ func (in inputs) agnhosts(debian, registry layer) []spec {
 	return out
 }
 
-// onBusybox returns the images of busybox under several names, and of small programs on it.
+// onBusybox returns images that consist of busybox, under several names, and images of small
+// programs on top of it.
 func (in inputs) onBusybox(base layer) []spec {
 	shell := v1.Config{Cmd: []string{"sh"}, WorkingDir: "/", Env: []string{path}}
 	nonroot, web := shell, shell
@@ -128,10 +130,10 @@ func (in inputs) servers() []spec {
 	}
 }
 
-// program is the file of a program that the suite's images run.
+// program returns the file of a program that the suite's images run.
 func (in inputs) program(name string) string { return filepath.Join(in.Programs, name) }
 
-// source is a file of the suite's own sources of images.
+// source returns a file from the suite's own sources of images.
 func (in inputs) source(name string) string {
 	return filepath.Join(in.Sources, filepath.FromSlash(name))
 }

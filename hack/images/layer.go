@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// layer is the files of one layer, in any order.
+// layer contains the files of one layer, in any order.
 type layer []entry
 
 // entry is one file; its bytes are in Content or in the file Source.
@@ -42,7 +42,8 @@ func symlink(name, target string) entry {
 	return entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}}
 }
 
-// tar returns the layer's bytes: entries sorted by name, owned by root, with the time of the epoch.
+// tar returns the layer's bytes. Entries are sorted by name, owned by root, and dated 1 January
+// 1970.
 func (l layer) tar() ([]byte, error) {
 	entries := slices.Clone(l)
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.Header.Name, b.Header.Name) })

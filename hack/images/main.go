@@ -24,7 +24,7 @@ func main() {
 	}
 }
 
-// inputs are the programs that images are made of.
+// inputs are the programs from which the images are built.
 type inputs struct {
 	Pause, CoreDNS, Ingress, Busybox, Web, Index string
 	// Programs is the directory of the programs in the Conformance suite's images, and Sources that

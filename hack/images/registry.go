@@ -10,8 +10,9 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// registry is an image as the suite's registry (agnhost fake-registry-server) has it on disk: a file
-// for the tag, which names the manifest, and one for the manifest and for each blob, by digest.
+// registry is an image in the form in which the suite's registry (agnhost fake-registry-server)
+// reads it from disk. A file for the tag names the manifest. The manifest and each blob have a file
+// named after their digest.
 func (s spec) registry(name, tag string) (layer, error) {
 	img, err := s.image()
 	if err != nil {

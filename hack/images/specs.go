@@ -12,7 +12,7 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// spec is one image: its files, how it runs, and the names it is loaded under.
+// spec describes one image: its files, how it runs, and its names.
 type spec struct {
 	File   string
 	Names  []string
@@ -68,7 +68,7 @@ func (in inputs) specs() ([]spec, error) {
 	}, nil
 }
 
-// pause is the image of sandboxes.
+// pause returns the image of sandboxes.
 func (in inputs) pause() spec {
 	return spec{
 		File:   "pause",
@@ -96,8 +96,8 @@ func (in inputs) driver() ([]spec, error) {
 	}}, nil
 }
 
-// mock are the images that Kubernetes' test suite deploys with storage drivers. Its specs of device
-// drivers run commands in the second by a shell.
+// mock returns the images that Kubernetes' test suite deploys with storage drivers. Its specs of
+// device drivers run shell commands in the second image.
 func (in inputs) mock() ([]spec, error) {
 	base, err := in.busyboxLayer()
 	if err != nil {
@@ -120,8 +120,8 @@ func (in inputs) mock() ([]spec, error) {
 // sidecar is the prefix of the names of Kubernetes' CSI sidecar images.
 const sidecar = "registry.k8s.io/sig-storage/"
 
-// sidecars returns the images of Kubernetes' CSI sidecars, named as in manifests. The test suite
-// uses older names.
+// sidecars returns the images of Kubernetes' CSI sidecars, with the names that manifests use. The
+// test suite uses older names.
 func (in inputs) sidecars() ([]spec, error) {
 	var out []spec
 	for _, s := range []struct{ name, version, suites string }{

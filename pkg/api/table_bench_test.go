@@ -48,7 +48,7 @@ func runningPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkPodRow makes the row of a Table from a stored pod.
+// BenchmarkPodRow computes the row of a Table from a stored pod.
 func BenchmarkPodRow(b *testing.B) {
 	all := api.Rows(api.Deps{})
 	row := all[slices.IndexFunc(all, func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })]

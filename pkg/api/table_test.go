@@ -141,7 +141,7 @@ func TestCellsFitColumns(t *testing.T) {
 	})
 }
 
-// filler makes random objects of a row's kind.
+// filler generates random objects of a row's kind.
 func filler(row *resource.Row) *randfill.Filler {
 	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
 		return []any{

@@ -46,8 +46,8 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 	}
 }
 
-// TestTranscode compares JSON that is made directly from stored bytes with JSON that is made from
-// the object.
+// TestTranscode compares JSON that is written directly from stored bytes with JSON that is encoded
+// from the object.
 func TestTranscode(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()

@@ -22,7 +22,7 @@ func TestForms(t *testing.T) {
 		pods   = "/api/v1/namespaces/{ns}/pods"
 		daemon = "/apis/apps/v1/namespaces/{ns}/daemonsets"
 
-		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // of another kind
+		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // an object of another kind
 		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true" +
 			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	)

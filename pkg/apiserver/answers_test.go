@@ -239,7 +239,7 @@ func (c caller) send(t *testing.T, method, path, body, accept string) (resp *htt
 	return testserver.Do(t, c.client, req)
 }
 
-// define makes a definition of custom resources, and waits until they are served at path.
+// define creates a definition of custom resources, and waits until they are served at path.
 func define(t *testing.T, client *http.Client, host, definition, path string) {
 	t.Helper()
 	resp, err := client.Post(host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json",

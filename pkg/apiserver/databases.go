@@ -68,7 +68,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]*database{} // by their sorted servers
+	known := map[string]*database{} // key: the database's servers, sorted
 	for _, o := range overrides {
 		key := strings.Join(slices.Sorted(slices.Values(o.Servers)), ";")
 		if known[key] == nil {

@@ -38,7 +38,7 @@ func TestHeadersOfAnswers(t *testing.T) {
 		method, path, origin, body string
 		code                       int
 		allowed                    bool
-		want                       string // in the body
+		want                       string // text that the body must contain
 	}{
 		"no origin":      {"GET", "/api", "", "", 200, false, `"serverAddress":"api.example.com:`},
 		"another origin": {"GET", "/version", "https://example.org", "", 200, false, "gitVersion"},

@@ -33,7 +33,7 @@ type self struct {
 
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
-	config    *rest.Config // for clients of other kinds
+	config    *rest.Config // configuration for clients of other kinds
 	informers informers.SharedInformerFactory
 }
 

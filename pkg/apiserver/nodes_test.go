@@ -39,7 +39,7 @@ func TestNodesAskForTokens(t *testing.T) {
 					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
 			}}}}
 		switch name {
-		case "disk": // of an in-tree plugin that a CSI driver replaced
+		case "disk": // a volume of an in-tree plugin that a CSI driver replaced
 			p.Spec.Volumes = append(p.Spec.Volumes,
 				corev1.Volume{Name: "d",
 					VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})

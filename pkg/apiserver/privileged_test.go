@@ -32,8 +32,8 @@ func TestPrivileged(t *testing.T) {
 	}
 	type step struct {
 		method, path, body string
-		refused            string // without the flag
-		wrong              string // with it
+		refused            string // the error without the flag
+		wrong              string // the error with the flag
 	}
 	steps := []step{
 		{"POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`, "", ""},

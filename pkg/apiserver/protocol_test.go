@@ -38,7 +38,7 @@ func TestProtocol(t *testing.T) {
 	for _, tc := range []struct {
 		name, method, path, headers, body string // headers are lines of "Name: value"
 		code                              int
-		want                              string // in the body
+		want                              string // text that the body must contain
 		header                            string // "Name: value" of the answer
 	}{
 		{"account", "POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, 201, "", ""},

@@ -53,7 +53,7 @@ func TestResizeBeyondTheNode(t *testing.T) {
 	const prefix = `pods "%s" is forbidden: `
 	for _, tc := range []struct {
 		pod, cpu, memory string
-		want             string // of the refusal
+		want             string // text of the refusal
 		cause            metav1.CauseType
 	}{
 		{"there", "2", "1Gi", "", ""},
@@ -140,7 +140,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 	for _, tc := range []struct {
 		name, patch string
 		kind        types.PatchType
-		want        string // of the refusal
+		want        string // text of the refusal
 	}{
 		{"once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2",` +
 			`"memory":"2Mi"},"limits":{"cpu":"3"}}}]}}`, strategic, ""},

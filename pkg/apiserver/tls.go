@@ -27,7 +27,7 @@ type serving struct {
 	certFile, keyFile string
 	cert              atomic.Pointer[tls.Certificate]
 	namedFiles        []cliflag.NamedCertKey
-	named             atomic.Pointer[map[string]*tls.Certificate] // by name
+	named             atomic.Pointer[map[string]*tls.Certificate] // certificates by server name
 	cas               []*authn.CAFile
 	transport         config.Transport
 	protocols         []string // protocols that the server offers, most preferred first

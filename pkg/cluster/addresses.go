@@ -38,7 +38,7 @@ func settleFamily(c *Config, has IPFamily) error {
 // ranges are the addresses of one family inside a cluster. All clusters use the same ones, because
 // their networks are not connected.
 type ranges struct {
-	control       netip.Addr // of the control plane, on the link that connects the nodes
+	control       netip.Addr // address of the control plane, on the link that connects the nodes
 	bits          int        // prefix length of that link's network
 	pods          string
 	services      string

@@ -41,7 +41,7 @@ type leaf struct {
 	name          string
 	organizations []string
 	client        bool
-	hosts         []string // for servers
+	hosts         []string // names and addresses of a server
 }
 
 // makePKI creates the missing keys and certificates of the cluster, in the layout of

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A seed is a containerd root directory with the unpacked images of ImagesDir. It is made once.
+// A seed is a containerd root directory with the unpacked images of ImagesDir. It is created once.
 // Each new node starts with a copy that shares the seed's files by hard links, so images are
 // unpacked once per machine and their pages are in memory once. Sharing is safe because containerd
 // never changes a blob, and an overlay never changes its lower layers.

@@ -81,7 +81,7 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
-	failures := 0 // in succession
+	failures := 0 // number of failures in succession
 	for delays := backoff; ctx.Err() == nil; {
 		began := until.Now()
 		err := r.ListAndWatchWithContext(ctx)

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// rounds runs a loop for a little less than a minute and returns when its rounds ran. The rounds for
-// which fail returns true fail.
+// rounds runs a loop for a little less than a minute, and returns the time of each round since the
+// start. A round fails if fail returns true for its number.
 func rounds(t *testing.T, l Loop, during func(), fail func(n int) bool) []time.Duration {
 	t.Helper()
 	l.Clock = clock.Real()

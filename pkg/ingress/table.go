@@ -15,7 +15,7 @@ import (
 // Table determines where requests go. It never changes, so it can be used concurrently.
 type Table struct {
 	hosts        map[string]*host                       // by name; "*.example.org" is one label below
-	rest         *host                                  // for all hosts that no Ingress names; may be nil
+	rest         *host                                  // serves all hosts that no Ingress names; may be nil
 	certificates map[string]map[string]*tls.Certificate // by namespace and host; "" is any host
 	refused      map[*networkingv1.Ingress][]string
 }

@@ -28,11 +28,11 @@ import (
 // apiCache holds the API objects that the kubelet watches.
 type apiCache struct {
 	factory  informers.SharedInformerFactory
-	pods     *follow.Cache[v1.Pod, v1.Pod] // of this node
+	pods     *follow.Cache[v1.Pod, v1.Pod] // pods of this node
 	services corelisters.ServiceLister
 	classes  nodelisters.RuntimeClassLister
 	drivers  storageinformers.CSIDriverInformer
-	changed  func(old, current *v1.Pod) // of pods; set before run
+	changed  func(old, current *v1.Pod) // called for changed pods; set before run
 }
 
 var _ worker.Environment = (*apiCache)(nil)

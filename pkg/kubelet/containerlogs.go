@@ -33,7 +33,7 @@ func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 // is read.
 type containerLogs struct {
 	client *cri.Client
-	paths  map[string]string // of the containers that ran at the last call, by container ID
+	paths  map[string]string // log paths of the containers that ran at the last call, by container ID
 }
 
 var _ logs.Runtime = (*containerLogs)(nil)

@@ -29,7 +29,7 @@ const (
 
 // enforced are the limits that enforceNodeAllocatable requires.
 type enforced struct {
-	pods   *qos.PodLimits // for all pods together; nil for none
+	pods   *qos.PodLimits // limits of all pods together; nil if there are none
 	others map[string]qos.PodLimits
 }
 

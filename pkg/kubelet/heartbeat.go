@@ -19,7 +19,7 @@ type heartbeat struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	begun time.Time // of the last listing; zero before the first
+	begun time.Time // start of the last listing; zero before the first
 }
 
 // beat records that a listing begins.

@@ -43,7 +43,7 @@ type runtime struct {
 	driver    *driver
 	clock     clock.Clock
 	maxImages int
-	timeout   time.Duration // of a call for the node's status
+	timeout   time.Duration // timeout of a call for the node's status
 	// changed is called when the runtime or its network becomes ready or stops being ready.
 	changed func()
 
@@ -262,7 +262,7 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 		timeout = max(deadline.Sub(r.clock.Now()), time.Second)
 	}
 	resp, err := r.client.Run(ctx, id, command, timeout)
-	if cri.TimedOut(err) { // by the runtime's clock, which may be ahead
+	if cri.TimedOut(err) { // timed out on the runtime's clock, which may be ahead
 		return "", 0, fmt.Errorf("%s: %w", cri.Message(err), context.DeadlineExceeded)
 	}
 	if err != nil {

@@ -35,7 +35,7 @@ type Config struct {
 // Deps are an Agent's dependencies.
 type Deps struct {
 	Client  kubernetes.Interface
-	Custom  dynamic.Interface // for ClusterNetworkPolicies, which are custom resources
+	Custom  dynamic.Interface // client of ClusterNetworkPolicies, which are custom resources
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
@@ -227,7 +227,7 @@ func (a *Agent) audit() {
 			continue
 		}
 		if there, err := f.present(); err != nil || !there {
-			a.deps.Log.Error("Table is missing", "family", f.name, "err", err)
+			a.deps.Log.Error("Table in the kernel is missing, writing it again", "family", f.name, "err", err)
 			f.full = true
 			continue
 		}

@@ -70,7 +70,7 @@ func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) {
 			}
 			return &struct{}{}
 		},
-	}, func(*dirty, types.NamespacedName, *struct{}) {}) // it only wakes the agent
+	}, func(*dirty, types.NamespacedName, *struct{}) {}) // the cache only wakes the agent
 	s.running.Go(func() { c.definition.Run(ctx) })
 }
 

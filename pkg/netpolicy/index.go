@@ -20,10 +20,10 @@ import (
 // that these chains use.
 type Index struct {
 	namespaces map[string]labels.Set
-	pods       map[string]map[string]*Pod    // by namespace and name
-	policies   map[string]map[string]*policy // by namespace and name
+	pods       map[string]map[string]*Pod    // keys: namespace, name
+	policies   map[string]map[string]*policy // keys: namespace, name
 	nodes      map[string]*Node
-	tiers      [2][]*clusterPolicy // by precedence
+	tiers      [2][]*clusterPolicy // policies of each tier, sorted by precedence
 
 	undecided map[types.NamespacedName]bool // local pods whose chains must be computed again
 	guards    map[types.NamespacedName]guard

@@ -123,7 +123,7 @@ type chain struct {
 	name      string
 	direction Direction
 	terms     []term
-	otherwise verdict // for packets that no term matches
+	otherwise verdict // verdict on packets that no term matches
 }
 
 func newChain(d Direction, terms []term, otherwise verdict) *chain {

@@ -157,7 +157,7 @@ func (t *table) tell(ch Changes) error {
 	return errors.Join(errs...)
 }
 
-// addSet makes a set, or reuses one that waits for deletion.
+// addSet creates a set, or reuses one that waits for deletion.
 func (t *table) addSet(d setDef) error {
 	if t.trash.sets[d.name] {
 		delete(t.trash.sets, d.name)
@@ -189,7 +189,7 @@ func portKey(protocol uint8, port uint16) []byte {
 	return []byte{protocol, 0, 0, 0, byte(port >> 8), byte(port), 0, 0}
 }
 
-// addChain makes a chain with a rule for each term, and one for the remaining packets. A chain
+// addChain creates a chain with a rule for each term, and one for the remaining packets. A chain
 // that waits for deletion is unchanged and is reused.
 func (t *table) addChain(c *chain) {
 	if t.trash.chains[c.name] {

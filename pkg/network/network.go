@@ -154,7 +154,7 @@ func (n *Network) resume(ctx context.Context) {
 		return
 	}
 	if err := n.protect(content); err != nil {
-		n.cfg.Log.Error("Pods are not protected from each other", "err", err)
+		n.cfg.Log.Error("Failed to isolate pods from each other", "err", err)
 		return
 	}
 	n.setReady(nil)

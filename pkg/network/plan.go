@@ -80,7 +80,7 @@ type vxlan struct {
 // wanted is the state that the kernel should have.
 type wanted struct {
 	podCIDRs   []netip.Prefix // the pod CIDRs of this node
-	mtu        int            // of pods' interfaces
+	mtu        int            // MTU of pods' interfaces
 	vxlan      *vxlan         // nil if no device is wanted
 	routes     []route
 	neighbours []neighbour
@@ -156,7 +156,7 @@ type planner struct {
 	// names, so an attacker can choose a name that collides with another node's.
 	macs     map[string]string
 	underlay link       // carries VXLAN packets
-	local    netip.Addr // this node's address on it; invalid if there is none
+	local    netip.Addr // this node's address on the link; invalid if there is none
 	out      wanted
 }
 

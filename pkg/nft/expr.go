@@ -119,7 +119,7 @@ func AnyBit(bits uint32) []expr.Any {
 // NeighborDiscovery continues on the ICMPv6 messages by which neighbours on a link find each
 // other.
 func NeighborDiscovery() []expr.Any {
-	const first, last = 133, 137 // from router solicitations to redirects
+	const first, last = 133, 137 // ICMPv6 types from router solicitation to redirect
 	return []expr.Any{
 		&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: Reg(0), Data: []byte{unix.IPPROTO_ICMPV6}},

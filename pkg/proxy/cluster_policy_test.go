@@ -183,7 +183,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 		c.reachable(friend.space, to)
 		c.reachable(stranger.space, to)
 	}
-	c.refused(c.outside, v4) // by the NetworkPolicy
+	c.refused(c.outside, v4) // the NetworkPolicy rejects the connection
 
 	// Other pods have only the Baseline tier, which applies to their own node too.
 	c.reachable(friend.space, outside)

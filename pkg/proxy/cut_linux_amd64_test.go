@@ -76,7 +76,7 @@ func TestCut(t *testing.T) {
 			return strings.Contains(have, with.name) && !strings.Contains(have, without.name)
 		})
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error says that the process was killed
 		return c.contents(a, b, d)
 	}
 	before := whole(b, d)

@@ -18,7 +18,8 @@ type family struct {
 	ruleset.Family
 	table  *ruleset.Table
 	kernel *kernel.Table
-	// found is the kernel's content when the process started. It is nil after it was compared.
+	// found is the kernel's content when the process started. It becomes nil once it has been
+	// compared with the table.
 	found *ruleset.Contents
 	// full is set if the whole table must be compared with the kernel's.
 	full bool
@@ -184,7 +185,7 @@ func (p *Proxy) audit() {
 		}
 		there, err := f.kernel.Present()
 		if err != nil || !there {
-			p.log.Error("Table is missing", "family", f.String(), "err", err)
+			p.log.Error("Table in the kernel is missing, writing it again", "family", f.String(), "err", err)
 			f.full = true
 			continue
 		}

@@ -30,7 +30,7 @@ type flowWorld struct {
 	handle *netlink.Handle
 	kernel *ruleset.Contents // model of the kernel's table
 	ports  map[ruleset.Name]*ruleset.Port
-	flows  map[netip.AddrPort]flowModel // by the client's address and port
+	flows  map[netip.AddrPort]flowModel // key: the client's address and port
 	client int
 }
 
@@ -264,7 +264,7 @@ func (w *flowWorld) repeat(t *rapid.T) {
 			w.table.Set(n, nil)
 		},
 		"clean": w.clean,
-		"send": func(t *rapid.T) { // by the rules in the kernel
+		"send": func(t *rapid.T) { // a new flow follows the rules in the kernel
 			w.clean(t)
 			to := netip.AddrPortFrom(addr.Draw(t, "to"), rapid.SampledFrom(flowPorts).Draw(t, "port"))
 			p := w.at(to)

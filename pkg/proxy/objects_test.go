@@ -73,7 +73,7 @@ func TestObjects(t *testing.T) {
 		d := newDirty(time.Time{})
 		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler)) // never run
 		w := world{services: map[string]bool{}, slices: map[string]string{}}
-		seen := world{services: map[string]bool{}, slices: map[string]string{}} // at the last Take
+		seen := world{services: map[string]bool{}, slices: map[string]string{}} // the state at the last Take
 		must := func(err error) {
 			if err != nil {
 				t.Fatal(err)

@@ -108,8 +108,8 @@ func TestNetworkPolicy(t *testing.T) {
 		c.refused(friend.space, to)
 		c.refused(c.outside, to)
 	}
-	c.reachable(c.space, v4)      // from the node
-	c.reachable(server.space, v4) // from the pod itself
+	c.reachable(c.space, v4)      // connection from the node
+	c.reachable(server.space, v4) // connection from the pod itself
 	c.reachable(server.space, web)
 
 	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
@@ -143,7 +143,7 @@ func TestNetworkPolicy(t *testing.T) {
 	stop = c.enforce(c.server.Config, time.Hour)
 	c.reachable(stranger.space, v4)
 	c.reachable(stranger.space, web)
-	late := c.pod() // it has no neighbour entries yet
+	late := c.pod() // a new pod, which has no neighbour entries yet
 	c.register(late, nil)
 	c.refused(late.space, friend.v4.String()+":8080")
 	c.reachable(late.space, v6)

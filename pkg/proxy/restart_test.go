@@ -195,12 +195,12 @@ func TestKill(t *testing.T) {
 	start := func() *exec.Cmd {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // the process may have ended
 		return cmd
 	}
 	kill := func(cmd *exec.Cmd) {
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error says that the process was killed
 	}
 	running := start()
 	c.reachable(pod.space, vip(s))

@@ -70,7 +70,7 @@ func TestUsageModel(t *testing.T) {
 	})
 }
 
-// addUsage returns the sum of what all objects count for in a quota.
+// addUsage returns the usage that all objects together have in a quota.
 func addUsage(
 	t *rapid.T, q *corev1.ResourceQuota, evaluators []quotav1.Evaluator, objects map[schema.GroupResource][]runtime.Object,
 ) corev1.ResourceList {

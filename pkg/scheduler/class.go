@@ -22,8 +22,8 @@ const maxVerdicts = 1 << 18
 // cell's changes when it is used.
 type class struct {
 	filters  []scheduling.Filter
-	versions []filterVersion    // of the filters that have one
-	reject   *scheduling.Status // of a plugin that rejected the class on all nodes
+	versions []filterVersion    // versions of the filters that have one
+	reject   *scheduling.Status // status from a plugin that rejected the class on all nodes
 	scorers  []weightedScorer
 
 	evaluated []uint64 // generation of the node when it was evaluated, by node index

@@ -100,9 +100,9 @@ func (g *gangs) left(uid types.UID) (ready map[string]bool) {
 type stage int8
 
 const (
-	alone    stage = iota // on its own
-	together              // with its gang
-	underWay              // not yet: its gang is being bound
+	alone    stage = iota // placed on its own
+	together              // placed with its gang
+	underWay              // not placed yet: its gang is being bound
 )
 
 func (s *Scheduler) stage(pod *v1.Pod) stage {
@@ -215,7 +215,7 @@ func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*
 	s.mu.Lock()
 	delete(s.gangs.binding, gangKey(placed[0].item.Pod))
 	s.mu.Unlock()
-	s.queue.Happened(scheduling.PodAdded) // for pods of the gang that waited
+	s.queue.Happened(scheduling.PodAdded) // wakes the pods of the gang that waited
 }
 
 // prepareGang prepares volumes and devices. It returns the errors by index of the pod.

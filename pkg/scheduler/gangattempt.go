@@ -16,7 +16,7 @@ type attempt struct {
 	items   []*queue.Item
 	size    int // number of pods that must fit
 
-	out    []decision // by index in items
+	out    []decision // decisions by index in items
 	fits   int        // number of pods that have a node
 	events scheduling.Event
 

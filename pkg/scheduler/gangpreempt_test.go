@@ -27,7 +27,7 @@ import (
 
 // gangCell is a small cell in plain form: the pods that run on its nodes, and a gang to be placed.
 type gangCell struct {
-	cpu     map[string]int64 // by node
+	cpu     map[string]int64 // CPU of each node, by name
 	running []*v1.Pod
 	gang    []*v1.Pod
 	size    int

@@ -83,7 +83,7 @@ func (m *mailbox[T]) poll(limit int) []T {
 		again = append(again, uid)
 	}
 	if m.order = append(m.order[n:], again...); len(m.order) > 0 {
-		m.signal() // for another worker
+		m.signal() // wakes another worker
 	}
 	return out
 }

@@ -32,7 +32,7 @@ var (
 type candidate struct {
 	node       string
 	victims    []*scheduling.Pod // most important first
-	violations int               // of disruption budgets
+	violations int               // number of violated disruption budgets
 }
 
 // ineligible returns why a pod must not preempt others, or "" if it may.
@@ -119,7 +119,7 @@ func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, strin
 
 // plan is the result of victims for a node, for pods of one class and priority.
 type plan struct {
-	generation uint64 // of the node
+	generation uint64 // generation of the node
 	candidate  candidate
 	status     *scheduling.Status
 }

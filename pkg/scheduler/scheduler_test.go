@@ -345,7 +345,7 @@ func TestShrunkPodMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocated("1800m") // it is to shrink, but has not yet
+	allocated("1800m") // the pod is to shrink, but has not yet
 	create(t, c, pod("waits", cpu("1")))
 	await(t, c, "waits", "refused", refused("1 Insufficient cpu"))
 	allocated("500m")

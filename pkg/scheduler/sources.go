@@ -34,7 +34,7 @@ import (
 // sources are the caches that the scheduler reads.
 type sources struct {
 	factory      informers.SharedInformerFactory
-	pods         *follow.Cache[v1.Pod, v1.Pod] // that have not ended; nil in a Model
+	pods         *follow.Cache[v1.Pod, v1.Pod] // pods that have not ended; nil in a Model
 	nodes        cache.SharedIndexInformer
 	namespaces   corelisters.NamespaceLister
 	services     corelisters.ServiceLister
@@ -47,7 +47,7 @@ type sources struct {
 	csiNodes     storagelisters.CSINodeLister
 	csiDrivers   storagelisters.CSIDriverLister
 	capacities   storagelisters.CSIStorageCapacityLister
-	attachments  cache.SharedIndexInformer // of volumes, by node
+	attachments  cache.SharedIndexInformer // attachments of volumes, indexed by node
 	budgets      policylisters.PodDisruptionBudgetLister
 	devices      *devices
 	handled      []cache.DoneChecker // the handlers have seen the first lists

@@ -92,7 +92,7 @@ func (s *Scheduler) sendBatch(ctx context.Context, p *profile.Profile, some []*v
 		TypeMeta:            v1alpha1.TypeMeta("VerdictBatch"),
 		ReportingController: p.Name, ReportingInstance: s.batches.instance,
 	}
-	var victims [][]*scheduling.Pod // of each verdict in the body
+	var victims [][]*scheduling.Pod // victims of each verdict in the body
 	for _, v := range some {
 		if out, of := s.outgoing(v); out != nil {
 			body.Verdicts, victims = append(body.Verdicts, *out), append(victims, of)

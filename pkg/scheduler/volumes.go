@@ -28,8 +28,8 @@ func (p volumePlan) empty() bool { return len(p.Bind)+len(p.Provision) == 0 }
 // reservations has the volumes and nodes chosen for claims by decisions that are being carried out.
 // Pods that share a claim share its reservation. The caches may not show them yet.
 type reservations struct {
-	volumes map[string]*reservation    // by volume name
-	nodes   map[types.UID]*reservation // by UID of the claim to provision
+	volumes map[string]*reservation    // reservations by volume name
+	nodes   map[types.UID]*reservation // reservations by UID of the claim to provision
 }
 
 func newReservations() reservations {

@@ -64,7 +64,7 @@ func (a *asker) why(pod *v1.Pod, limit int) (*Why, error) {
 	if st := a.profile.Gate(pod); st != nil {
 		w.Gated = st.Reasons
 	}
-	free := pod.DeepCopy() // as before it had a node
+	free := pod.DeepCopy() // the pod as it was before it had a node
 	free.Spec.NodeName, free.Status.NominatedNodeName = "", ""
 	if err := a.explain(w, free); err != nil {
 		return nil, err

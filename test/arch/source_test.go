@@ -21,7 +21,7 @@ const root = "../.."
 
 // file is one parsed Go file.
 type file struct {
-	path string // from the root, with slashes
+	path string // path from the root of the repository, with slashes
 	text string
 	fset *token.FileSet
 	ast  *ast.File
@@ -85,7 +85,7 @@ var parsed = sync.OnceValues(func() ([]*file, error) {
 
 // page is a text that people read and no Go compiler does: Markdown or a script.
 type page struct {
-	path string // from the root, with slashes
+	path string // path from the root of the repository, with slashes
 	text string
 }
 

@@ -17,7 +17,7 @@ import (
 
 // page is a page of the documentation.
 type page struct {
-	path string // from the root
+	path string // path from the root of the repository
 	text string
 }
 

@@ -145,11 +145,21 @@ func meaningOf(t *testing.T, known map[string]typeDocs, owner reflect.Type, name
 			lines = append(lines, line)
 		}
 	}
-	sentence, _, cut := strings.Cut(strings.Join(lines, " "), ". ")
-	if cut || sentence != "" && !strings.HasSuffix(sentence, ".") {
-		sentence += "."
+	text := strings.Join(lines, " ")
+	for at := 0; ; {
+		end := strings.Index(text[at:], ". ")
+		if end < 0 {
+			break
+		}
+		at += end + 1
+		if before := text[:at]; !strings.HasSuffix(before, "e.g.") && !strings.HasSuffix(before, "i.e.") {
+			return before
+		}
 	}
-	return sentence
+	if text != "" && !strings.HasSuffix(text, ".") {
+		text += "."
+	}
+	return text
 }
 
 func readTypeDocs(t *testing.T, path string) typeDocs {

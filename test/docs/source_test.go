@@ -18,7 +18,7 @@ import (
 // source is a parsed Go file, with the text of the constants of its package and of those
 // that its functions declare.
 type source struct {
-	dir   string // from the root
+	dir   string // directory from the root of the repository
 	ast   *ast.File
 	text  map[string]string
 	local map[string]string

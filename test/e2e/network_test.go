@@ -131,7 +131,7 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	}
 	for _, tier := range []string{"Baseline", "Admin"} {
 		name := strings.ToLower(ns + "-" + tier)
-		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // it may not exist
+		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // the policy may not exist
 		create(strings.NewReplacer("NAMESPACE-TIER", name, "NAMESPACE", ns, "TIER", tier).Replace(clusterPolicy))
 		eventually(t, "the "+tier+" tier keeps the pod out", func() bool { return !asks() })
 		why("denied by rule 0 (strangers) of cluster network policy " + name + " (" + tier + " tier)")

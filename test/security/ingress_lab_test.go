@@ -44,7 +44,7 @@ type testIngress struct {
 	http, https string // addresses
 	endpoints   map[string]string
 	backends    ingress.Backends
-	certs       map[string]*tls.Certificate // by namespace/secret
+	certs       map[string]*tls.Certificate // certificates by namespace/secret
 }
 
 // newTestIngress starts an ingress; endpoints are handlers by the namespace/name of their Service.

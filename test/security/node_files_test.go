@@ -278,7 +278,7 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 		path := filepath.Join(dir, "0.log")
 		check(t, os.WriteFile(path, []byte(line), 0o600))
 		check(t, os.Symlink(filepath.Join(outside, "0.log"), path+".20260101-000000"))
-		_ = rotate(root, path) // it may fail
+		_ = rotate(root, path) // the attack may fail
 		if f, err := os.Open(path + ".20260101-000000.gz"); err == nil {
 			z, err := gzip.NewReader(f)
 			check(t, err)

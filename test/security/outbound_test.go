@@ -291,7 +291,7 @@ func TestCVE_2022_3172(t *testing.T) {
 	elsewhere := newVictim(t)
 	const group = "/apis/evil.example.com/v1"
 	extension := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == group { // it appears healthy
+		if r.URL.Path == group { // the extension server appears healthy
 			_, _ = io.WriteString(w,
 				`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
 			return

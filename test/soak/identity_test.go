@@ -88,7 +88,7 @@ func (i *identities) look() (found []string) {
 func (i *identities) read(pid string) (process, bool) {
 	environ, err := os.ReadFile("/proc/" + pid + "/environ")
 	if err != nil {
-		return process{}, false // it has ended
+		return process{}, false // the process has ended
 	}
 	identity := ""
 	for v := range bytes.SplitSeq(environ, []byte{0}) {

@@ -57,7 +57,7 @@ func (p *process) Wait(ctx context.Context, _ *task.WaitRequest) (*task.WaitResp
 	}
 }
 
-// outputs makes a FIFO and a reader of it for each output.
+// outputs creates a FIFO and a reader of it for each output.
 func outputs(t *testing.T) (p *process, readers []*os.File) {
 	t.Helper()
 	dir := t.TempDir()

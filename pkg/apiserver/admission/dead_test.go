@@ -123,7 +123,7 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := dying[name[:strings.Index(name, ".")]].want
-			inside := want == "" // it is to be served in the cluster
+			inside := want == "" // whether the webhook is served in the cluster
 			switch name {
 			case "absent.example.com":
 				want = `service "absent" not found`

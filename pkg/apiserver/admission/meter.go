@@ -117,7 +117,7 @@ func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admiss
 type meter struct {
 	step      string
 	observers func(labels ...string) []prometheus.Observer
-	made      [4][2]atomic.Pointer[[]prometheus.Observer] // by operation and whether it was rejected
+	made      [4][2]atomic.Pointer[[]prometheus.Observer] // observers, by operation and whether it was rejected
 }
 
 func (m *meter) observe(took time.Duration, op admission.Operation, rejected bool) {

@@ -54,9 +54,9 @@ func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.
 
 // paramSource is the part of a policy or a binding that selects parameters.
 type paramSource struct {
-	Kind *admissionregistrationv1.ParamKind // of a policy
+	Kind *admissionregistrationv1.ParamKind // kind of the parameters, from the policy
 
-	Ref      *admissionregistrationv1.ParamRef // of a binding
+	Ref      *admissionregistrationv1.ParamRef // reference to the parameters, from the binding
 	Policy   string
 	Mutating bool
 }

@@ -260,12 +260,12 @@ func (a *Aggregator) loadIdentity() bool {
 	}
 	cert, err := os.ReadFile(a.cfg.CertFile)
 	if err != nil {
-		a.cfg.Log.Error("Failed to read certificate for extension servers", "err", err)
+		a.cfg.Log.Error("Failed to read the client certificate for extension servers", "err", err)
 		return false
 	}
 	key, err := os.ReadFile(a.cfg.KeyFile)
 	if err != nil {
-		a.cfg.Log.Error("Failed to read key for extension servers", "err", err)
+		a.cfg.Log.Error("Failed to read the client key for extension servers", "err", err)
 		return false
 	}
 	if bytes.Equal(cert, old.cert) && bytes.Equal(key, old.key) {

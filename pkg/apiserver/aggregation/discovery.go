@@ -36,7 +36,7 @@ const (
 
 var errUnavailable = errors.New("service unavailable")
 
-// found is what extension servers have reported that they serve.
+// found contains the APIs that extension servers have reported.
 type found struct {
 	mu       sync.RWMutex
 	versions map[schema.GroupVersion]apidiscovery.APIVersionDiscovery

@@ -50,7 +50,7 @@ type queue struct {
 	sending chan struct{}                  // has one element for each delivery in progress
 
 	mu     sync.Mutex
-	events []*auditapi.Event // in memory
+	events []*auditapi.Event // events in memory
 	bytes  int
 	files  *ring
 	closed bool
@@ -196,7 +196,7 @@ func (q *queue) Shutdown() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err := q.files.close(); err != nil {
-		q.log.Error("Failed to close audit ring", "err", err)
+		q.log.Error("Failed to close audit spill files", "err", err)
 	}
 	q.metrics.waiting.Set(0)
 }
@@ -404,7 +404,7 @@ func (q *queue) drain(ctx context.Context) {
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
 	if err != nil {
-		q.log.Error("Failed to read audit ring", "err", err)
+		q.log.Error("Failed to read audit spill files", "err", err)
 		q.pause(ctx, q.target.retry())
 	}
 	events, broken := decode(rows)
@@ -425,7 +425,7 @@ func (q *queue) drain(ctx context.Context) {
 		return
 	}
 	if err := q.files.remove(f); err != nil {
-		q.log.Error("Failed to trim audit ring", "err", err)
+		q.log.Error("Failed to trim audit spill files", "err", err)
 	}
 	q.metrics.bytes.Set(float64(q.files.size))
 }

@@ -171,11 +171,11 @@ func TestChain(t *testing.T) {
 		want           authorizer.Decision
 	}{
 		{"alice", "pods", nil, authorizer.DecisionAllow},        // the hook's
-		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // it is not asked
-		{"bob", "pods", nil, authorizer.DecisionAllow},          // it has no opinion, RBAC has
+		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the webhook is not asked
+		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, RBAC has
 		{"mallory", "pods", nil, authorizer.DecisionDeny},       // RBAC is not asked
 		{"eve", "pods", nil, authorizer.DecisionNoOpinion},
-		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow}, // nobody is asked
+		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow}, // neither is asked
 	} {
 		if got := decide(t, c, test.name, test.resource, test.groups...); got != test.want {
 			t.Errorf("%s %s %v: %v, want %v", test.name, test.resource, test.groups, got, test.want)

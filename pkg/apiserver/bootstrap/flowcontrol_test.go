@@ -50,7 +50,7 @@ func TestFlowControl(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	eventually("nobody watches", func() bool { // of what changes before that the fake tells nothing
+	eventually("nobody watches", func() bool { // the fake does not report changes made before a watch
 		watched := map[string]bool{}
 		for _, a := range client.Actions() {
 			watched[a.GetResource().Resource] = watched[a.GetResource().Resource] || a.GetVerb() == "watch"

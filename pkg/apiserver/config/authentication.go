@@ -61,7 +61,7 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.UsernamePrefix, "oidc-username-prefix", "",
 		"prefix of user names; empty: the issuer's URL, except for the claim email; -: no prefix")
 	fs.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim with the groups of the user")
-	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix of group names")
+	fs.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "prefix to put before the names of groups from OIDC tokens")
 	fs.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", o.SigningAlgs, "accepted signature algorithms of OIDC tokens")
 	fs.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim",
 		"claim=value that OIDC tokens must have; may be repeated")

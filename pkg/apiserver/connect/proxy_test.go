@@ -97,7 +97,7 @@ type proxied struct {
 	backend *backend
 }
 
-// startProxies makes a node, a pod and a service whose requests reach backends.
+// startProxies creates a node, a pod and a service whose requests reach backends.
 func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	t.Helper()
 	unshare.Need(t)

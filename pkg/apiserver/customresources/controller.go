@@ -67,7 +67,7 @@ type Controller struct {
 	synced   chan struct{} // closed once all initial definitions are processed
 
 	mu     sync.Mutex
-	known  map[string]*entry // by name of the definition
+	known  map[string]*entry // key: name of the definition
 	groups map[string]*group
 	seen   int64         // revision up to which all changes are processed
 	moved  chan struct{} // closed and replaced after each batch of events

@@ -93,8 +93,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition,
 	return row
 }
 
-// versions returns all versions for a row of version own: own first, then the others with
-// conversions to own and back.
+// versions returns all versions of the definition, for the row that serves version own. own comes
+// first. The other versions follow with functions that convert their objects to own and back.
 func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
 	own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}

@@ -110,7 +110,7 @@ func TestProviders(t *testing.T) {
 			}
 			if prefix == "plain" || strings.HasPrefix(prefix, "k8s:enc:aescbc") ||
 				strings.HasPrefix(prefix, "k8s:enc:secretbox") {
-				return // these do not know where a value belongs
+				return // these transformers do not bind a value to its key
 			}
 			if _, err := inner.Put(t.Context(), "/registry/secrets/a/c", raw.Value, 0, 0); err != nil {
 				t.Fatal(err)

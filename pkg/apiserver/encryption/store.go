@@ -26,7 +26,7 @@ type Store struct {
 	resource func(key string) (schema.GroupResource, bool)
 	source   source
 	// A resource keeps its transformer. A reload changes the transformer's contents.
-	transformers sync.Map // of schema.GroupResource
+	transformers sync.Map // keys are of type schema.GroupResource
 }
 
 var _ kv.Store = &Store{}

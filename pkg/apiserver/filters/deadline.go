@@ -150,7 +150,7 @@ func withoutDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {
 			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Time{}) // these fail if the client is gone
+			_ = control.SetReadDeadline(time.Time{}) // errors mean that the client is gone
 			_ = control.SetWriteDeadline(time.Time{})
 		}
 		next.ServeHTTP(w, r)

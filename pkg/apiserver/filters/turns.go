@@ -38,7 +38,7 @@ type turns struct {
 	clock clock.Clock
 
 	mu    sync.Mutex
-	lines map[string]*line // by user; without idle ones
+	lines map[string]*line // lines by user; idle ones are removed
 }
 
 // line is the running and waiting lists of one user.

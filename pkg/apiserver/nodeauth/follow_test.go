@@ -138,7 +138,7 @@ func testFollow(t *testing.T, end error) {
 	remove("a")
 	reaches("followed", "b", "c")
 
-	pods.cut <- end // a pod goes while nobody watches
+	pods.cut <- end // a pod is deleted while no watch is open
 	remove("b")
 	clk.Sleep(2 * followAgain)
 	reaches("after the watch has ended", "c")

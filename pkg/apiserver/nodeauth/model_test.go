@@ -69,7 +69,7 @@ func (m *mentions) find(doc any) {
 				m.claims = append(m.claims, fmt.Sprint(value))
 			case "serviceAccountName":
 				m.accounts = append(m.accounts, fmt.Sprint(value))
-			case "secret": // of a projection
+			case "secret": // a secret of a projected volume
 				if inner["name"] != nil {
 					m.secrets = append(m.secrets, name)
 				}

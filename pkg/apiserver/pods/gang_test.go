@@ -29,7 +29,7 @@ import (
 type mortal struct {
 	kv.Store
 	left  atomic.Int64 // writes; negative: dead
-	small bool         // it takes no large transactions
+	small bool         // whether the store rejects large transactions
 }
 
 var errDead = errors.New("the API server is dead")
@@ -104,7 +104,7 @@ func TestGangSurvivesTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// it may die over it
+		// The store may fail during this request.
 		_, _ = s.Client.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type",
 			"application/json").Body(body).DoRaw(t.Context())
 		store.left.Store(-1)

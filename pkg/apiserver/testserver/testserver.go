@@ -40,13 +40,13 @@ import (
 type Server struct {
 	// Config is the configuration of a client with the rights of system:masters.
 	Config *rest.Config
-	// Client is a client with Config.
+	// Client is a client that uses Config.
 	Client kubernetes.Interface
 	// URL is the URL of the server.
 	URL string
 	// Dir is the directory of the server's certificates and keys: ca.crt, ca.key, sa.key.
 	Dir string
-	// KV is the key-value store of the server, for a second server over it.
+	// KV is the server's key-value store. A second server can use it, too.
 	KV kv.Store
 
 	ca    *x509.Certificate

@@ -44,7 +44,8 @@ type Controller struct {
 	mu sync.Mutex
 	// lost are the volumes in use on deleted nodes, as their last status reported.
 	lost map[string][]v1.UniqueVolumeName
-	// made are attachments that the cache does not show yet, by name.
+	// made contains the attachments that this controller has created and the cache does not show
+	// yet, by name.
 	made map[string]createdAttachment
 	// since is when a volume was first found to be no longer wanted on a node.
 	since map[string]map[v1.UniqueVolumeName]time.Time

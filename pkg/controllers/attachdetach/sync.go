@@ -270,7 +270,7 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 		return nil
 	}
 	var was []v1.UniqueVolumeName
-	var others []v1.AttachedVolume // without a CSI driver, so not this controller's
+	var others []v1.AttachedVolume // volumes without a CSI driver, which this controller does not manage
 	for _, a := range f.node.Status.VolumesAttached {
 		if _, ok := parse(a.Name); ok {
 			was = append(was, a.Name)

@@ -107,7 +107,7 @@ func (o *options) addAutoscalingFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&as.CPUInitialization, "horizontal-pod-autoscaler-cpu-initialization-period", as.CPUInitialization,
 		"time after a pod's start in which its CPU usage may be ignored")
 	fs.DurationVar(&as.ReadinessDelay, "horizontal-pod-autoscaler-initial-readiness-delay", as.ReadinessDelay,
-		"time after a pod's start in which a pod that is not ready is treated as not yet ready for the first time")
+		"period after a pod's start; an unready pod whose readiness last changed in it counts as never ready")
 }
 
 func (o *options) addPeriodFlags(fs *pflag.FlagSet) {

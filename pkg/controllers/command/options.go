@@ -35,7 +35,7 @@ const (
 	signedLife   = 365 * 24 * time.Hour
 	endedPods    = 12500
 	maxSlice     = 1000 // the API's limit of endpoints per slice
-	workers      = 5    // for controllers without a flag for it
+	workers      = 5    // number of workers for controllers without a flag for it
 )
 
 type options struct {

@@ -53,7 +53,7 @@ type Queue struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	pauses map[string]pause // by key
+	pauses map[string]pause // one pause for each paced key
 }
 
 // pause is the state of one key for AddPaced.

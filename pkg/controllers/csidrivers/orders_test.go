@@ -43,7 +43,7 @@ import (
 type storage struct {
 	t       *testing.T
 	mu      sync.Mutex
-	exists  map[string]bool // by handle; false once deleted
+	exists  map[string]bool // whether the volume exists, by handle; false once deleted
 	mounted map[string]bool
 }
 
@@ -86,7 +86,7 @@ func (s *storage) call(_ context.Context, _, _, method string, in, out protoadap
 
 // order is a volume with its related objects, and the order in which they are deleted.
 type order struct {
-	id                                   string // of all objects
+	id                                   string // identifier of all objects
 	policy                               v1.PersistentVolumeReclaimPolicy
 	static, delayed, ephemeral, attached bool
 	steps                                []string

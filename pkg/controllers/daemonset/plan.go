@@ -94,8 +94,8 @@ func (s *state) available(pod *v1.Pod) bool {
 	return ok
 }
 
-// decide makes the plan. It first creates missing and deletes surplus pods. Only if there are none
-// does it plan the next step of an update.
+// decide computes the plan. It first creates missing and deletes surplus pods. Only if there are
+// none does it plan the next step of an update.
 func decide(s *state) (plan, error) {
 	p := s.manage()
 	if !p.idle() || s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {

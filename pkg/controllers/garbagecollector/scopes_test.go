@@ -139,7 +139,7 @@ type owners struct {
 type outcome int
 
 const (
-	kept      outcome = iota // with all its references
+	kept      outcome = iota // the dependent keeps all its references
 	collected                // deleted
 	trimmed                  // kept with only its first reference
 )

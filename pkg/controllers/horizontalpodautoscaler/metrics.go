@@ -149,7 +149,7 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector,
 func (m *metrics) object(ctx context.Context, metric, namespace string,
 	ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
-	path := []string{"namespaces", namespace, "metrics", metric} // of the namespace itself
+	path := []string{"namespaces", namespace, "metrics", metric} // metrics of the namespace itself
 	if gk != (schema.GroupKind{Kind: "Namespace"}) {
 		mapping, err := m.mapper.RESTMapping(gk)
 		if err != nil {

@@ -388,7 +388,9 @@ func (w *world) check(t *rapid.T) {
 	var succeeded, failures, either, maybe int
 	for _, e := range w.ends {
 		ignored := e.ignored && w.job.Spec.PodFailurePolicy != nil
-		// A complete job does not wait for the end of a pod that it would not have replaced before.
+		// If pods are replaced only after they have failed, a job that has met its success criteria
+		// completes without waiting for deleted pods to end. The end of such a pod may not be
+		// counted.
 		unheard := e.deleted && isTrue(w.job, batchv1.JobSuccessCriteriaMet) && onlyFailedReplaced(w.job)
 		switch {
 		case ignored && !e.deleted:

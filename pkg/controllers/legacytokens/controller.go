@@ -86,7 +86,7 @@ func (c *Controller) clean(ctx context.Context) error {
 		return fmt.Errorf("date of tracking: %w", err)
 	}
 	if endOf(since, period).After(now) {
-		return nil // it is not known yet which tokens are used
+		return nil // too early to know which tokens are used
 	}
 	secrets, err := c.secrets.List(labels.Everything())
 	if err != nil {

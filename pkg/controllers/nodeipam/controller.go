@@ -232,7 +232,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return fmt.Errorf("give node %s its range: %w", name, err)
 	}
 	if _, err := c.nodes.Get(name); apierrors.IsNotFound(err) {
-		c.withdraw(node.UID, nil) // it was deleted meanwhile, and no other event follows
+		c.withdraw(node.UID, nil) // the node was deleted meanwhile, and no other event follows
 	}
 	return nil
 }

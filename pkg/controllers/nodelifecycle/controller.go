@@ -43,7 +43,7 @@ type Controller struct {
 
 // heartbeat is a node's last heartbeat.
 type heartbeat struct {
-	at     time.Time // by this process's clock
+	at     time.Time // time on this process's clock
 	lease  metav1.MicroTime
 	status metav1.Time
 }

@@ -237,7 +237,7 @@ type creations struct {
 
 type creation struct {
 	pod   types.UID
-	claim string // of the pod
+	claim string // name of the pod's claim
 }
 
 func newCreations() *creations { return &creations{by: map[creation]string{}} }

@@ -166,7 +166,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	// A resource that cannot be listed does not block the others: the status keeps its last count.
 	evaluators, unlisted := c.watch(ctx, evaluators)
 	if unknown || unlisted != nil {
-		c.queue.AddAfter(key, unknownAgain) // the back-off of retries would grow to minutes
+		c.queue.AddAfter(key, unknownAgain) // a fixed delay, because the back-off of retries would grow to minutes
 	}
 	if ctx.Err() != nil {
 		return unlisted

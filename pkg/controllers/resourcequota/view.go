@@ -33,8 +33,8 @@ type apiObject interface {
 // must see each deletion exactly once. It is safe for concurrent use.
 type view struct {
 	mu      sync.Mutex
-	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // by namespace
-	quotas  map[string]map[string]*follower                             // by namespace and name
+	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // keys: resource, namespace, UID
+	quotas  map[string]map[string]*follower                             // keys: namespace, name
 }
 
 // follower keeps the tally of one quota.

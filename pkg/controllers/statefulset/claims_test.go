@@ -57,7 +57,7 @@ func TestOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		whenDeleted, whenScaled appsv1.PersistentVolumeClaimRetentionPolicyType
 		has                     string
-		kept, gone              string // with the pod's ordinal in range, and out of range
+		kept, gone              string // expected owners if the pod's ordinal is in range, and if it is not
 		contested               bool
 	}{
 		"kept":                        {retain, retain, "", unchanged, unchanged, false},

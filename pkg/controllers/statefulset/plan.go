@@ -67,7 +67,7 @@ type decision struct {
 	deleting         map[*v1.Pod]bool
 }
 
-// decide makes the plan. With OrderedReady, a pod is created only after all pods before it are
+// decide computes the plan. With OrderedReady, a pod is created only after all pods before it are
 // available, and pods are deleted in reverse order; a step that must wait blocks all later steps.
 // With Parallel no pod waits for another, but an update still replaces one pod at a time.
 func decide(s state) (plan, error) {
@@ -216,7 +216,7 @@ func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 	case ended(pod) && terminating(pod):
 		return step{}, true
 	case ended(pod):
-		return step{destroy, pod}, true // it is recreated when the API server has deleted it
+		return step{destroy, pod}, true // the pod is recreated when the API server has deleted it
 	case !exists(pod) && d.blocked(pod):
 		return step{}, true
 	case !exists(pod):

@@ -108,7 +108,7 @@ func TestFixed(t *testing.T) {
 	told := 0
 	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
-	for range 2 { // it is reported once
+	for range 2 { // the second call reports nothing more
 		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
 			t.Errorf("%+v, %d reports", r, told)
 		}

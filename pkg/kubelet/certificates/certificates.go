@@ -73,7 +73,7 @@ func currentFile(dir, store string) string { return filepath.Join(dir, store+"-c
 // Manager keeps one certificate.
 type Manager struct {
 	inner certificate.Manager
-	file  string // of the latest certificate and its key
+	file  string // file with the latest certificate and its key
 	clock clock.Clock
 	found atomic.Pointer[tls.Certificate] // the certificate in file
 }

@@ -53,7 +53,7 @@ func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manag
 		t.Fatal(err)
 	}
 	if systemd {
-		m.Use(cgroup.System()) // which these tests do not call
+		m.Use(cgroup.System()) // these tests do not call systemd
 	}
 	return m, mount
 }

@@ -34,7 +34,7 @@ import (
 type fakeSystemd struct {
 	t      *testing.T
 	socket string
-	mounts []string // of the supported controllers
+	mounts []string // mount points of the supported controllers
 
 	mu      sync.Mutex
 	units   map[string]map[string]string // properties by unit

@@ -21,7 +21,7 @@ import (
 type identity struct {
 	options  *options
 	config   certificates.Config
-	managers []*certificates.Manager // to be run by the caller
+	managers []*certificates.Manager // the caller must run them
 	rest     *rest.Config
 	tracing  *daemon.Tracing
 	// qps and burst limit the requests to the API server; nil means no limit.

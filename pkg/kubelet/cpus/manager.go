@@ -67,7 +67,7 @@ type Manager struct {
 	requests, fails prometheus.Counter
 
 	mu    sync.Mutex
-	given map[types.UID]map[string]cpuset.CPUSet // by pod and container
+	given map[types.UID]map[string]cpuset.CPUSet // assigned CPUs, by pod and container
 }
 
 var _ numa.Provider = (*Manager)(nil)

@@ -22,8 +22,8 @@ type share struct {
 
 // spreader spreads a number of CPUs, in groups, over as few nodes as possible.
 type spreader struct {
-	free          map[int]int // by node
-	order         []int       // of nodes
+	free          map[int]int // number of free CPUs, by node
+	order         []int       // order of the nodes
 	needed, group int
 }
 

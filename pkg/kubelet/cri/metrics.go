@@ -16,7 +16,7 @@ import (
 // Metrics counts and times the calls to the runtime, and their failures.
 type Metrics struct {
 	clock         clock.PassiveClock
-	timeout       time.Duration // for calls without a timeout of their own
+	timeout       time.Duration // timeout of calls without a timeout of their own
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 }

@@ -48,7 +48,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Manager makes the CSI volumes of the node's pods. It is safe for concurrent use.
+// Manager mounts the CSI volumes of the node's pods. It is safe for concurrent use.
 type Manager struct {
 	cfg        Config
 	wake       chan struct{}

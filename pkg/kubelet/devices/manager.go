@@ -44,7 +44,7 @@ type Manager struct {
 	mu        sync.Mutex
 	registry  *registry // nil until Run serves it
 	resources map[string]*offer
-	given     map[types.UID]map[string]map[string]*grant // by pod, container and resource
+	given     map[types.UID]map[string]map[string]*grant // assigned devices, by pod, container and resource
 	dropped   map[string]bool                            // resources that are not reported any more
 }
 

@@ -23,7 +23,7 @@ const (
 	healthTimeout = 30 * time.Second
 	retryStream   = 5 * time.Second
 	maxMessage    = 1024
-	maxHolds      = 365 * 24 * 60 * 60 // in seconds
+	maxHolds      = 365 * 24 * 60 * 60 // one year, in seconds
 )
 
 // deviceKey identifies a device of a driver.

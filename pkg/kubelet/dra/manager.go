@@ -50,7 +50,7 @@ type Manager struct {
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
-	drivers map[string][]*driver // in the order of their registration
+	drivers map[string][]*driver // drivers by name, each list in the order of registration
 	// When to delete the ResourceSlices of each driver that cannot be reached.
 	gone   map[string]time.Time
 	claims map[types.UID]*claim

@@ -94,7 +94,7 @@ type Manager struct {
 	holds map[v1.NodeConditionType]bool
 }
 
-// New makes a Manager.
+// New returns a Manager.
 func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewNode(nil)

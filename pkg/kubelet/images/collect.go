@@ -76,7 +76,7 @@ type Collector struct {
 	removed *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]*record // by image ID
+	known map[string]*record // records by image ID
 	begun time.Time
 }
 
@@ -90,7 +90,7 @@ type record struct {
 	used     time.Time // zero if not used since it was detected
 }
 
-// NewCollector makes a Collector.
+// NewCollector returns a Collector.
 func NewCollector(cfg CollectorConfig) *Collector {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")

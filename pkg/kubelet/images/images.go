@@ -85,8 +85,8 @@ type Puller struct {
 	slots chan struct{} // a token for each running pull; nil if there is no limit
 
 	mu     sync.Mutex
-	states map[string]*state // by image and pod
-	pulls  map[string]*pull  // by image; exists while a caller waits for the image
+	states map[string]*state // states by image and pod
+	pulls  map[string]*pull  // pulls by image; an entry exists while a caller waits for the image
 }
 
 // pull is a pull of an image, running or waiting.
@@ -102,7 +102,7 @@ type state struct {
 	message string
 }
 
-// New makes a Puller.
+// New returns a Puller.
 func New(cfg Config) *Puller {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewNode(nil)

@@ -61,8 +61,8 @@ type plugin struct {
 	answers map[answerKey]answer
 }
 
-// answerKey is what an answer is valid for: scope is an image, a registry or everything, and as is
-// an identity.
+// answerKey identifies the requests for which a cached answer is valid. scope is an image, a
+// registry or everything, and as is an identity.
 type answerKey struct{ scope, as string }
 
 type answer struct {

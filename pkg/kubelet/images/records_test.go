@@ -44,7 +44,7 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	r := open(dir, "")
-	may(r, image, id, nil, true) // it was on the node before
+	may(r, image, id, nil, true) // the image was on the node before
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestRecords(t *testing.T) {
 	may(r, image, id, nil, false)
 	may(r, image, id, secret("b", "2"), false)
 	may(r, image, id, secret("b", "1"), true) // the same login
-	may(r, image, id, secret("b", "3"), true) // from a secret that had this login and was changed
+	may(r, image, id, secret("b", "3"), true) // from a secret that had this login before it was changed
 	may(r, image, id, secret("c", "3"), true)
 	// Another name of the same image.
 	may(r, "registry.example/other:1", id, secret("a", "1"), false)

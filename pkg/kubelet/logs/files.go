@@ -28,7 +28,7 @@ type plan struct {
 	compress []string
 }
 
-// decide makes the plan for the renamed files with these names, so that after the next renaming
+// decide plans what to do with the renamed files with these names, so that after the next renaming
 // there are at most maximum files.
 func decide(names []string, maximum int) plan {
 	var p plan

@@ -35,8 +35,8 @@ type Config struct {
 	Layout *numa.Layout
 	// Policy is PolicyNone or PolicyStatic.
 	Policy string
-	// Reserved is the memory of each node that is not assigned. Its sum must be NodeReserved, which
-	// is what the node reserves.
+	// Reserved is the memory of each node that is not assigned. Its sum must be NodeReserved, the
+	// memory that the node reserves.
 	Reserved     []kubeletconfig.MemoryReservation
 	NodeReserved v1.ResourceList
 	// File is the path of the file with the assignments.

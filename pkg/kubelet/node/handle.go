@@ -32,7 +32,7 @@ type Handle struct {
 	wake chan struct{} // holds one token if the status must be computed now
 
 	mu      sync.Mutex
-	current *v1.Node // as the API last returned it
+	current *v1.Node // the node as the API last returned it
 }
 
 // NewHandle returns a Handle of a node that has not been read yet.

@@ -37,7 +37,7 @@ type Config struct {
 	// Registration.
 
 	IPs    []string
-	Port   int32 // of the kubelet's server
+	Port   int32 // port of the kubelet's server
 	Taints []v1.Taint
 	// Unschedulable registers the node cordoned.
 	Unschedulable bool

@@ -33,7 +33,7 @@ const (
 type tokenKey struct {
 	pod                    types.UID
 	namespace, podName, sa string
-	uid                    types.UID // of the service account, if it must match
+	uid                    types.UID // UID of the service account, if it must match
 	audiences              string    // joined by NUL
 	expiry                 time.Duration
 }

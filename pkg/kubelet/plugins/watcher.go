@@ -62,7 +62,7 @@ type Config struct {
 // Watcher watches the directory.
 type Watcher struct {
 	cfg   Config
-	known map[string]*entry // by path
+	known map[string]*entry // entries by path
 }
 
 // entry is a known socket.

@@ -92,8 +92,8 @@ func TestWatcher(t *testing.T) {
 	}
 	w.scan(t.Context())
 	h.refuses = nil
-	w.scan(t.Context()) // it is asked again
-	w.scan(t.Context()) // and then not any more
+	w.scan(t.Context()) // the handler is called again
+	w.scan(t.Context()) // and not once it has accepted the plugin
 	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
 		t.Errorf("results %q, calls %q", p.told, h.did)
 	}

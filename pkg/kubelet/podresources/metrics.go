@@ -14,7 +14,7 @@ import (
 // metrics count requests by version of the API, as in Kubernetes.
 type metrics struct {
 	total            *prometheus.CounterVec
-	requests, failed map[string]*prometheus.CounterVec // by method; only of v1
+	requests, failed map[string]*prometheus.CounterVec // counters by method, only of version v1
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {

@@ -38,8 +38,8 @@ const (
 type Target struct {
 	Pod       *v1.Pod // set for a lifecycle handler; nil for a probe
 	Container *v1.Container
-	ID        string // of the running container
-	IP        string // of its pod
+	ID        string // ID of the running container
+	IP        string // IP address of the pod
 }
 
 // Handler runs probes and lifecycle handlers. It is safe for concurrent use.

@@ -233,7 +233,7 @@ func TestLifecycle(t *testing.T) {
 		h       v1.LifecycleHandler
 		err     string // empty if the hook succeeds
 		fell    bool
-		headers map[string]string // of the last request
+		headers map[string]string // headers of the last request
 	}{
 		"command": {plain,
 			v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"a", "b"}}},

@@ -55,7 +55,7 @@ type Manager struct {
 	wg  sync.WaitGroup
 
 	mu      sync.Mutex
-	runs    map[string]*run // by container ID; guarded by mu, like the metrics
+	runs    map[string]*run // runs by container ID; guarded by mu, like the metrics
 	metrics *metrics
 }
 

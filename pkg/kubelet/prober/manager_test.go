@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		w.answers["ready"] = true
 		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
 		w.Start(pod, c, "id", "", w.begun, Result{})
-		w.after(21 * time.Second) // at 0, 10 and 20 s, and at 0, 5, 10, 15 and 20 s
+		w.after(21 * time.Second) // the probes run at 0, 10 and 20 s, and at 0, 5, 10, 15 and 20 s
 		w.mu.Lock()
 		w.broken = errors.New("no answer")
 		w.mu.Unlock()
@@ -66,7 +66,7 @@ prober_probe_total{container="c",namespace="ns",pod="p",pod_uid="u",probe_type="
 type world struct {
 	*Manager
 	mu      sync.Mutex
-	answers map[string]bool // by the probe's command
+	answers map[string]bool // results by the probe's command
 	broken  error           // error of the runtime
 	asked   []string        // "time: command"
 	metrics *prometheus.Registry

@@ -42,7 +42,7 @@ func (s *Server) containerLogs(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &flusher{w: w, rc: http.NewResponseController(w)}
 	if err := s.copyLog(r.Context(), source, o, out); err != nil {
-		s.cfg.Log.Debug("Failed to send a log completely", "path", source.Path, "err", err)
+		s.cfg.Log.Debug("Failed to send all of a log", "path", source.Path, "err", err)
 		if !out.written {
 			writeText(w, http.StatusBadRequest, err.Error())
 		}

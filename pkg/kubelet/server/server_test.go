@@ -146,7 +146,7 @@ type fixture struct {
 	api     *testserver.Server
 	kubelet *kubelet
 	url     string
-	token   map[string]string // by service account
+	token   map[string]string // tokens by service account
 	loop    *health.Gate      // the state of the health check syncloop
 }
 

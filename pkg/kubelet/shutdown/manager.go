@@ -77,7 +77,7 @@ type Manager struct {
 	down bool
 }
 
-// New makes a Manager.
+// New returns a Manager.
 func New(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, groups: groups(cfg.Kubelet)}
 	m.begun = prometheus.NewGauge(prometheus.GaugeOpts{Name: "kubelet_graceful_shutdown_start_time_seconds",

@@ -77,7 +77,7 @@ type Manager struct {
 	// wanted again.
 	ending map[types.UID]bool
 
-	files, served map[string]*v1.Pod // as last read from each source
+	files, served map[string]*v1.Pod // pods as last read from each source
 	complaint     string             // the last error of the URL
 }
 

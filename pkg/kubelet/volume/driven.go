@@ -13,9 +13,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/csi"
 )
 
-// Drivers makes the volumes of CSI drivers. *csi.Manager implements it.
+// Drivers mounts the volumes of CSI drivers. *csi.Manager implements it.
 type Drivers interface {
-	// Mount makes a volume of a pod. It is safe to repeat.
+	// Mount mounts a volume of a pod. It is safe to repeat.
 	Mount(ctx context.Context, pod *v1.Pod, v csi.Volume) (csi.Mounted, error)
 	// Teardown removes all CSI volumes of a pod.
 	Teardown(ctx context.Context, pod types.UID) error
@@ -27,13 +27,13 @@ type Drivers interface {
 	NeedsRepublish(ctx context.Context, driver string) (bool, error)
 }
 
-// makeInline makes an inline volume.
+// makeInline mounts an inline volume.
 func (m *Manager) makeInline(ctx context.Context, pod *v1.Pod, name string, s *v1.CSIVolumeSource) (prepared, error) {
 	return m.makeDriven(ctx, pod, csi.Volume{Name: name, Inline: s, ReadOnly: s.ReadOnly != nil &&
 		*s.ReadOnly, Group: fsGroup(pod)})
 }
 
-// makeDriven makes a CSI volume.
+// makeDriven mounts a CSI volume.
 func (m *Manager) makeDriven(ctx context.Context, pod *v1.Pod, v csi.Volume) (prepared, error) {
 	got, err := m.cfg.Drivers.Mount(ctx, pod, v)
 	if err != nil {

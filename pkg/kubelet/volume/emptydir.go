@@ -21,7 +21,7 @@ import (
 // emptyDirMode permits all users of the pod's containers to write.
 const emptyDirMode fs.FileMode = 0o777
 
-// makeEmptyDir makes an emptyDir volume on the node's disk or in memory.
+// makeEmptyDir creates an emptyDir volume on the node's disk or in memory.
 func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSource) (prepared, error) {
 	dir := m.volumeDir(pod.UID, pluginEmptyDir, name)
 	p := prepared{path: dir, managed: true}

@@ -57,8 +57,8 @@ func TestInherited(t *testing.T) {
 	}
 }
 
-// TestInheritedGrows checks that the volume of a pod that runs since before the kubelet's restart
-// grows, and that the kubelet waits for a driver that has not registered yet.
+// TestInheritedGrows checks that after a restart the kubelet can expand the volume of a pod that
+// was already running, and that it waits for a driver that has not registered yet.
 func TestInheritedGrows(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")

@@ -24,7 +24,7 @@ const (
 	reasonAlreadyMounted = "AlreadyMountedVolume"
 )
 
-// makeLocal makes a local volume: it binds a directory, mounts a device, or provides the device
+// makeLocal sets up a local volume: it binds a directory, mounts a device, or provides the device
 // itself.
 func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool) (prepared, error) {
 	path := pv.Spec.Local.Path

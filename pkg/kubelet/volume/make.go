@@ -29,7 +29,7 @@ const (
 // the pod.
 var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI}
 
-// make makes one volume, or finds that it is complete.
+// make sets up one volume, or finds that it is complete.
 func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.PersistentVolumeClaim != nil:
@@ -40,7 +40,7 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared
 	return m.mount(pluginOf(&v.VolumeSource), false, func() (prepared, error) { return m.makeUnclaimed(ctx, pod, v) })
 }
 
-// makeUnclaimed makes a volume that is defined in the pod itself.
+// makeUnclaimed sets up a volume that is defined in the pod itself.
 func (m *Manager) makeUnclaimed(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.EmptyDir != nil:
@@ -66,7 +66,7 @@ func hasContent(v *v1.Volume) bool {
 	return v.ConfigMap != nil || v.Secret != nil || v.Projected != nil || v.DownwardAPI != nil
 }
 
-// makeContent makes a volume from API objects. It reads the objects first, so that nothing is
+// makeContent creates a volume from API objects. It reads the objects first, so that nothing is
 // mounted while a pod waits for an object.
 func (m *Manager) makeContent(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	files, err := m.collect(ctx, pod, v)

@@ -30,7 +30,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/objects"
 )
 
-// Objects provides the API objects that volumes are made from. *objects.Manager implements it.
+// Objects provides the API objects from which volumes get their content. *objects.Manager
+// implements it.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
@@ -39,11 +40,11 @@ type Objects interface {
 	Subscribe(changed func(ref objects.Ref, pods []*v1.Pod)) (unsubscribe func())
 }
 
-// ReasonFailedMount is the reason of events about volumes that cannot be made.
+// ReasonFailedMount is the reason of events about volumes that cannot be set up.
 const ReasonFailedMount = "FailedMount"
 
 const (
-	// setupWorkers is how many volumes of a pod are made concurrently.
+	// setupWorkers is how many volumes of a pod are set up concurrently.
 	setupWorkers = 8
 	// refreshWorkers is how many pods are refreshed concurrently.
 	refreshWorkers = 4
@@ -77,7 +78,7 @@ type Config struct {
 	// Client reads claims, volumes and trust bundles, which are not watched.
 	Client  kubernetes.Interface
 	Objects Objects
-	// Drivers makes the volumes of CSI drivers.
+	// Drivers mounts the volumes of CSI drivers.
 	Drivers Drivers
 
 	// Events, metrics and logs.
@@ -90,8 +91,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Manager makes the volumes of the node's pods and updates their content. It is safe for concurrent
-// use.
+// Manager sets up the volumes of the node's pods and updates their content. It is safe for
+// concurrent use.
 type Manager struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.UID]
@@ -104,14 +105,14 @@ type Manager struct {
 // podVolumes are the known volumes of one pod.
 type podVolumes struct {
 	// pod is the latest version. It is nil before Prepare and from Teardown on. It is atomic, so
-	// that Update never waits while volumes are made.
+	// that Update never waits while volumes are set up.
 	pod atomic.Pointer[v1.Pod]
 
 	// A copy of ready for readers that must not wait for mu.
 	shown atomic.Pointer[map[string]prepared]
 
-	mu    sync.Mutex          // held while the pod's volumes are made, refreshed or removed
-	ready map[string]prepared // by volume name
+	mu    sync.Mutex          // held while the pod's volumes are set up, refreshed or removed
+	ready map[string]prepared // mounted volumes, by volume name
 	// inherited reports whether the pod runs with volumes of an earlier process that this one has
 	// not prepared yet.
 	inherited bool
@@ -133,9 +134,9 @@ type prepared struct {
 	// labelled reports whether the files have their SELinux label already, so that the runtime must
 	// not relabel them.
 	labelled bool
-	// driven is the CSI volume that it was made from, or nil.
+	// driven is the CSI volume behind this volume, or nil.
 	driven *csi.Volume
-	// local is the local persistent volume that it was made from, or nil.
+	// local is the local persistent volume behind this volume, or nil.
 	local *v1.PersistentVolume
 	// plugin is the name of the volume's plugin in metrics.
 	plugin string
@@ -199,7 +200,7 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// knownPods returns the pods whose volumes this process has made, or will make again.
+// knownPods returns the pods whose volumes this process has set up, or will set up again.
 func (m *Manager) knownPods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -218,7 +219,7 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 	return pv
 }
 
-// Prepare makes all volumes that pod's containers use and returns when they are ready. It is
+// Prepare sets up all volumes that pod's containers use and returns when they are ready. It is
 // idempotent: of existing volumes it updates only the content. An *Error contains the event to
 // record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
@@ -232,7 +233,7 @@ func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	return Mounts{podDir: m.podDir(pod.UID), ready: maps.Clone(pv.ready), log: m.cfg.Log}, nil
 }
 
-// makeAll makes the volumes of the pod that are not ready. The caller holds pv.mu.
+// makeAll sets up the volumes of the pod that are not ready. The caller holds pv.mu.
 func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) error {
 	volumes := usedVolumes(pod)
 	results := make([]prepared, len(volumes))
@@ -263,7 +264,7 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 	return err
 }
 
-// setUp makes one volume.
+// setUp sets up one volume.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	p, err := m.make(ctx, pod, v)
 	var already *Error
@@ -274,8 +275,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 }
 
 // Update stores a new version of a pod (labels, annotations, resources), so that downward API
-// volumes are updated. If the pod runs but this process has not made its volumes, they are made
-// again soon as by Prepare, so that they are updated from then on.
+// volumes are updated. If the pod runs but this process has not set up its volumes, they are soon
+// set up again, as by Prepare, so that they are updated from then on.
 func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]

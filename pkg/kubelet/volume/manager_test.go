@@ -392,7 +392,7 @@ func TestHostPathSurvivesTeardown(t *testing.T) {
 	}
 }
 
-// TestUnused checks that a volume that cannot be made is ignored if no container uses it.
+// TestUnused checks that a volume that cannot be set up is ignored if no container uses it.
 func TestUnused(t *testing.T) {
 	unshare.Need(t)
 	pod := testPod(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}})

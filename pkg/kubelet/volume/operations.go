@@ -54,8 +54,8 @@ func persistentPlugin(s *v1.PersistentVolumeSource) string {
 	return pluginNone
 }
 
-// mount makes a volume and records the duration. The driver's name of an inline volume comes from
-// the pod's author, so it becomes a label only after the driver has made a volume.
+// mount sets up a volume and records the duration. The driver's name of an inline volume comes from
+// the pod's author, so it becomes a label only after the driver has mounted a volume.
 func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)) (prepared, error) {
 	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
 	if block {

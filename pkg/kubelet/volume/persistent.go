@@ -25,7 +25,7 @@ import (
 // Such a pod may start again on its node, and gets its volume then.
 const claimProtection = "kubernetes.io/pvc-protection"
 
-// makeClaim makes the persistent volume that the pod's claim is bound to.
+// makeClaim sets up the persistent volume that the pod's claim is bound to.
 func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, readOnly bool) (prepared, error) {
 	name := claimName(pod, v)
 	pvc, pv, err := m.readClaim(ctx, pod, name, metav1.GetOptions{})

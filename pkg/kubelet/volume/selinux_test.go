@@ -101,8 +101,8 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestUnknownLabelIsCounted checks that a volume with an invalid label is not made, and that each
-// attempt is counted.
+// TestUnknownLabelIsCounted checks that a volume with an invalid label is not mounted, and that
+// each attempt is counted.
 func TestUnknownLabelIsCounted(t *testing.T) {
 	r := prometheus.NewPedanticRegistry()
 	m := &Manager{cfg: Config{Label: fileLabel, Metrics: metrics.NewStorage(r)}}

@@ -46,7 +46,7 @@ type writer struct {
 	own func() error
 }
 
-// write makes files, by their path in the volume, the only content of the volume.
+// write replaces the whole content of the volume by files, whose keys are paths in the volume.
 func (w writer) write(files map[string]file) error {
 	files, err := clean(files)
 	if err != nil {

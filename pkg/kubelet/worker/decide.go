@@ -73,7 +73,7 @@ type decider struct {
 	Facts
 	plan    Plan
 	sandbox *cri.Sandbox // the ready one, or nil
-	epoch   int64        // of containers that start now
+	epoch   int64        // epoch of the containers that start now
 }
 
 // Decide returns what to do next.

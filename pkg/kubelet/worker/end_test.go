@@ -14,11 +14,11 @@ import (
 
 // endCase is a way in which a pod ends, and which calls its containers get at which time.
 type endCase struct {
-	names []string // in the format of testPod
+	names []string // container names in the format of testPod
 	hooks []string // containers with a preStop handler
 	hook  time.Duration
 	slow  map[string]time.Duration
-	grace int64 // in the pod's spec; 30 if zero
+	grace int64 // grace period in the pod's spec; zero means 30
 	mend  func(pod *v1.Pod)
 	end   func(n *testNode) // nil deletes the pod with its own grace period
 	want  string

@@ -33,17 +33,17 @@ type fakeRuntime struct {
 	seq      int
 	boxes    []cri.Sandbox
 	runs     []cri.Container
-	failures map[string]int // by call, how many more times it fails
+	failures map[string]int // how many more times a call fails, by call
 	calls    map[string]int
-	started  map[string]int // by container
+	started  map[string]int // number of starts, by container
 	wrong    []string
 	order    []string                 // order of the updates
 	used     int64                    // memory usage of every container
-	skew     time.Duration            // by how much the machine's clock was set
+	skew     time.Duration            // how far the machine's clock was set forward
 	code     int32                    // exit code of containers that are asked to end
 	slow     map[string]time.Duration // how long a container takes to end after its signal
-	full     error                    // the error of making volumes
-	mark     time.Time                // from when on timeline returns calls
+	full     error                    // the error when volumes are mounted
+	mark     time.Time                // timeline returns calls from this time on
 	asked    []string                 // requests to end, by handlers and by signals
 }
 
@@ -216,7 +216,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 	if index >= 0 {
 		before = before[:index]
 	} else if f.mainStarted(c) {
-		return // it was initialized; a sidecar may have ended since
+		return // the pod was initialized; a sidecar may have ended since
 	}
 	for i := range before {
 		if !f.done(&before[i], c) {

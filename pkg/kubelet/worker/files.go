@@ -25,7 +25,7 @@ func removeFiles(root string, uid types.UID) error {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		return nil // it is gone, or not empty yet
+		return nil // the directory is gone, or not empty yet
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pod directory: %w", err)

@@ -22,7 +22,7 @@ import (
 // once.
 type kills struct {
 	mu   sync.Mutex
-	runs map[string]*kill // by container ID
+	runs map[string]*kill // kills by container ID
 }
 
 // kill is the stop of one run of a container.

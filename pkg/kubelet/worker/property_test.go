@@ -20,7 +20,7 @@ import (
 // step is something that happens to a pod, and how much time passes after it.
 type step struct {
 	what  string
-	name  string // of a container or of a call
+	name  string // name of a container or of a call
 	n     int64  // exit code, number of failures or grace period
 	after time.Duration
 }

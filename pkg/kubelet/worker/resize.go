@@ -83,7 +83,7 @@ func (w *worker) negotiate(l *observation) {
 	}
 	for name := range r.Behind {
 		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
-			w.cfg.Allocation.Reached(w.uid, name) // it will start with the granted resources
+			w.cfg.Allocation.Reached(w.uid, name) // the container will start with the granted resources
 			delete(l.behind, name)
 		}
 	}

@@ -48,7 +48,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 		}
 		side := n.runtime.running("side")
 		n.ask(func(pod *v1.Pod) {
-			setResources(pod, "first", "500m", "64Mi") // it has ended
+			setResources(pod, "first", "500m", "64Mi") // this container has ended
 			setResources(pod, "side", "100m", "64Mi")
 			setResources(pod, "main", "200m", "64Mi")
 		})

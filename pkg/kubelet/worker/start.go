@@ -398,7 +398,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		own = own || m.MountPath == etcHosts
 	}
 	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
-	if err := os.MkdirAll(dir, 0o750); err != nil { // it does not exist if the pod has no volumes
+	if err := os.MkdirAll(dir, 0o750); err != nil { // the directory is missing if the pod has no volumes
 		return nil, fmt.Errorf("pod directory: %w", err)
 	}
 	if !own {

@@ -263,7 +263,7 @@ func remove(h *netlink.Handle, name string) (bool, error) {
 	if err == nil {
 		err = h.LinkDel(link)
 	}
-	if err != nil && !errors.Is(err, unix.ENODEV) { // it was removed with its other end
+	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the link was removed with its other end
 		return false, fmt.Errorf("remove link %s: %w", name, err)
 	}
 	return true, nil

@@ -215,7 +215,7 @@ func (t *Table) addRules(chain string, rules [][]expr.Any) {
 	}
 }
 
-// addClasses makes chains for those classes of the elements that have none yet.
+// addClasses creates chains for those classes of the elements that have none yet.
 func (t *Table) addClasses(elements []ruleset.Element) []ruleset.Class {
 	var added []ruleset.Class
 	var entries []nftables.SetElement

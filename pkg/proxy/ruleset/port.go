@@ -84,10 +84,11 @@ func (p *Port) list(l List) Endpoints {
 // that can be derived from the rest.
 type compiled struct {
 	vip string
-	// of packets to the cluster IP; empty if another port has the cluster IP, then there are no elements
+	// class of packets to the cluster IP. It is empty if another port has the cluster IP; then
+	// there are no elements.
 	class  string
-	fixed  []Element    // of the other frontends
-	onNode []netip.Addr // same as the port's OnNode
+	fixed  []Element    // elements of the other frontends
+	onNode []netip.Addr // copy of the port's OnNode
 	slots  [2]Endpoints
 	sticky bool
 }

@@ -15,7 +15,7 @@ import (
 type Table struct {
 	family  Family
 	ports   map[Name]*entry
-	claims  map[string][]Name // by key of the frontend; the oldest port comes first and has the frontend
+	claims  map[string][]Name // ports by key of the frontend; the oldest port comes first and has the frontend
 	shared  map[Element]int   // number of ports that want each
 	classes map[Class]int
 	pending map[address]*change     // nil if changes are not recorded until the next Diff

@@ -18,12 +18,12 @@ import (
 // have hundreds of thousands of endpoints, so addresses are packed. It is immutable.
 type Slice struct {
 	Service types.NamespacedName
-	name    string // of the slice itself
+	name    string // name of the slice itself
 	family  ruleset.Family
 	ports   []port   // nodePort is 0
 	addrs   string   // the addresses, concatenated
-	states  []state  // of each address
-	hints   []*hints // of each address; nil if no endpoint has hints
+	states  []state  // one state for each address
+	hints   []*hints // hints for each address; nil if no endpoint has hints
 }
 
 // state holds the conditions of an endpoint and whether it is on this node.

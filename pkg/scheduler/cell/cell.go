@@ -21,7 +21,7 @@ type Cell struct {
 	pods       map[types.UID]*placed
 	// waiting has the pods of nodes that do not exist, by node name.
 	waiting   map[string]map[types.UID]*scheduling.Pod
-	groups    map[string]*scheduling.Group // of placed pods, by key
+	groups    map[string]*scheduling.Group // groups of placed pods, by key
 	groupKeys map[*scheduling.Group]string
 	members   map[*scheduling.Group]int      // placed pods
 	onNodes   map[*scheduling.Group]struct{} // groups that have a pod on an existing node

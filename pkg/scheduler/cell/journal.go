@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	maxChanges    = 1 << 13 // in the journal
+	maxChanges    = 1 << 13 // maximum number of changes in the journal
 	maxTopologies = 64      // the maximum number of topologies that are stored
 )
 

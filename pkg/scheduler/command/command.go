@@ -35,7 +35,7 @@ type options struct {
 	serving  daemon.ServingFlags
 	election daemon.ElectionFlags
 	config   string
-	values   map[string]string // of all flags
+	values   map[string]string // values of all flags
 }
 
 func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerConfiguration, error) {

@@ -35,7 +35,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Factory makes a plugin from its arguments, which are JSON and may be empty.
+// Factory creates a plugin from its arguments, which are JSON and may be empty.
 type Factory func(args []byte) (scheduling.Plugin, error)
 
 // Registry maps names of plugins to their factories.
@@ -67,7 +67,7 @@ type plugin struct {
 	deviceTimeout time.Duration
 }
 
-// factory makes a built-in plugin for a scheduler with these extenders.
+// factory creates a built-in plugin for a scheduler with these extenders.
 type factory func(args []byte, extenders []*extender.Extender) (plugin, error)
 
 type builtin struct {

@@ -71,7 +71,7 @@ func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
 
 // Preemption limits how many nodes are searched for victims.
 type Preemption struct {
-	MinPercent  int // of the nodes
+	MinPercent  int // minimum percentage of the nodes
 	MinAbsolute int
 }
 
@@ -83,7 +83,7 @@ type Set struct {
 	Less           func(a, b scheduling.QueuedPod) bool
 	InitialBackoff time.Duration
 	MaxBackoff     time.Duration
-	BindTimeout    time.Duration // for volumes
+	BindTimeout    time.Duration // timeout of binding volumes
 	Extenders      []*extender.Extender
 }
 

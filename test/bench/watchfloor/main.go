@@ -44,7 +44,7 @@ type options struct {
 	duration             time.Duration
 	by                   string
 	rounds               int
-	read, address        string // of the reading process
+	read, address        string // options of the reading process
 }
 
 func main() {

@@ -1,17 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command report knows the suite by ginkgo's JSON reports.
+// Command report reads ginkgo's JSON reports of the Kubernetes test suite.
 //
 //	report write -in REPORT[,REPORT] -out FILE [-plan PLAN]
 //	report plan -in REPORT [-done REPORT] [-share I/N] [-focus REGEXP]
 //
-// write turns reports into a section of docs/explanation/conformance.md: a table by SIG, and
-// every spec that did not pass by name. The other sections of the file stay. What
-// a later report says of a spec is believed over an earlier one.
+// write turns reports into a section of docs/explanation/conformance.md: a table by SIG, and the
+// name of every spec that did not pass. The other sections of the file stay. If a spec has results
+// in several reports, the last one counts.
 //
-// plan prints a regular expression of the specs that are still to be run: of those
-// in a report of a dry run the ones in a share that have not passed in another.
+// plan prints a regular expression of the specs that are still to be run. It takes the specs from
+// the report of a dry run, keeps those of one share, and leaves out those that have passed in
+// another report.
 package main
 
 import (
@@ -39,21 +40,21 @@ const (
 	fullRun = "Full run"
 )
 
-// nodesInZones is the reason why specs of nearby endpoints do not run on two nodes.
-const nodesInZones = "wants three zones with two nodes each; passes there"
+// nodesInZones is the reason why specs about nearby endpoints do not run on two nodes.
+const nodesInZones = "needs three zones with two nodes each; passes there"
 
-// reasons are why specs fail that cannot pass here, or are not meant to, by a part of their
-// names.
+// reasons explain why specs fail that cannot pass here or need not pass. The key is a part of the
+// spec's name.
 var reasons = map[string]string{
 	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in " +
 		"clusters of `ctl cluster`",
 	"sctp":                        "the kernel here has no SCTP",
 	"Traffic Distribution should": nodesInZones,
 	"Topology Hints should":       nodesInZones,
-	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "wants three nodes; passes there",
+	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "needs three nodes; passes there",
 	"ExternalIP when the external IP is not assigned": "external IPs are denied " +
 		"in clusters of `ctl cluster`",
-	"[Provider:GCE]": "for one cloud",
+	"[Provider:GCE]": "only for Google's cloud",
 	"should modify volumes with a different": "wants volumes that are made before a pod " +
 		"wants them (STORAGE=now); passes there",
 	"restoring snapshot to larger size pvc": "a directory has the size of its disk, as " +
@@ -159,10 +160,10 @@ func write(args []string) error {
 	return nil
 }
 
-// count is how many specs there were, and how they ended.
+// count contains the number of all specs, of those that passed, and of those that failed.
 type count struct{ passed, failed, total int }
 
-// summary is the outcome by SIG.
+// summary contains the outcomes, by SIG.
 type summary struct {
 	bySIG  map[string]*count
 	failed []string
@@ -198,7 +199,7 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 // outcome is how a spec ended.
 type outcome struct {
 	types.SpecState
-	again bool   // not at the first attempt
+	again bool   // whether the spec was run more than once
 	why   string // why the spec was skipped, in the suite's words
 }
 
@@ -227,8 +228,8 @@ func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[s
 // notRun contains the states of specs without a result.
 const notRun = types.SpecStateSkipped | types.SpecStatePending
 
-// ending is how a spec ended; one that was cut by the end of the whole run says
-// nothing, and counts as not run.
+// ending returns how a spec ended. A spec that was interrupted by the end of the whole run counts
+// as not run.
 func ending(spec *types.SpecReport) types.SpecState {
 	if spec.State.Is(types.SpecStateInterrupted) || spec.State.Is(types.SpecStateTimedout) &&
 		strings.Contains(spec.Failure.Message, "suite timeout") {
@@ -323,7 +324,7 @@ Kubernetes' own Conformance suite, version 1.36.3, unmodified, against a cluster
 	"`make conformance`" + ` makes.
 `
 
-// replace replaces the section of this title in the file, or inserts it.
+// replace replaces the section with this title in the file, or inserts it.
 func replace(file, title, body string) string {
 	sections := map[string]string{}
 	for _, part := range strings.Split(file, "\n## ")[min(1, strings.Count(file, "\n## ")):] {
@@ -343,7 +344,7 @@ func replace(file, title, body string) string {
 	return b.String()
 }
 
-// place is where a section stands: the full run is first.
+// place returns the sort key of a section. The full run comes first.
 func place(title string) int {
 	if title == fullRun {
 		return 0

@@ -58,7 +58,7 @@ func TestSummary(t *testing.T) {
 	}
 	if text := s.markdown("", ""); !strings.Contains(text, "| sig-storage | 0 | 0 | 1 | 1 |") ||
 		!strings.Contains(text, "### Left out by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
-		!strings.Contains(text, "### Not run\n\n- [sig-network] DNS [Provider:GCE]: for one cloud\n") {
+		!strings.Contains(text, "### Not run\n\n- [sig-network] DNS [Provider:GCE]: only for Google's cloud\n") {
 		t.Errorf("of specs that the suite leaves out:\n%s", text)
 	}
 	if s, err = summarize(reports, "", "!Conformance"); err != nil || s.bySIG["sig-node"].passed != 1 ||
@@ -92,8 +92,8 @@ func save(t *testing.T, specs ...types.SpecReport) string {
 	return file
 }
 
-// TestPlan: shares have every spec once; what has passed is left out; only names that
-// were asked for match.
+// TestPlan checks that the shares together contain every spec once, that specs that have passed are
+// left out, and that only the requested names match.
 func TestPlan(t *testing.T) {
 	var all []types.SpecReport
 	for i := range 50 {
@@ -148,8 +148,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestWriteMerges: a spec that did not run in one report is what another says of it, and
-// what is missing is an error.
+// TestWriteMerges checks that a spec that did not run in one report has the outcome of another
+// report, and that a spec without any outcome is an error.
 func TestWriteMerges(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "conformance.md")
 	first := save(t, spec("[sig-node] a", types.SpecStatePassed, conformance),

@@ -37,8 +37,8 @@ type Driver struct {
 	csi.UnimplementedNodeServer
 	// Name is the driver's name. Node is the name of the node that it runs on.
 	Name, Node string
-	// Zone is the node's zone. A volume is accessible only from the zone that it was created in. If
-	// it is empty, volumes are accessible from everywhere.
+	// Zone is the node's zone. A volume is accessible only from the zone in which it was created.
+	// If Zone is empty, volumes are accessible from everywhere.
 	Zone string
 	// MaxVolumes is the maximum number of volumes of a node; zero means no limit.
 	MaxVolumes int64
@@ -81,11 +81,11 @@ type item struct {
 const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
-	groups    = "groups" // of snapshots
-	nodes     = "nodes"  // with an empty directory for each node
+	groups    = "groups" // directory of groups of snapshots
+	nodes     = "nodes"  // directory with an empty directory for each node
 	metaName  = "meta.json"
-	filesName = "files" // of a file system
-	diskName  = "disk"  // of a device
+	filesName = "files" // content of a file system
+	diskName  = "disk"  // content of a device
 )
 
 var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)

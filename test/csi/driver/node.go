@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// NodeGetInfo implements csi.NodeServer. After it volumes can be attached to the node.
+// NodeGetInfo implements csi.NodeServer. After this call, volumes can be attached to the node.
 func (d *Driver) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGetInfoResponse, error) {
 	if !plain.MatchString(d.Node) {
 		return nil, status.Errorf(codes.FailedPrecondition, "%q is not a node", d.Node)

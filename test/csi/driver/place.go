@@ -42,7 +42,7 @@ const roomStep = 1 << 30
 
 // GetCapacity implements csi.ControllerServer. All zones have the same disk.
 func (d *Driver) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	return locked(d, func() (*csi.GetCapacityResponse, error) { // this creates the directory
+	return locked(d, func() (*csi.GetCapacityResponse, error) { // locked creates the directory
 		var fsys unix.Statfs_t
 		if err := unix.Statfs(d.Root, &fsys); err != nil {
 			return nil, err

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi stands in for two programs that Kubernetes' test suite deploys with its mock storage driver, by
-// the name it is called by. It is no driver that keeps anything.
+// Command csi replaces two programs that Kubernetes' test suite deploys with its mock storage driver. It acts as
+// the program whose name it is called by. It stores no volumes.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
 //   - hostpathplugin joins the connections at that socket with those that come from the suite, where the
-//     driver then is; or, when it is not told to, is the driver of test/csi, with what the suite asks for.
+//     driver runs. Without the flag for that, it is the driver of test/csi with the suite's settings.
 package main
 
 import (
@@ -124,12 +124,12 @@ func tell(w io.Writer) grpc.UnaryServerInterceptor {
 		if bad != nil {
 			return nil, bad
 		}
-		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // only the log is incomplete then; the caller gets its answer
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // on error only the log is incomplete
 		return out, err
 	}
 }
 
-// proxy connects each connection at a socket with the next one that the suite has opened. The suite
+// proxy joins each connection at a socket with the next one that the suite has opened. The suite
 // opens connections in advance.
 func proxy(ctx context.Context, socket, address string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -158,7 +158,7 @@ func proxy(ctx context.Context, socket, address string) error {
 	}
 }
 
-// join copies both ways until one of the two ends.
+// join copies data in both directions until one of the connections ends.
 func join(a, b net.Conn) {
 	var g errgroup.Group
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
@@ -167,5 +167,5 @@ func join(a, b net.Conn) {
 			return errors.Join(err, a.Close(), b.Close())
 		})
 	}
-	_ = g.Wait() // they may be closed already
+	_ = g.Wait() // an error: the connections may be closed already
 }

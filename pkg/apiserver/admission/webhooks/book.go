@@ -30,7 +30,7 @@ type Book struct {
 	nobody *authority
 
 	mu       sync.Mutex
-	circuits map[string]*circuit // by URL, without its query
+	circuits map[string]*circuit // key: the webhook's URL without its query
 }
 
 // NewBook returns an empty Book.

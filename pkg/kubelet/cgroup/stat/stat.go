@@ -21,7 +21,7 @@ type Usage struct {
 	Memory    *Memory
 	IO        []Device
 	Pressure  map[string]Pressure // by "cpu", "memory" and "io"
-	Processes []int               // in the cgroup itself
+	Processes []int               // process IDs in the cgroup itself
 	Threads   *int64
 	Limits    Limits
 }

@@ -140,7 +140,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
-	case err != nil: // in a claim or class; no node is better than a wrong one
+	case err != nil: // an error in a claim or class; no node is better than a wrong one
 		return nil, failed(err)
 	case len(got) != len(wanting):
 		return nil, notAll

@@ -43,7 +43,7 @@ func compile(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 
 type scorer struct {
 	view   scheduling.View
-	images []string // of all containers and image volumes
+	images []string // images of all containers and image volumes
 	nodes  int
 }
 

@@ -15,8 +15,8 @@ import (
 // tally counts pods by the domains of one topology key. It is a scheduling.Tally.
 type tally struct {
 	topology *scheduling.Topology
-	counts   []int64 // by domain
-	nonzero  int     // of counts
+	counts   []int64 // one count for each domain
+	nonzero  int     // number of counts that are not zero
 	// of returns how often a pod of a group counts.
 	of func(g *scheduling.Group) int64
 

@@ -219,7 +219,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 		if capacity <= 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
 			continue
 		}
-		left := int64(0) // with the pod
+		left := int64(0) // what is left free once the pod is there
 		if free := capacity - n.NonZero.Get(r.Name); free > want {
 			left = free - want
 		}

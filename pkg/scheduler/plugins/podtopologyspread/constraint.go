@@ -64,7 +64,7 @@ func selectorOf(pod *v1.Pod, c *v1.TopologySpreadConstraint) labels.Selector {
 	return sel
 }
 
-// inclusion is what decides which nodes count for a pod.
+// inclusion decides which nodes count for a pod.
 type inclusion struct {
 	affinity    nodeaffinity.RequiredNodeAffinity
 	anywhere    bool // the pod has no node selector and no required affinity

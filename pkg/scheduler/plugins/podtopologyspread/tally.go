@@ -18,10 +18,10 @@ import (
 type tally struct {
 	*constraint
 	topology *scheduling.Topology
-	// counted has the nodes that count, by index.
+	// counted reports for each node, by its index, whether its pods count.
 	counted []bool
-	pods    []int // by domain
-	exists  []int // counted nodes, by domain
+	pods    []int // number of selected pods, by domain
+	exists  []int // number of counted nodes, by domain
 	domains int   // number of domains with a counted node
 
 	lowest int

@@ -69,7 +69,7 @@ type Node struct {
 	Allocatable Resources
 	Requested   Resources
 	NonZero     Resources
-	Pods        map[string]*Pod // by UID
+	Pods        map[string]*Pod // pods by UID
 	Ports       map[HostPort]int
 	Images      map[string]int64 // sizes by name with a tag
 }
@@ -170,7 +170,7 @@ type Term struct {
 	NamespaceSelector labels.Selector // selects nothing if unset
 	Selector          labels.Selector
 	TopologyKey       string
-	Weight            int64 // of preferred terms, otherwise 0
+	Weight            int64 // weight of a preferred term, otherwise 0
 }
 
 // Matches reports whether the term selects a pod with these labels in this namespace.

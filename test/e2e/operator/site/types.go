@@ -121,7 +121,7 @@ func deepCopy[T runtime.Object](from, to T) runtime.Object {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(m, to)
 	}
 	if err != nil {
-		panic(err) // these types can be encoded
+		panic(err) // encoding these types cannot fail
 	}
 	return to
 }

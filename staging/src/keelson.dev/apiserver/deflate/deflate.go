@@ -19,7 +19,7 @@ import (
 // Piece is a piece of a deflate stream. It is not the last one.
 type Piece struct {
 	Data []byte
-	Size int    // of the text, in bytes
+	Size int    // size of the text, in bytes
 	Sum  uint32 // CRC-32 of the text
 }
 

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-const streams = 10 // that the servers of these tests allow
+const streams = 10 // maximum number of streams in these tests' servers
 
 func fewStreams(s *http.Server) { s.HTTP2.MaxConcurrentStreams = streams }
 

@@ -39,7 +39,7 @@ type conn struct {
 	net      net.Conn  // TLS
 	below    io.Closer // the connection below TLS
 	handler  http.Handler
-	base     context.Context // of requests; ends with the connection
+	base     context.Context // base context of requests; ends with the connection
 	end      context.CancelFunc
 	tlsState *tls.ConnectionState
 	remote   string
@@ -62,7 +62,7 @@ type conn struct {
 	encoder   *hpack.Encoder
 	block     bytes.Buffer // output of the encoder
 	maxFrame  int64        // largest payload to send
-	window    int64        // of the connection, for data to the client
+	window    int64        // window of the connection, for data to the client
 	initial   int64        // window of a new stream
 	waiting   []*stream    // wait for window or for room in out
 	stalled   timer        // runs while streams wait for the connection's window

@@ -46,7 +46,7 @@ func TestWindows(t *testing.T) {
 
 // account tracks the windows of a connection and the answers that it expects.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
-	most := []int{1, 1 << 20}[random.IntN(2)] // of a stream's window, beyond the default
+	most := []int{1, 1 << 20}[random.IntN(2)] // maximum size of a stream's window beyond the default
 	initial := int64(64<<10 + random.IntN(most))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(initial)})
 	all := int64(64<<10 - 1 + 1<<20)

@@ -155,7 +155,7 @@ func (c *conn) windowUpdate(f *http2.WindowUpdateFrame) error {
 }
 
 func (c *conn) data(f *http2.DataFrame) error {
-	id, size := f.StreamID, int64(f.Length) // with padding
+	id, size := f.StreamID, int64(f.Length) // the size includes the padding
 	if c.isIdle(id) && !c.ignores(id) {
 		return connError(http2.ErrCodeProtocol)
 	}

@@ -18,7 +18,8 @@ import (
 // forbidden are header fields of HTTP/1 (RFC 9113, section 8.2.2).
 var forbidden = []string{"Connection", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Keep-Alive"}
 
-// makeRequest makes the request that a header describes. A malformed one is an http2.StreamError.
+// makeRequest returns the request that a header describes. It returns an http2.StreamError if the
+// header is malformed.
 func (st *stream) makeRequest(f *http2.MetaHeadersFrame) error {
 	malformed := streamError(st.id, http2.ErrCodeProtocol)
 	header := make(http.Header, len(f.Fields))

@@ -40,7 +40,7 @@ type response struct {
 	held     *[]byte // buffered part of the body; nil if empty
 	begun    bool    // the header has been queued
 	length   int64   // content-length that the handler has set, or -1
-	written  int64   // of the body
+	written  int64   // number of bytes of the body
 	finished bool
 
 	trailers []string // canonical names

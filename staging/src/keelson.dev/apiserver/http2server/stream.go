@@ -18,7 +18,7 @@ import (
 type stream struct {
 	conn   *conn
 	id     uint32
-	cancel context.CancelFunc // of the request's context
+	cancel context.CancelFunc // cancels the request's context
 	err    error              // why the stream has ended
 
 	// request
@@ -36,7 +36,7 @@ type stream struct {
 	localClosed bool      // the end of the answer has been queued
 	changed     sync.Cond // wakes the goroutines that send, on the connection's lock
 	waiters     int       // goroutines that wait for changed
-	listed      bool      // in conn.waiting
+	listed      bool      // whether the stream is in conn.waiting
 
 	readTimer, writeTimer timer
 }
@@ -133,7 +133,7 @@ func (st *stream) endLocked() {
 	st.closeLocked(errConnClosed)
 }
 
-// resetLocked resets the stream: err is what the handler gets.
+// resetLocked resets the stream. Calls of the handler return err.
 func (st *stream) resetLocked(code http2.ErrCode, err error) {
 	if st.err != nil {
 		return

@@ -25,8 +25,8 @@ type dialect struct {
 
 // parameters are the shared parameters of a v2 document.
 type parameters struct {
-	defs map[string]any // by name
-	refs map[string]any // by content
+	defs map[string]any // definitions by name
+	refs map[string]any // references by content
 }
 
 func newParameters() *parameters {
@@ -99,7 +99,7 @@ type operation struct {
 	bodyRequired            bool
 	codes                   []string
 	streams, patch          bool
-	custom                  bool     // of a custom resource, which has no protobuf
+	custom                  bool     // a custom resource, which has no protobuf
 	tag                     string   // groups operations: "apps_v1"
 	text                    []string // media types of an answer that is a string; nil for other answers
 	types                   []string // media types of a page; nil for those of kinds

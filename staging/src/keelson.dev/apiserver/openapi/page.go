@@ -14,7 +14,7 @@ import (
 type Page struct {
 	Path        string // "/apis/apps/"
 	Description string
-	ID          string // of its only operation
+	ID          string // ID of its only operation
 	Tag         string
 	// Answer is the definition of the answer. It is empty if the answer is text.
 	Answer string

@@ -22,7 +22,7 @@ import (
 // parts, so a change of one row requires only that row's part to be made again.
 type Part struct {
 	paths       []byte   // members of a JSON object, separated by commas
-	definitions []byte   // of the row's own kinds, in the same form
+	definitions []byte   // definitions of the row's own kinds, in the same form
 	uses        []string // names of other definitions that it needs
 	parameters  []member // shared by operations
 }

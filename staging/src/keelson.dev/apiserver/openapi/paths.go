@@ -249,7 +249,7 @@ func article(kind string) string {
 	return "a " + kind
 }
 
-// endpoint is what the operations of one path have in common.
+// endpoint contains the common parts of the operations of one path.
 type endpoint struct {
 	p          *paths
 	gvk        schema.GroupVersionKind

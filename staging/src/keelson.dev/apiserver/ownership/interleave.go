@@ -46,7 +46,7 @@ func interleave(theirs, mine []string) []slot {
 				continue
 			}
 			if at(inMine, name) >= 0 && next != "" && next != name {
-				l++ // it is added when mine reaches it
+				l++ // the name is added when mine reaches it
 				continue
 			}
 		}

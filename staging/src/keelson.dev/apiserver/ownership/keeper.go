@@ -53,11 +53,11 @@ type Keeper struct {
 	root *node // nil if the package does not support the kind
 	err  error // why it does not
 
-	texts   sync.Pool // of *[]byte, buffers for FieldsV1
+	texts   sync.Pool // pool of *[]byte, buffers for FieldsV1
 	parsed  parsed
 	written written
 
-	comparisons sync.Pool // of *comparison
+	comparisons sync.Pool // pool of *comparison
 }
 
 // New returns the Keeper of an endpoint. It compiles the kind on the first write.

@@ -63,7 +63,7 @@ func newObject(t testing.TB, gvk schema.GroupVersionKind) Object {
 	return obj.(Object)
 }
 
-// filler makes random objects and changes.
+// filler generates random objects and changes.
 type filler struct {
 	*rand.Rand
 	depth int

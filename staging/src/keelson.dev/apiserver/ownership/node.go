@@ -39,13 +39,13 @@ type node struct {
 	// opaque reports whether the type encodes its own JSON. It may then be null without being nil.
 	opaque bool
 
-	// Of a leaf.
+	// These fields are for leaves.
 	whole  bool                          // a list or map that is owned as a whole
 	scalar schema.Scalar                 // the scalar type that the schema accepts
 	check  func(v any) bool              // of a whole: reports whether the schema accepts a document
 	same   func(a, b reflect.Value) bool // reports whether two present values are equal
 
-	// Of the other shapes.
+	// These fields are for the other shapes.
 	root   bool             // structure: the object itself
 	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names

@@ -30,8 +30,8 @@ func TestJSON(t *testing.T) {
 		kind    types.PatchType
 		patch   string
 		mode    string
-		want    string // of the patched document
-		code    int32  // of the error
+		want    string // the patched document
+		code    int32  // code of the error
 		warning string
 	}{
 		"Merge": {kind: types.MergePatchType, patch: `{"data":{"x":null,"y":"2"}}`,

@@ -37,7 +37,7 @@ type write struct {
 	dryRun          bool
 	skip            bool
 	as              *Facade
-	remade          bool // by a mutating plugin, which may have added fields that prune drops
+	remade          bool // whether a mutating plugin changed the object; prune may have to drop fields that it added
 }
 
 // attributes returns the write of obj over old in the form that admission plugins take. obj and old

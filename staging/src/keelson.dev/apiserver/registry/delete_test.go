@@ -133,7 +133,7 @@ func TestGracefulDeletion(t *testing.T) {
 		after   time.Duration // since the step before
 		options metav1.DeleteOptions
 		gone    bool
-		grace   int64         // of the pod that stays
+		grace   int64         // grace period of the pod that stays
 		end     time.Duration // its deletion timestamp, since start
 	}
 	for name, tc := range map[string]struct {
@@ -346,7 +346,7 @@ func TestUpdateAndDelete(t *testing.T) {
 		refuse  error
 		reason  metav1.StatusReason
 		gone    bool
-		states  int // that a watch sees, the deletion included
+		states  int // number of states that a watch sees, the deletion included
 	}{
 		"together":             {states: 1},
 		"together, at once":    {options: grace(0), gone: true, states: 2},

@@ -15,7 +15,7 @@ import (
 type recycler struct {
 	obj   resource.Object
 	reset func()          // nil if the object has no Reset method
-	lists []reflect.Value // of the object
+	lists []reflect.Value // lists of the object
 	room  []reflect.Value // holds the object's lists while it is reset
 }
 

@@ -48,7 +48,8 @@ type Kind[O any] struct {
 
 	// Version is the version that objects are stored in. O is its type.
 	Version string
-	// Versions are the served versions, preferred first. Of takes Version if it is empty.
+	// Versions are the served versions, preferred first. If it is empty, the function Of sets it to
+	// Version.
 	Versions []Version
 	// Verbs is what clients may do. Nil means all of create, delete, deletecollection, get, list,
 	// patch, update, watch.
@@ -66,20 +67,20 @@ type Kind[O any] struct {
 	// Versions are all of the resource's. Requests are routed and answered as Kubernetes does for
 	// custom resources.
 	Custom bool
-	// Subresources are the paths below an object, in the order of discovery. Of sorts them by name.
+	// Subresources are the paths below an object, in the order of discovery. The function Of sorts
+	// them by name.
 	Subresources []Sub[O]
 
 	// How objects are stored.
 
-	// New and NewList make empty objects of the storage version. Of sets them.
+	// New and NewList return empty objects of the storage version. The function Of sets them.
 	New     func() Object
 	NewList func() runtime.Object
 	// StoragePrefix is the path of the resource's keys below /registry/. Of takes the name of the
 	// resource if it is empty ("pods", but "services/specs", "minions"). Groups of custom and newer
 	// kinds follow Kubernetes: if it stores under "<group>/<resource>", so does the row.
 	StoragePrefix string
-	// StoredAs is what Codec stores objects as, if that is another kind or version than the row's
-	// own.
+	// StoredAs is the kind and version in which Codec stores objects, if it is not the row's own.
 	StoredAs schema.GroupVersionKind
 	// StoredFields is set if a row of StoredAs serves the same objects and has this row's form
 	// among its StoredForms. It maps selectable fields to their names there, if they differ.
@@ -184,8 +185,8 @@ type Kind[O any] struct {
 	// GracefulDelete returns true if a deleted object stays until a client confirms the deletion
 	// (pods). It may set the grace period in options, in seconds. Nil removes objects at once.
 	GracefulDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) bool
-	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents.
-	// Empty means background.
+	// DefaultGarbageCollection is how a delete without propagationPolicy treats dependents. Empty
+	// means background.
 	DefaultGarbageCollection metav1.DeletionPropagation
 	// OrphanWarning is sent with a delete that does not say what happens to dependents.
 	OrphanWarning string

@@ -31,7 +31,7 @@ import (
 type documents struct {
 	s     *Server
 	state *state
-	names []string // of groups except the core group, in order
+	names []string // names of all groups except the core group, sorted
 	rows  map[string][]*resource.Row
 
 	openapi openAPIDocuments

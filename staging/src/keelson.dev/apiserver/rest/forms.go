@@ -35,7 +35,7 @@ type view struct {
 
 	jsonHead []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header   wire.Header
-	stored   wire.Header // of stored bytes
+	stored   wire.Header // header of stored bytes
 	// converts stored bytes to JSON; nil if objects have to be decoded
 	program   func() *transcode.Program
 	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows

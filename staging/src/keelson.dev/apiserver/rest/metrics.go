@@ -25,11 +25,11 @@ type metrics struct {
 	duration    *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	inFlight    *prometheus.GaugeVec
-	sizes       *prometheus.HistogramVec // of answers to reads
+	sizes       *prometheus.HistogramVec // sizes of answers to reads
 	deprecated  *prometheus.GaugeVec
-	watchLists  *prometheus.HistogramVec // until the initial events have been sent
+	watchLists  *prometheus.HistogramVec // duration until the initial events have been sent
 
-	reading, mutating prometheus.Gauge // of inFlight
+	reading, mutating prometheus.Gauge // gauges of inFlight
 
 	mu    sync.RWMutex
 	known map[requestLabels]*requestMetrics

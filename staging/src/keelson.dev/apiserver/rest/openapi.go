@@ -38,7 +38,7 @@ const (
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
-	since time.Time // of the state
+	since time.Time // time of the state
 	parts *parts    // kept when the state changes
 }
 

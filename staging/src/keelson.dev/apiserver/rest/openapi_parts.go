@@ -76,7 +76,7 @@ func (o *openAPIDocuments) v2(asProto bool) ([]byte, error) {
 	return made.data, nil
 }
 
-// maker makes one document.
+// maker writes one document.
 type maker struct {
 	o       *openAPIDocuments
 	asProto bool
@@ -87,7 +87,7 @@ type maker struct {
 
 	packer  *flate.Writer
 	reader  io.ReadCloser
-	scratch []byte // for the current part
+	scratch []byte // buffer for the current part
 }
 
 func (m *maker) make() ([]byte, error) {

@@ -107,7 +107,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// pretty makes the answer indented if out asks for that.
+// pretty indents the answer if out asks for that.
 func (a *answer) pretty(out negotiate.Output) *answer {
 	if out.Pretty {
 		a.indent = &indenter{}

@@ -73,7 +73,7 @@ type endpoint struct {
 	row       *resource.Row
 	options   RowOptions
 	registry  *registry.Registry // nil if the row is ephemeral
-	views     map[string]*view   // by version
+	views     map[string]*view   // views by version
 	verbs     []string
 	behaviour behaviour
 	*life
@@ -97,7 +97,7 @@ type state struct {
 	groups    map[string][]string // group → versions, in the order of discovery
 	own       map[string]bool     // groups that have built-in kinds
 	docs      func() *documents   // discovery and OpenAPI of these endpoints, made when first needed
-	parts     *parts              // of OpenAPI documents
+	parts     *parts              // parts of OpenAPI documents
 }
 
 // New returns a server of cfg.Rows.

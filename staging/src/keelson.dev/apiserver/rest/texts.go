@@ -13,7 +13,7 @@ import (
 
 const (
 	// turnsPerProcessor is how many texts of blocks are in use at once for each processor: one is
-	// being made while the others are being sent.
+	// encoded while the others are sent.
 	turnsPerProcessor = 4
 	// turnTime is the longest time that a turn lasts. A client that takes longer to read a text keeps
 	// its buffer, but not its turn, so slow clients delay no others.

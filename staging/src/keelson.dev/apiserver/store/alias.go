@@ -12,7 +12,8 @@ import "weak"
 type Alias struct {
 	// Of is the store that has the objects.
 	Of *Store
-	// Convert makes an object of Of from one of the alias. Both may share memory.
+	// Convert returns an object of the store Of, converted from an object of the alias. Both may
+	// share memory.
 	Convert func(obj Object) (Object, error)
 	// Fields maps selectable fields of the alias to their names in Of, if they differ.
 	Fields map[string]string

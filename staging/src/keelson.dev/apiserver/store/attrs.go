@@ -29,7 +29,7 @@ type attrSets struct {
 	seed maphash.Seed
 
 	mu             sync.Mutex
-	labels, fields map[uint64]map[string]string // by hash; a set replaces another one with its hash
+	labels, fields map[uint64]map[string]string // sets by hash; a set replaces another one with its hash
 }
 
 func newAttrSets() *attrSets {

@@ -21,7 +21,7 @@ type Block struct {
 	cache   *encodingCache
 	records []*Record
 	size    int    // total size of the stored bytes of records
-	epoch   uint64 // epoch of the tree when the block was made
+	epoch   uint64 // epoch of the tree when the block was created
 
 	mu        sync.Mutex
 	encodings []heldEncoding // one for each form; the slice is replaced, its elements do not change
@@ -30,7 +30,7 @@ type Block struct {
 // heldEncoding is an encoding of a block, or of the block from which it was copied.
 type heldEncoding struct {
 	*blockEncoding
-	own bool // of this very block
+	own bool // whether it is an encoding of this very block
 }
 
 func newBlock(cache *encodingCache, epoch uint64, records []*Record, size int) *Block {
@@ -156,7 +156,7 @@ func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	defer b.mu.Unlock()
 	former := b.encoding(j.Form)
 	if former.own {
-		if text, ok := former.text(b.cache, dst); ok { // another caller has just made it
+		if text, ok := former.text(b.cache, dst); ok { // another caller has just encoded it
 			return text, former.blockEncoding, nil
 		}
 	}

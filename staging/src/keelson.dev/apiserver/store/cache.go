@@ -72,7 +72,7 @@ type cache struct {
 	// The state.
 	rev      int64 // revision of the last event applied, or of the load
 	records  *tree
-	indexes  map[string]index // by field
+	indexes  map[string]index // indexes by field
 	window   window
 	watchers watcherSet
 }

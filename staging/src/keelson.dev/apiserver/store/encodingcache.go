@@ -25,13 +25,13 @@ type encodingCache struct {
 	blockRecords, blockBytes int
 
 	max     int64     // bytes
-	buffers sync.Pool // of *[]byte, for texts of blocks
+	buffers sync.Pool // pool of *[]byte, for texts of blocks
 	deflate *deflate.Pool
 
 	mu    sync.Mutex
 	spent int64
 	uses  uint64    // counts uses of encodings
-	order list.List // of *cachedEncoding, the least recently used at the back
+	order list.List // list of *cachedEncoding, the least recently used at the back
 }
 
 type cachedEncoding struct {

@@ -178,7 +178,7 @@ func (c *cache) readPage(ctx context.Context, opts kv.RangeOptions) <-chan pageR
 	return out
 }
 
-// decodeAll makes the records of a page and packs them, on all processors.
+// decodeAll creates the records of a page and packs them, on all processors.
 func (c *cache) decodeAll(items []kv.Item) []*Record {
 	records := make([]*Record, len(items))
 	var wg sync.WaitGroup

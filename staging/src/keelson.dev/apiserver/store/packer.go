@@ -25,7 +25,7 @@ type packer struct {
 
 	newBytes atomic.Int64 // written or loaded since the last run
 	wake     chan struct{}
-	buffers  sync.Pool // of *packBuffers
+	buffers  sync.Pool // pool of *packBuffers
 
 	mu   sync.Mutex
 	kept []*unpacked // the last used one first

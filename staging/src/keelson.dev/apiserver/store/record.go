@@ -19,13 +19,13 @@ type Record struct {
 	Attrs
 
 	// These fields do not change once other goroutines can see the record.
-	size    int  // of the stored bytes
+	size    int  // size of the stored bytes
 	broken  bool // the stored bytes cannot be decoded
 	renewed bool // the bytes differ from the stored ones, see Config.Renew
 	codec   Codec
 	budget  *formBudget // nil if the record keeps its encodings as long as it exists
 
-	encoding sync.Mutex // held while an encoding is made
+	encoding sync.Mutex // held while an encoding is computed
 
 	// mu guards the fields below.
 	mu sync.Mutex
@@ -35,7 +35,7 @@ type Record struct {
 	slot           int32
 	incompressible bool // the bytes are not to be packed
 
-	// Forms of the object that can be made again.
+	// The fields below hold forms of the object that can be computed again.
 	obj        Object               // decoded object, or nil
 	decodeOnce bool                 // an object decoded now is for one encoding and is not kept
 	forms      map[Form][]byte      // encodings

@@ -57,7 +57,7 @@ type Store struct {
 	Config
 	b      *Backend
 	prefix string // "<prefix>/"
-	cache  *cache // of the other store, if this is an alias
+	cache  *cache // cache of the other store, if this is an alias
 }
 
 var _ Interface = (*Store)(nil)
@@ -91,7 +91,7 @@ type Stats struct {
 	Bytes    int   // total size of their stored forms
 	Watchers int   // number of watches
 	Events   int   // number of changes in the window
-	Revision int64 // of the state in the cache
+	Revision int64 // revision of the state in the cache
 	Received int64 // number of events received since the start
 }
 

@@ -154,7 +154,7 @@ type ListOptions struct {
 	// state, another value a state that is not older (the default) or exactly that one.
 	ResourceVersion string
 	Match           metav1.ResourceVersionMatch
-	Limit           int64  // at most so many records; 0 for all
+	Limit           int64  // maximum number of records; 0 means all
 	Continue        string // token of an earlier page
 }
 

@@ -50,7 +50,7 @@ type watcher struct {
 	wake chan struct{} // receives when poll may have a result
 
 	// The position, guarded by c.mu.
-	timer   clock.Timer // of the next bookmark; may be nil
+	timer   clock.Timer // timer of the next bookmark; may be nil
 	pending bool        // changes from position next on may be selected
 	next    uint64
 	ended   bool  // the watcher may have missed events

@@ -15,7 +15,7 @@ type watcherSet struct {
 	count       int
 }
 
-// bucket returns the bucket of w, and makes it if it is missing.
+// bucket returns the bucket of w, and creates it if it is missing.
 func (s *watcherSet) bucket(w *watcher, indexFields []string) *map[*watcher]struct{} {
 	if w.match.name != "" {
 		return inner(&s.byName, w.match.name)
@@ -38,7 +38,7 @@ func (s *watcherSet) bucket(w *watcher, indexFields []string) *map[*watcher]stru
 	return &s.all
 }
 
-// inner returns m[key], and makes it if it is missing.
+// inner returns m[key], and creates it if it is missing.
 func inner(m *map[string]map[*watcher]struct{}, key string) *map[*watcher]struct{} {
 	if *m == nil {
 		*m = map[string]map[*watcher]struct{}{}

@@ -10,8 +10,8 @@ import (
 
 // windowLimits bounds a window.
 type windowLimits struct {
-	min   int           // so many changes are kept whatever their age and size
-	max   int           // at most so many changes are kept
+	min   int           // minimum number of changes that are kept, whatever their age and size
+	max   int           // maximum number of changes that are kept
 	age   time.Duration // changes beyond min are kept for so long
 	bytes int64         // bound of the previous states, which only the window holds
 }

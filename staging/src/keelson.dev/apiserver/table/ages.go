@@ -20,7 +20,8 @@ import (
 // age, alone or within text, and fills in the age whenever the row is shown.
 type Ages struct{ mark []byte }
 
-// openSize is the size of the time in a placeholder: seconds and nanoseconds as hexadecimal digits.
+// openSize is the length of the time that a placeholder contains: seconds and nanoseconds as
+// hexadecimal digits.
 const openSize = 24
 
 // NewAges returns Ages whose placeholders begin with secret, which consists of letters and digits.

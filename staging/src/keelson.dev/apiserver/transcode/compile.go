@@ -64,8 +64,8 @@ const (
 // value describes the value of a field, or of an element of a list or map.
 type value struct {
 	kind kind
-	sub  *message     // of messageKind
-	typ  reflect.Type // of decodedKind
+	sub  *message     // for messageKind
+	typ  reflect.Type // for decodedKind
 }
 
 // field is one member of an object.
@@ -73,8 +73,8 @@ type field struct {
 	value
 	// Names.
 	id     int    // unique among the fields of all types
-	name   string // in Go
-	json   string // in JSON
+	name   string // name of the field in Go
+	json   string // name of the field in JSON
 	head   string // `"json":`
 	number protowire.Number
 	absent string // JSON of an absent value; empty if the member is omitted

@@ -20,7 +20,7 @@ type Program struct {
 	types *Types
 	root  *message
 	meta  *message  // table of the object's ObjectMeta
-	runs  sync.Pool // of *run
+	runs  sync.Pool // pool of *run
 }
 
 // Program compiles the type that object points to. The error says that the type has no ObjectMeta
@@ -86,7 +86,7 @@ func (p *Program) run(dst []byte, m *message, raw []byte, revision string) ([]by
 type run struct {
 	types    *Types
 	revision string
-	spans    []span // of the messages being converted, the innermost last
+	spans    []span // spans of the messages being converted, the innermost last
 	repeats  repeats
 }
 

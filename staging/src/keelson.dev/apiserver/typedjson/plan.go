@@ -18,8 +18,8 @@ import (
 type form uint8
 
 const (
-	unknown        form = iota // by the library
-	own                        // by the type's UnmarshalJSON
+	unknown        form = iota // read by the library
+	own                        // read by the type's UnmarshalJSON
 	instant                    // metav1.Time
 	number32OrText             // intstr.IntOrString
 	text
@@ -39,11 +39,11 @@ const (
 // A struct with a field of such a type can be read as long as the document does not have the field.
 type plan struct {
 	form   form
-	elem   *plan          // of a pointer, a list, a dictionary
+	elem   *plan          // plan of the elements of a pointer, list or dictionary
 	first  int            // initial capacity of a list
-	fields []field        // of a structure, in the order of the type
+	fields []field        // fields of a structure, in the order of the type
 	byName map[string]int // index into fields
-	maps   *sync.Pool     // of *entry, of a dictionary
+	maps   *sync.Pool     // pool of *entry, for a dictionary
 }
 
 // field is a field of a struct, or of a struct that is embedded in it.
@@ -63,7 +63,7 @@ const maxFields = 128
 var (
 	ready     sync.Map // reflect.Type to *plan
 	compiling sync.Mutex
-	compiled  = map[reflect.Type]*plan{} // those in ready, and those being compiled
+	compiled  = map[reflect.Type]*plan{} // plans that are ready, and those being compiled
 )
 
 var (

@@ -110,7 +110,7 @@ func field(b []byte) (num protowire.Number, value []byte, n int) {
 	return num, value, t + v
 }
 
-// Header makes the envelopes of one kind.
+// Header encodes the envelopes of one kind.
 type Header struct {
 	typeMeta []byte // Prefix and the TypeMeta in field 1
 }

@@ -28,7 +28,7 @@ type Group struct {
 
 	mu      sync.Mutex
 	callers int      // number of callers that may still write
-	waiting []*Write // of different callers
+	waiting []*Write // waiting writes of different callers
 	commit  func([]*Write)
 }
 

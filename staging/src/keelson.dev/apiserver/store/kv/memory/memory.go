@@ -20,7 +20,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-const degree = 32 // of the B-tree
+const degree = 32 // degree of the B-tree
 
 // entry is one write in the log since the last compaction. Watches read the log, and reads of a
 // past state undo its entries.
