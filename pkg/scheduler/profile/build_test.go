@@ -16,15 +16,24 @@ import (
 // TestExtraPlugin checks that a plugin from outside is placed at each extension point that it
 // implements and where it is enabled.
 func TestExtraPlugin(t *testing.T) {
+	filter := func(scheduling.View, *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
+		return scheduling.Filter{}, nil
+	}
+	score := func(scheduling.View, *scheduling.Pod) scheduling.Scorer { return scheduling.Scorer{} }
 	all := func(name string) Factory {
 		return func([]byte) (scheduling.Plugin, error) {
 			return scheduling.Plugin{
-				Name:   name,
-				Filter: &scheduling.FilterPoint{Scope: scheduling.CellScope, Events: scheduling.PodChanged},
-				Score:  &scheduling.ScorePoint{Scope: scheduling.NodeScope},
-				Gate:   func(*v1.Pod) *scheduling.Status { return nil },
+				Name: name,
+				Filter: &scheduling.FilterPoint{
+					Scope: scheduling.CellScope, Events: scheduling.PodChanged, Compile: filter,
+				},
+				Score: &scheduling.ScorePoint{Scope: scheduling.NodeScope, Compile: score},
+				Gate:  func(*v1.Pod) *scheduling.Status { return nil },
 			}, nil
 		}
+	}
+	unfinished := func([]byte) (scheduling.Plugin, error) {
+		return scheduling.Plugin{Name: "Extra", Score: &scheduling.ScorePoint{}}, nil
 	}
 	enabled := configv1.PluginSet{Enabled: []configv1.Plugin{{Name: "Extra"}}}
 	for name, tc := range map[string]struct {
@@ -38,6 +47,7 @@ func TestExtraPlugin(t *testing.T) {
 		"not implemented": {configv1.Plugins{QueueSort: enabled}, Registry{"Extra": all("Extra")}, 0, 0, 0, ""},
 		"not registered":  {configv1.Plugins{Filter: enabled}, nil, 0, 0, 0, "is not known"},
 		"another name":    {configv1.Plugins{Filter: enabled}, Registry{"Extra": all("Other")}, 0, 0, 0, `name "Other"`},
+		"no function":     {configv1.Plugins{Score: enabled}, Registry{"Extra": unfinished}, 0, 0, 0, "no function Compile"},
 		"built in":        {configv1.Plugins{}, Registry{"NodeName": all("NodeName")}, 0, 0, 0, "is built in"},
 	} {
 		t.Run(name, func(t *testing.T) {
