@@ -259,7 +259,7 @@ func TestApplyOwners(t *testing.T) {
 			}
 			_, _, err = e.Patch(e.ctx, config("two", `"a":"2"`))
 			wantError(t, err, metav1.StatusReasonConflict, `Apply failed with 1 conflict: conflict with "one": .data.a`)
-			if rec, _, err = e.Patch(e.ctx, config("two", `"a":"1"`)); err != nil {
+			if _, _, err = e.Patch(e.ctx, config("two", `"a":"1"`)); err != nil {
 				t.Fatal(err)
 			}
 			// Both managers own a now, so it stays when manager one gives it up. Only one owns b.

@@ -298,7 +298,7 @@ func TestNamespaceItself(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	if rec, err = e.Get(e.ctx, "", "a", ""); err != nil {
+	if _, err = e.Get(e.ctx, "", "a", ""); err != nil {
 		t.Fatalf("the namespace is gone: %v", err)
 	}
 	if _, _, err = update(e, "a", registry.Update{}, func(n *corev1.Namespace) { n.Spec.Finalizers = nil }); err != nil {
