@@ -82,7 +82,7 @@ func Explain(f Flow, c Cell) Verdict {
 	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {
 		return Verdict{Egress: Side{OwnNode: true}} // the pod may always send DNS queries to its node
 	}
-	j := judge{Flow: f, Cell: c}
+	j := matcher{Flow: f, Cell: c}
 	var v Verdict
 	j.clusterSide(&v.Egress, Egress)
 	j.clusterSide(&v.Ingress, Ingress)
@@ -103,7 +103,7 @@ func Explain(f Flow, c Cell) Verdict {
 	return v
 }
 
-type judge struct {
+type matcher struct {
 	Flow
 	Cell
 }
@@ -112,7 +112,7 @@ func selects(np *networkingv1.NetworkPolicy, p *Pod) bool {
 	return p != nil && p.Name.Namespace == np.Namespace && labelSelector(&np.Spec.PodSelector).Matches(p.Labels)
 }
 
-func (judge) side(s *Side, np *networkingv1.NetworkPolicy, allowed bool) {
+func (matcher) side(s *Side, np *networkingv1.NetworkPolicy, allowed bool) {
 	name := types.NamespacedName{Namespace: np.Namespace, Name: np.Name}
 	s.Isolating = append(s.Isolating, name)
 	if allowed {
@@ -120,14 +120,14 @@ func (judge) side(s *Side, np *networkingv1.NetworkPolicy, allowed bool) {
 	}
 }
 
-func (j judge) rule(np *networkingv1.NetworkPolicy, other Party, peers []networkingv1.NetworkPolicyPeer,
+func (j matcher) rule(np *networkingv1.NetworkPolicy, other Party, peers []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) bool {
 	port := len(ports) == 0 || slices.ContainsFunc(ports, j.port)
 	return port && (len(peers) == 0 ||
 		slices.ContainsFunc(peers, func(p networkingv1.NetworkPolicyPeer) bool { return j.peer(np, other, p) }))
 }
 
-func (j judge) port(p networkingv1.NetworkPolicyPort) bool {
+func (j matcher) port(p networkingv1.NetworkPolicyPort) bool {
 	if want := p.Protocol; want == nil && j.Protocol != 6 || want != nil && protocolNumber(*want) != j.Protocol {
 		return false
 	}
@@ -142,7 +142,7 @@ func (j judge) port(p networkingv1.NetworkPolicyPort) bool {
 	return int32(j.Port) == p.Port.IntVal
 }
 
-func (j judge) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv1.NetworkPolicyPeer) bool {
+func (j matcher) peer(np *networkingv1.NetworkPolicy, other Party, p networkingv1.NetworkPolicyPeer) bool {
 	if p.IPBlock != nil {
 		return inBlock(other.Addr, p.IPBlock)
 	}

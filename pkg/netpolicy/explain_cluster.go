@@ -36,13 +36,13 @@ func (c *Cell) onOwnNode(p *Pod, other Party) bool {
 }
 
 // clusterSide sets the decisions of both tiers.
-func (j judge) clusterSide(s *Side, d Direction) {
+func (j matcher) clusterSide(s *Side, d Direction) {
 	s.Admin = j.decide(policyv1alpha2.AdminTier, d)
 	s.Baseline = j.decide(policyv1alpha2.BaselineTier, d)
 }
 
 // decide returns the first rule of a tier that matches the flow.
-func (j judge) decide(t policyv1alpha2.Tier, d Direction) *Decision {
+func (j matcher) decide(t policyv1alpha2.Tier, d Direction) *Decision {
 	of, other := j.To.Pod, j.From
 	if d == Egress {
 		of, other = j.From.Pod, j.To
@@ -70,7 +70,7 @@ func (j judge) decide(t policyv1alpha2.Tier, d Direction) *Decision {
 	return nil
 }
 
-func (j judge) subject(s *policyv1alpha2.ClusterNetworkPolicySubject, p *Pod) bool {
+func (j matcher) subject(s *policyv1alpha2.ClusterNetworkPolicySubject, p *Pod) bool {
 	switch {
 	case p == nil || (s.Namespaces == nil) == (s.Pods == nil):
 		return false
@@ -80,22 +80,22 @@ func (j judge) subject(s *policyv1alpha2.ClusterNetworkPolicySubject, p *Pod) bo
 	return j.namespacedPod(s.Pods, p)
 }
 
-func (j judge) inNamespaces(s *metav1.LabelSelector, p *Pod) bool {
+func (j matcher) inNamespaces(s *metav1.LabelSelector, p *Pod) bool {
 	return p != nil && matches(s, j.Namespaces[p.Name.Namespace])
 }
 
-func (j judge) namespacedPod(s *policyv1alpha2.NamespacedPod, p *Pod) bool {
+func (j matcher) namespacedPod(s *policyv1alpha2.NamespacedPod, p *Pod) bool {
 	return j.inNamespaces(&s.NamespaceSelector, p) && matches(&s.PodSelector, p.Labels)
 }
 
-func (j judge) clusterRule(r clusterRule, other Party) bool {
+func (j matcher) clusterRule(r clusterRule, other Party) bool {
 	return slices.ContainsFunc(r.peers, func(p policyv1alpha2.ClusterNetworkPolicyEgressPeer) bool {
 		return j.clusterPeer(p, other)
 	}) &&
 		(len(r.protocols) == 0 || slices.ContainsFunc(r.protocols, j.clusterProtocol))
 }
 
-func (j judge) clusterPeer(p policyv1alpha2.ClusterNetworkPolicyEgressPeer, other Party) bool {
+func (j matcher) clusterPeer(p policyv1alpha2.ClusterNetworkPolicyEgressPeer, other Party) bool {
 	switch {
 	case p.Namespaces != nil:
 		return j.inNamespaces(p.Namespaces, other.Pod)
@@ -113,7 +113,7 @@ func (j judge) clusterPeer(p policyv1alpha2.ClusterNetworkPolicyEgressPeer, othe
 	})
 }
 
-func (j judge) clusterProtocol(p policyv1alpha2.ClusterNetworkPolicyProtocol) bool {
+func (j matcher) clusterProtocol(p policyv1alpha2.ClusterNetworkPolicyProtocol) bool {
 	if name := p.DestinationNamedPort; name != "" {
 		return j.To.Pod != nil && slices.Contains(j.To.Pod.Ports, Port{name, j.Protocol, j.Port})
 	}

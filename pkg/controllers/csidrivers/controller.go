@@ -24,7 +24,8 @@ const Name = "csi-drivers-controller"
 
 const (
 	// Label marks a CSIDriver whose volumes this controller manages, with the value Kubelet.
-	Label   = "storage.keelson.dev/control"
+	Label = "storage.keelson.dev/control"
+	// Kubelet is the value of Label. The controller calls such a driver through the kubelets.
 	Kubelet = "kubelet"
 )
 

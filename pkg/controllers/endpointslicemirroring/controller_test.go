@@ -71,8 +71,8 @@ func TestPlan(t *testing.T) {
 	}
 	labelled := endpointsOf(subset(80, "10.0.0.1"))
 	labelled.Labels = map[string]string{"a": "b"}
-	anew := endpointsOf(subset(80, "10.0.0.1"))
-	anew.UID = "other"
+	recreated := endpointsOf(subset(80, "10.0.0.1"))
+	recreated.UID = "other"
 	triggered := endpointsOf(subset(80, "10.0.0.1"))
 	triggered.Annotations = map[string]string{v1.EndpointsLastChangeTriggerTime: "now",
 		v1.LastAppliedConfigAnnotation: "{}"}
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 		"another port":              {endpointsOf(subset(81, "10.0.0.1")), one, "", "one,", ""},
 		"another family":            {endpointsOf(subset(80, "fd00::1")), one, "s-,", "", "one,"},
 		"labels":                    {labelled, one, "", "one,", ""},
-		"Endpoints recreated":       {anew, one, "", "one,", ""},
+		"Endpoints recreated":       {recreated, one, "", "one,", ""},
 		"twice": {endpointsOf(subset(80, "10.0.0.1")),
 			append(made(endpointsOf(subset(80, "10.0.0.1")), "two"), one...), "", "", "one,"},
 		"none":         {endpointsOf(), one, "", "", "one,"},

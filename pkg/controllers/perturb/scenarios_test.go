@@ -145,7 +145,7 @@ func rows(t *testing.T) []row {
 		{members: of(storageversionmigrator.Name),
 			kinds: "storagemigration.k8s.io/v1beta1/storageversionmigrations " +
 				"apiextensions.k8s.io/v1/customresourcedefinitions example.com/v2/things",
-			serve: "storagemigration.k8s.io/v1beta1", check: storedAnew, found: []uint64{169, 175}},
+			serve: "storagemigration.k8s.io/v1beta1", check: rewritten, found: []uint64{169, 175}},
 		{members: of(policystatus.Name), kinds: "admissionregistration.k8s.io/v1/validatingadmissionpolicies"},
 	}
 }
@@ -288,8 +288,8 @@ func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// storedAnew checks that every object was rewritten in the new storage version.
-func storedAnew(_ context.Context, u *perturb.Users) error {
+// rewritten checks that every object was rewritten in the new storage version.
+func rewritten(_ context.Context, u *perturb.Users) error {
 	n := 0
 	for key, value := range u.Contents() {
 		if !strings.Contains(key, "/example.com/things/") {

@@ -41,7 +41,7 @@ var parts = []string{
 	strings.Repeat("e", 252),
 }
 
-func judge(t interface {
+func compare(t interface {
 	Helper()
 	Errorf(string, ...any)
 }, s string,
@@ -63,9 +63,9 @@ func judge(t interface {
 func TestShort(t *testing.T) {
 	for _, a := range parts {
 		for _, b := range parts {
-			judge(t, a+b)
+			compare(t, a+b)
 			for _, c := range parts[:28] {
-				judge(t, a+c+b)
+				compare(t, a+c+b)
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func TestShort(t *testing.T) {
 func TestLikeApimachinery(t *testing.T) {
 	outcomes := map[int]int{}
 	rapid.Check(t, func(t *rapid.T) {
-		outcomes[judge(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(t, "parts"), ""))]++
+		outcomes[compare(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(t, "parts"), ""))]++
 	})
 	if outcomes[0] == 0 || outcomes[len(pairs)] == 0 {
 		t.Errorf("refused by how many: %v", outcomes)
@@ -85,7 +85,7 @@ func FuzzNames(f *testing.F) {
 	for _, s := range parts {
 		f.Add(s)
 	}
-	f.Fuzz(func(t *testing.T, s string) { judge(t, s) })
+	f.Fuzz(func(t *testing.T, s string) { compare(t, s) })
 }
 
 // TestSuspect compares the validation of objects with that of Suspects.
