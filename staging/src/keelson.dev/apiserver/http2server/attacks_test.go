@@ -122,7 +122,8 @@ func TestFloods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			release := make(chan struct{})
 			defer close(release)
-			address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }), fewStreams)
+			address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }),
+				fewStreams, http2test.Local(t))
 			c := http2test.Dial(t, address, 0)
 			flood(t, c, func(i int) error { return write(c, i) })
 		})
@@ -135,7 +136,7 @@ func TestEmptyAnswers(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Long", strings.Repeat("x", 8000)) // too long for HPACK's table
 		served <- struct{}{}
-	}), func(s *http.Server) {
+	}), http2test.Local(t), func(s *http.Server) {
 		s.ConnState = func(_ net.Conn, state http.ConnState) {
 			if state == http.StateClosed {
 				close(ended)

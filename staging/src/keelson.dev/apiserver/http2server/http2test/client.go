@@ -43,12 +43,12 @@ func Dial(t testing.TB, address string, granted uint32, settings ...http2.Settin
 // DialRaw opens a TLS connection that negotiates HTTP/2, with a small receive buffer.
 func DialRaw(t testing.TB, address string) *tls.Conn {
 	t.Helper()
-	below, err := net.Dial("tcp", address)
+	below, err := net.Dial(network(address), address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = below.Close() })
-	if err := below.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+	if err := below.(buffered).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
 	conn := tls.Client(

@@ -5,6 +5,7 @@
 package http2test
 
 import (
+	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,6 +17,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -26,6 +28,12 @@ import (
 // sendBuffer is how much the kernel buffers of a connection's output, in bytes. It is small, so
 // that a client that reads nothing soon blocks the server.
 const sendBuffer = 64 << 10
+
+// buffered is a TCP connection or one of a Unix socket.
+type buffered interface {
+	SetReadBuffer(bytes int) error
+	SetWriteBuffer(bytes int) error
+}
 
 // listener returns connections after their handshake, so that short timeouts of a test's server do
 // not apply to it.
@@ -39,7 +47,7 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := below.(*net.TCPConn).SetWriteBuffer(sendBuffer); err != nil {
+	if err := below.(buffered).SetWriteBuffer(sendBuffer); err != nil {
 		return nil, err
 	}
 	conn := tls.Server(below, l.config)
@@ -64,8 +72,25 @@ func Certificate(t testing.TB, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Serve serves h until the test ends, and returns the address. The certificate is self-signed. The
-// options change the server before it starts.
+// Local makes the server listen on a Unix socket. A client that never reads needs one. Over TCP, a
+// kernel whose receive buffer is full may drop every segment, with the acknowledgements in them.
+// Then the client's own writes stop, although the server waits for more of them.
+func Local(t testing.TB) func(*http.Server) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "socket")
+	return func(s *http.Server) { s.Addr = path }
+}
+
+// network returns the network of an address that Serve returns.
+func network(address string) string {
+	if filepath.IsAbs(address) {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// Serve serves h until the test ends, and returns the address: a port of 127.0.0.1, or a path after
+// the option Local. The certificate is self-signed. The options change the server before it starts.
 func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string) {
 	t.Helper()
 	address, _ = Start(t, h, options...)
@@ -85,7 +110,8 @@ func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 	if err := http2server.Configure(server, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	server.Addr = cmp.Or(server.Addr, "127.0.0.1:0")
+	l, err := net.Listen(network(server.Addr), server.Addr)
 	if err != nil {
 		t.Fatal(err)
 	}
