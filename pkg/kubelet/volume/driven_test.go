@@ -213,4 +213,19 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 	})
 }
 
+// growVolume sets the size of the volume. It returns once the server's cache, from which the kubelet
+// reads, has it: the cache may be behind what the server has acknowledged.
+func growVolume(t *testing.T, client kubernetes.Interface, size string) {
+	t.Helper()
+	volumes := client.CoreV1().PersistentVolumes()
+	patch := []byte(`{"spec":{"capacity":{"storage":"` + size + `"}}}`)
+	pv, err := volumes.Patch(t.Context(), "pv", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := volumes.Get(t.Context(), "pv", metav1.GetOptions{ResourceVersion: pv.ResourceVersion}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func second[T any](_ T, err error) error { return err }

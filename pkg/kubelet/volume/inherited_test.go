@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/test/unshare"
@@ -74,14 +72,7 @@ func TestInheritedGrows(t *testing.T) {
 	if err := m.refresh(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}
-	pv, err := server.Client.CoreV1().PersistentVolumes().Get(t.Context(), "pv", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pv.Spec.Capacity[v1.ResourceStorage] = resource.MustParse("2Gi")
-	if _, err := server.Client.CoreV1().PersistentVolumes().Update(t.Context(), pv, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	growVolume(t, server.Client, "2Gi")
 	if err := m.refresh(t.Context(), pod.UID); err != nil {
 		t.Fatal(err)
 	}

@@ -116,11 +116,7 @@ func TestLocalGrows(t *testing.T) {
 			if _, err := m.Prepare(t.Context(), pod); err != nil {
 				t.Fatal(err)
 			}
-			size := []byte(`{"spec":{"capacity":{"storage":"64Mi"}}}`)
-			if _, err := server.Client.CoreV1().PersistentVolumes().Patch(t.Context(), "pv",
-				types.MergePatchType, size, metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			growVolume(t, server.Client, "64Mi")
 			if err := m.refresh(t.Context(), pod.UID); err != nil {
 				t.Fatal(err)
 			}
