@@ -240,6 +240,11 @@ func TestNode(t *testing.T) {
 	if err := client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The kubelet reads from the server's cache, which has the deletion once this read has.
+	_, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 	n.Poke()
 	await(t, client, "registration after the deletion", func(n *v1.Node) bool { return n.UID != got.UID })
 }
