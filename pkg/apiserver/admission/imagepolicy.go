@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"time"
 
@@ -58,7 +59,9 @@ func (s *imageSettings) normalize() error {
 		case 0:
 			*d.value = d.absent
 		default:
-			if *d.value = v * d.unit; *d.value < d.least || *d.value > d.most {
+			most := time.Duration(math.MaxInt64) / d.unit // more would overflow
+			*d.value = max(-most, min(v, most)) * d.unit  //nolint:durationcheck // v counts units
+			if *d.value < d.least || *d.value > d.most {
 				return fmt.Errorf("valid value is between %v and %v, got %v", d.least, d.most, *d.value)
 			}
 		}

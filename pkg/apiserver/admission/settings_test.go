@@ -6,6 +6,7 @@ package admission
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestSettings checks the errors for invalid settings of plugins.
@@ -31,5 +32,21 @@ func TestSettings(t *testing.T) {
 	if _, err := newTolerations(Deps{settings: strings.NewReader(bad)}); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// TestImageSettings checks which numbers the settings of ImagePolicyWebhook may have, and their units.
+func TestImageSettings(t *testing.T) {
+	for file, want := range map[time.Duration]time.Duration{
+		-1: 0, 0: 5 * time.Minute, 1: time.Second, 1800: 30 * time.Minute, -2: -1, 1801: -1,
+		18446744075: -1, -18446744072: -1, // in nanoseconds, both are about a second more than 64 bits hold
+	} {
+		s := imageSettings{AllowTTL: file}
+		switch err := s.normalize(); {
+		case (err != nil) != (want < 0):
+			t.Errorf("%d: %v", file, err)
+		case err == nil && s.AllowTTL != want:
+			t.Errorf("%d means %v, want %v", file, s.AllowTTL, want)
+		}
 	}
 }
