@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -61,15 +62,20 @@ func readLength(from io.Reader, n int) ([]byte, error) {
 	body := make([]byte, min(n, initialBodySize))
 	for read := 0; ; {
 		more, err := io.ReadFull(from, body[read:])
-		if read += more; err != nil || read == n {
-			return body, readError(err)
+		read += more
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF // the body ends before its n bytes
 		}
-		body = append(body, make([]byte, min(n-read, read))...)
+		if err != nil || read == n {
+			return body[:read], readError(err)
+		}
+		grow := min(n-read, read)
+		body = slices.Grow(body, grow)[:read+grow]
 	}
 }
 
 func readError(err error) error {
-	if err == nil || errors.Is(err, io.EOF) {
+	if err == nil {
 		return nil
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
