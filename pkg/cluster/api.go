@@ -65,8 +65,13 @@ func answer(w http.ResponseWriter, value any, err error) {
 		http.Error(w, err.Error(), http.StatusConflict)
 		return
 	}
+	body, err := json.Marshal(value)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value) // the client has gone
+	_, _ = w.Write(body) // fails if the client is gone
 }
 
 // call sends a request to the supervisor that listens on socket.

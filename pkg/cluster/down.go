@@ -46,7 +46,7 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	_ = os.Remove(DefaultRoot) // removes the last cluster's; fails while there are others
 	_ = os.Remove(filepath.Join(runRoot, c.Name+".lock"))
 	_ = os.Remove(runRoot)
-	p.say("cluster %s is gone", c.Name)
+	p.sayf("cluster %s is gone", c.Name)
 	return nil
 }
 

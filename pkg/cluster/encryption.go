@@ -194,12 +194,12 @@ func (r *rotation) run(ctx context.Context) error {
 			return err
 		}
 	} else {
-		r.p.say("going on with key %s", e.keys[0].Name)
+		r.p.sayf("going on with key %s", e.keys[0].Name)
 	}
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.say("secrets are written with key %s", e.keys[0].Name)
+	r.p.sayf("secrets are written with key %s", e.keys[0].Name)
 	// Repeat for secrets that were being written with the old key during the first pass.
 	for {
 		changed, err := r.rewrite(ctx)
@@ -209,13 +209,13 @@ func (r *rotation) run(ctx context.Context) error {
 		if changed == 0 {
 			break
 		}
-		r.p.say("%d secrets were encrypted with another key, and are no longer", changed)
+		r.p.sayf("%d secrets were encrypted with another key, and are no longer", changed)
 	}
 	e.keys, e.plain = e.keys[:1], false
 	if err := r.apply(ctx, e); err != nil {
 		return err
 	}
-	r.p.say("key %s is the only one", e.keys[0].Name)
+	r.p.sayf("key %s is the only one", e.keys[0].Name)
 	return nil
 }
 

@@ -54,14 +54,14 @@ func waitControlPlane(ctx context.Context, c *Config, p *progress) error {
 	if err != nil {
 		return p.failed("control plane", err, c.logsOf(apiserver)...)
 	}
-	p.say("control plane ready at %s", machineServer(c.Port))
+	p.sayf("control plane ready at %s", machineServer(c.Port))
 	return nil
 }
 
 // waitNodes waits until every node that should run is ready, and prints a line for each.
 func waitNodes(ctx context.Context, c *Config, p *progress) error {
 	if !c.ownNetwork() {
-		p.say("nodes are ready, and names answered, when they have a pod network")
+		p.sayf("nodes are ready, and names answered, when they have a pod network")
 		return nil
 	}
 	st, err := Inspect(ctx, c)
@@ -93,7 +93,7 @@ func waitNodes(ctx context.Context, c *Config, p *progress) error {
 		for _, n := range nodes.Items {
 			if at := slices.Index(waiting, n.Name); at >= 0 && nodeReady(&n) {
 				waiting = slices.Delete(waiting, at, at+1)
-				p.say("node %s ready", n.Name)
+				p.sayf("node %s ready", n.Name)
 			}
 		}
 		if len(waiting) > 0 {
@@ -157,7 +157,7 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 		}
 		return p.failed("CoreDNS", err, append(c.logsOf(controllerManager), c.logsOf(scheduler)...)...)
 	}
-	p.say("CoreDNS answers at %s", c.IPFamily.primary().dns)
+	p.sayf("CoreDNS answers at %s", c.IPFamily.primary().dns)
 	return nil
 }
 
@@ -182,7 +182,7 @@ func (p *progress) startedHere(pod core.Pod) bool {
 
 func newProgress(deps Deps) *progress { return &progress{deps: deps, began: deps.Clock.Now()} }
 
-func (p *progress) say(format string, args ...any) {
+func (p *progress) sayf(format string, args ...any) {
 	fmt.Fprintf(p.deps.Out, "%6.2fs  %s\n", p.deps.Clock.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
@@ -202,7 +202,7 @@ func (p *progress) failed(step string, err error, logs ...string) error {
 
 // done prints the next steps.
 func (p *progress) done(c *Config) {
-	p.say("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
+	p.sayf("cluster %s is ready: %d nodes, data in %s", c.Name, c.Nodes, c.DataDir)
 	file := c.Kubeconfig
 	if file == "" {
 		file = c.dirs().kubeconfig("admin")

@@ -43,7 +43,7 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 		nodes, kubeconfig := c.Nodes, c.Kubeconfig
 		*c = st.Config
 		c.Nodes, c.Kubeconfig = max(nodes, len(st.Nodes)), kubeconfig
-		p.say("cluster %s is running", c.Name)
+		p.sayf("cluster %s is running", c.Name)
 	case errors.Is(err, errNotRunning):
 		if err := start(ctx, c, p); err != nil {
 			return err

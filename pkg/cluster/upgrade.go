@@ -45,7 +45,7 @@ func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 		if err := install(dir, c.BinDir); err != nil {
 			return err
 		}
-		p.say("programs of %s are in %s", dir, c.BinDir)
+		p.sayf("programs of %s are in %s", dir, c.BinDir)
 	}
 	st, err := Inspect(ctx, c)
 	if err != nil {
@@ -64,10 +64,10 @@ func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		upgraded++
-		p.say("%s runs the new program", name)
+		p.sayf("%s runs the new program", name)
 	}
 	if upgraded == 0 {
-		p.say("every process runs the program that is there")
+		p.sayf("every process runs the program that is there")
 	}
 	return nil
 }

@@ -55,22 +55,22 @@ func (m *Modules) String() string {
 func (*Modules) Type() string { return "pattern=N,..." }
 
 // lowest returns the lowest level of all modules.
-func (m Modules) lowest() slog.Level {
+func (m *Modules) lowest() slog.Level {
 	out := slog.LevelError
-	for _, one := range m {
+	for _, one := range *m {
 		out = min(out, one.level())
 	}
 	return out
 }
 
 // keep reports whether r comes from a module whose verbosity includes it.
-func (m Modules) keep(r slog.Record) bool {
-	if len(m) == 0 {
+func (m *Modules) keep(r slog.Record) bool {
+	if len(*m) == 0 {
 		return false
 	}
 	file, _ := caller(r)
 	file = strings.TrimSuffix(file, ".go")
-	for _, one := range m {
+	for _, one := range *m {
 		name := file
 		if !strings.Contains(one.pattern, "/") {
 			name = path.Base(file)

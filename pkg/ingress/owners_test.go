@@ -185,8 +185,8 @@ func naiveOwner(all []*networkingv1.Ingress, host string) string {
 	exact, wild := oldest(host), oldest(wildcard(host))
 	switch {
 	case exact == nil && wild == nil:
-		if any := oldest(""); any != nil {
-			return any.Namespace
+		if anyHost := oldest(""); anyHost != nil {
+			return anyHost.Namespace
 		}
 		return ""
 	case exact == nil || wild != nil && older(wild, exact) < 0:

@@ -192,7 +192,7 @@ func rewrite(r *httputil.ProxyRequest) {
 			delete(r.Out.Header, name)
 		}
 	}
-	r.Out.Header.Del("Http2-Settings")
+	r.Out.Header.Del("HTTP2-Settings")
 	if upgrade(r.In.Header) == "" {
 		r.Out.Header.Del("Upgrade")
 		r.Out.Header.Del("Connection")

@@ -47,9 +47,9 @@ func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Ce
 			t.hosts[name] = newHost(owner)
 		}
 	}
-	any := map[string]*host{} // rules without a host, by namespace
+	hostless := map[string]*host{} // rules without a host, by namespace
 	for _, ing := range ingresses {
-		t.add(ing, any, backends)
+		t.add(ing, hostless, backends)
 		t.secure(ing, certificates)
 		if refused := o.refused(ing); len(refused) > 0 {
 			t.refused[ing] = refused
@@ -58,9 +58,9 @@ func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Ce
 	for _, ing := range ingresses {
 		t.addShared(ing, o, backends)
 	}
-	t.link(any)
+	t.link(hostless)
 	if owner, ok := o.of(""); ok {
-		t.rest = any[owner]
+		t.rest = hostless[owner]
 	}
 	return t
 }
@@ -70,18 +70,18 @@ func newHost(owner string) *host {
 }
 
 // add adds the rules of one Ingress for hosts that its namespace owns.
-func (t *Table) add(ing *networkingv1.Ingress, any map[string]*host, backends Backends) {
+func (t *Table) add(ing *networkingv1.Ingress, hostless map[string]*host, backends Backends) {
 	find := func(b *networkingv1.IngressBackend) *Backend { return backends.find(ing.Namespace, b) }
-	hostless := func() *host {
-		if any[ing.Namespace] == nil {
-			any[ing.Namespace] = newHost(ing.Namespace)
+	ownHost := func() *host {
+		if hostless[ing.Namespace] == nil {
+			hostless[ing.Namespace] = newHost(ing.Namespace)
 		}
-		return any[ing.Namespace]
+		return hostless[ing.Namespace]
 	}
 	var fallback *Backend
 	if b := ing.Spec.DefaultBackend; b != nil {
 		fallback = find(b)
-		if h := hostless(); h.fallback == nil {
+		if h := ownHost(); h.fallback == nil {
 			h.fallback = fallback
 		}
 	}
@@ -89,7 +89,7 @@ func (t *Table) add(ing *networkingv1.Ingress, any map[string]*host, backends Ba
 		rule := &ing.Spec.Rules[i]
 		h := t.hosts[bare(rule.Host)]
 		if rule.Host == "" {
-			h = hostless()
+			h = ownHost()
 		}
 		if h == nil || h.owner != ing.Namespace {
 			continue
@@ -115,9 +115,9 @@ func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends
 }
 
 // link sets the rules that each host falls back to.
-func (t *Table) link(any map[string]*host) {
+func (t *Table) link(hostless map[string]*host) {
 	for name, h := range t.hosts {
-		h.next = any[h.owner]
+		h.next = hostless[h.owner]
 		if wild := t.hosts[wildcard(name)]; wild != nil && wild != h && wild.owner == h.owner {
 			h.next = wild
 		}

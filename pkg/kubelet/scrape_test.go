@@ -242,7 +242,7 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 	}
 	// The kubelet's certificate is self-signed.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
-		DisableKeepAlives: true}} //nolint:gosec
+		DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)

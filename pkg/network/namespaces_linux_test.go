@@ -25,7 +25,7 @@ func TestAbandonedNamespaces(t *testing.T) {
 		later   = "cni-33333333-3333-3333-3333-333333333333"
 		foreign = "somebody"
 	)
-	make := func(name string) string {
+	create := func(name string) string {
 		t.Helper()
 		file := filepath.Join(dir, name)
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -47,8 +47,8 @@ func TestAbandonedNamespaces(t *testing.T) {
 	if got, err := n.Abandoned(); err != nil || len(got) > 0 {
 		t.Fatalf("nothing there: %v, %v", got, err)
 	}
-	leftFile, livedFile := make(left), make(lived)
-	make(foreign)
+	leftFile, livedFile := create(left), create(lived)
+	create(foreign)
 	if _, err := n.Abandoned(); err == nil {
 		t.Error("no error for a proc file system without processes")
 	}
@@ -60,7 +60,7 @@ func TestAbandonedNamespaces(t *testing.T) {
 			t.Errorf("want %v, have %v, %v", want, got, err)
 		}
 	}
-	laterFile := make(later)
+	laterFile := create(later)
 	expect()
 	clk.Step(abandonedFor - time.Second)
 	enter("2", laterFile) // its first process

@@ -126,7 +126,7 @@ func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted
 	return p.out
 }
 
-func (n node) claim() nodeclaims.Claim {
+func (n *node) claim() nodeclaims.Claim {
 	return nodeclaims.Claim{Name: n.name, UID: n.uid, Created: n.created, PodRanges: n.podCIDRs, Addresses: n.addresses}
 }
 

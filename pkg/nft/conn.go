@@ -62,7 +62,7 @@ func (c *Conn) Commit(made error) error {
 // cause returns the first error of a transaction. The kernel returns one error for each message.
 func cause(err error) error {
 	for err != nil {
-		switch e := err.(type) {
+		switch e := err.(type) { //nolint:errorlint // it unwraps all errors itself
 		case interface{ Unwrap() []error }:
 			err = e.Unwrap()[0]
 		case interface{ Unwrap() error }:

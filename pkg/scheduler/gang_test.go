@@ -278,12 +278,12 @@ func BenchmarkGang(b *testing.B) {
 }
 
 // createAll creates n objects, several at a time.
-func createAll(tb testing.TB, n int, make func(int) error) {
+func createAll(tb testing.TB, n int, create func(int) error) {
 	tb.Helper()
 	var g errgroup.Group
 	g.SetLimit(16)
 	for i := range n {
-		g.Go(func() error { return make(i) })
+		g.Go(func() error { return create(i) })
 	}
 	if err := g.Wait(); err != nil {
 		tb.Fatal(err)

@@ -4,7 +4,6 @@
 package scheduler
 
 import (
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"testing"
@@ -28,7 +27,7 @@ func TestLateEvents(t *testing.T) {
 	}
 	s, err := New(Config{
 		Client: fake.NewSimpleClientset(), Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

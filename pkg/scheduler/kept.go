@@ -27,7 +27,7 @@ type kept struct {
 func newKeeper() *keeper { return &keeper{byKey: map[string]*kept{}} }
 
 // Keep implements scheduling.View.
-func (v *view) Keep(key string, make func() scheduling.Tally) scheduling.Tally {
+func (v *view) Keep(key string, newTally func() scheduling.Tally) scheduling.Tally {
 	k, now, namespaces := v.keeper, v.Now(), v.sources.namespacesChanged.Load()
 	c := k.byKey[key]
 	if c != nil {
@@ -39,7 +39,7 @@ func (v *view) Keep(key string, make func() scheduling.Tally) scheduling.Tally {
 		}
 	}
 	if c == nil {
-		c = &kept{Tally: make(), namespaces: namespaces}
+		c = &kept{Tally: newTally(), namespaces: namespaces}
 		k.byKey[key] = c
 		k.evict(len(v.Nodes()))
 	}

@@ -6,7 +6,6 @@ package scheduler_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
@@ -64,7 +63,7 @@ func followWith(t testing.TB, client kubernetes.Interface, config *configv1.Kube
 	}
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Metrics: prometheus.NewRegistry(),
+		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package scheduling
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -93,8 +94,8 @@ func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 		}
 		want := reference(c, pod)
 		if diff := differ(want, got); diff != "" {
-			enc, _ := json.Marshal(pod)
-			return fits, fmt.Errorf("step %d: %s\npod %s", step, diff, enc)
+			enc, err := json.Marshal(pod)
+			return fits, errors.Join(fmt.Errorf("step %d: %s\npod %s", step, diff, enc), err)
 		}
 		if pod.Spec.NodeName == "" {
 			some, err := place(c, m, pod, want)

@@ -65,7 +65,7 @@ func TestIngressH2CSmuggling(t *testing.T) {
 	// Like many servers, the endpoint speaks HTTP/2 to any client that asks for it.
 	lenient := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
-			fmt.Fprintf(w, "upgrade=%q settings=%q", r.Header.Get("Upgrade"), r.Header.Get("Http2-Settings"))
+			fmt.Fprintf(w, "upgrade=%q settings=%q", r.Header.Get("Upgrade"), r.Header.Get("HTTP2-Settings"))
 			return
 		}
 		conn, buffered, err := http.NewResponseController(w).Hijack()

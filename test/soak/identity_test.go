@@ -38,7 +38,7 @@ func (s *soak) watchIdentities(ctx context.Context) *identities {
 	i.done.Go(func() {
 		for pause(ctx, time.Second) {
 			for _, pair := range i.look() {
-				s.violate("identity runs twice: %s", pair)
+				s.violatef("identity runs twice: %s", pair)
 			}
 		}
 	})

@@ -139,7 +139,7 @@ func (k *killer) upgrade(ctx context.Context) {
 	k.nodes.Wait()
 	for _, p := range programNames {
 		if err := replace(filepath.Join(k.s.upgrade, p), filepath.Join(k.s.dir, "bin", p)); err != nil {
-			k.s.violate("upgrade: %v", err)
+			k.s.violatef("upgrade: %v", err)
 			return
 		}
 	}

@@ -73,7 +73,7 @@ func (x *sites) run(ctx context.Context, a *api) {
 
 func (x *sites) check(o *object) {
 	if o.Spec["message"] != siteMark {
-		x.s.violate("site %s without the webhook's mark: %v", o.Metadata.Name, o.Spec)
+		x.s.violatef("site %s without the webhook's mark: %v", o.Metadata.Name, o.Spec)
 	}
 }
 
@@ -88,7 +88,7 @@ func (x *sites) finish(a *api) {
 	}
 	for _, name := range x.there {
 		if !found[name] {
-			x.s.violate("site %s was acknowledged and is gone", name)
+			x.s.violatef("site %s was acknowledged and is gone", name)
 		}
 	}
 }
@@ -151,11 +151,11 @@ func (x *services) run(ctx context.Context, a *api) {
 
 func (x *services) add(svc service) {
 	if svc.address == "" || svc.port == 0 {
-		x.s.violate("service %s has address %q and port %v", svc.name, svc.address, svc.port)
+		x.s.violatef("service %s has address %q and port %v", svc.name, svc.address, svc.port)
 	}
 	for _, other := range x.there {
 		if other.address == svc.address || other.port == svc.port {
-			x.s.violate("services %+v and %+v share what is to be theirs alone", other, svc)
+			x.s.violatef("services %+v and %+v share what is to be theirs alone", other, svc)
 		}
 	}
 	x.there = append(x.there, svc)
@@ -246,7 +246,7 @@ func (x *definitions) run(ctx context.Context, a *api) {
 		name, path := kind+"s.churn.example.com", "/apis/churn.example.com/v1/namespaces/"+loadNamespace+"/"+kind+"s"
 		var definition any
 		if err := unmarshal([]byte(strings.ReplaceAll(definitionManifest, "KIND", kind)), &definition); err != nil {
-			x.s.violate("definition: %v", err)
+			x.s.violatef("definition: %v", err)
 			return
 		}
 		// The end of the run does not interrupt create and delete, because that would leave objects

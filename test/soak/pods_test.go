@@ -195,7 +195,7 @@ func (w *workloads) finishPods() {
 	}
 	ops := w.files.Ops()
 	for _, v := range history.Files(ops, finals) {
-		s.violate("%v", v)
+		s.violatef("%v", v)
 	}
 	w.save("files", ops)
 }
@@ -415,11 +415,11 @@ func (j *jobs) unfinished(ctx context.Context, name string) error {
 	indexed := *job.Spec.CompletionMode == "Indexed"
 	switch {
 	case st.Conditions[done].Type != "Complete":
-		j.s.violate("job %s: %+v", name, st)
+		j.s.violatef("job %s: %+v", name, st)
 	case indexed && (st.Succeeded != jobCompletions || st.CompletedIndexes != fmt.Sprintf("0-%d", jobCompletions-1)):
-		j.s.violate("job %s: %d succeeded, indexes %s of %d", name, st.Succeeded, st.CompletedIndexes, jobCompletions)
+		j.s.violatef("job %s: %d succeeded, indexes %s of %d", name, st.Succeeded, st.CompletedIndexes, jobCompletions)
 	case st.Succeeded < jobCompletions || st.Succeeded > jobCompletions+1:
-		j.s.violate("job %s: %d succeeded of %d", name, st.Succeeded, jobCompletions)
+		j.s.violatef("job %s: %d succeeded of %d", name, st.Succeeded, jobCompletions)
 	case st.Succeeded > jobCompletions:
 		// The answer to the creation of a pod was lost.
 		j.s.count("jobs that ran a pod more than they needed", 1)

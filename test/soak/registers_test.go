@@ -160,7 +160,7 @@ func (s *soak) increment(ctx context.Context, a *api, random *rand.Rand, log *hi
 		}
 		n, err := strconv.Atoi(res.value(now))
 		if err != nil {
-			s.violate("counter %s is %q", name, res.value(now))
+			s.violatef("counter %s is %q", name, res.value(now))
 			continue
 		}
 		o := history.Op{Client: a.name, Kind: history.Update, Key: res.key(name), Value: strconv.Itoa(n + 1),

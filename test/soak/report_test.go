@@ -18,7 +18,7 @@ import (
 // report performs the final checks and writes the report.
 func (s *soak) report(k *killer, w *workloads, i *identities, m *memory) {
 	for _, grown := range m.growth() {
-		s.violate("memory: %s", grown)
+		s.violatef("memory: %s", grown)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Soak of %v, seed %d, %d control planes, %d nodes, a kill every %v, on %s.\n\n", s.duration,

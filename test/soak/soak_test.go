@@ -104,8 +104,8 @@ func (s *soak) at() time.Duration { return time.Since(s.began) }
 // influence what another draws.
 func (s *soak) random(part uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, part)) }
 
-// violate records a violation.
-func (s *soak) violate(format string, args ...any) {
+// violatef records a violation.
+func (s *soak) violatef(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.mu.Lock()
 	s.violations = append(s.violations, text)
@@ -146,7 +146,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 		}
 		select {
 		case <-ctx.Done():
-			s.violate("not so after %v: %s: %v", patience, what, err)
+			s.violatef("not so after %v: %s: %v", patience, what, err)
 			return false
 		case <-time.After(500 * time.Millisecond):
 		}
@@ -190,7 +190,7 @@ func TestSoak(t *testing.T) {
 	w.finish()
 	identities.wait()
 	if len(identities.runs) != identityCount {
-		s.violate("%d identities were seen of %d", len(identities.runs), identityCount)
+		s.violatef("%d identities were seen of %d", len(identities.runs), identityCount)
 	}
 	w.remove()
 	s.settled(baseline)

@@ -70,7 +70,7 @@ func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gon
 		w.api.url, w.res.path, limit, segment.To())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		w.s.violate("watch: %v", err)
+		w.s.violatef("watch: %v", err)
 		return false
 	}
 	req.Header.Set("Accept", "application/json")
@@ -96,7 +96,7 @@ func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gon
 		}
 		o := &object{}
 		if err := json.Unmarshal(event.Object, o); err != nil {
-			w.s.violate("%s: event %s", w.name, event.Object)
+			w.s.violatef("%s: event %s", w.name, event.Object)
 			return false
 		}
 		e := history.Event{Type: event.Type, Version: o.version(), At: w.s.at()}

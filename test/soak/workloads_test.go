@@ -187,10 +187,10 @@ func (w *workloads) checkHistories(a *api) {
 		history.Watches(registers, segments, belongs))
 	for i, v := range found {
 		if i == 100 {
-			s.violate("and %d more", len(found)-i)
+			s.violatef("and %d more", len(found)-i)
 			break
 		}
-		s.violate("%v", v)
+		s.violatef("%v", v)
 	}
 	w.save("registers", registers)
 	w.save("counters", counters)

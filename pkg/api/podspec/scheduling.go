@@ -344,14 +344,14 @@ func WarnOfNodeTerm(term *corev1.NodeSelectorTerm, values bool, path *field.Path
 	for i, e := range term.MatchExpressions {
 		at := path.Child("matchExpressions").Index(i)
 		if message, old := OldNodeLabel(e.Key); old {
-			c.add(at.Child("key"), "%s is %s", e.Key, message)
+			c.addf(at.Child("key"), "%s is %s", e.Key, message)
 		}
 		for j, value := range e.Values {
 			if !values {
 				break
 			}
 			for _, reason := range naming.IsValidLabelValue(value) {
-				c.add(at.Child("values").Index(j), "%s is invalid, %s", value, reason)
+				c.addf(at.Child("values").Index(j), "%s is invalid, %s", value, reason)
 			}
 		}
 	}
@@ -366,12 +366,12 @@ func WarnOfNodeSelector(selector *metav1.LabelSelector, path *field.Path) []stri
 	var c cautions
 	for i, e := range selector.MatchExpressions {
 		if message, old := OldNodeLabel(e.Key); old {
-			c.add(path.Child("matchExpressions").Index(i).Child("key"), "%s is %s", e.Key, message)
+			c.addf(path.Child("matchExpressions").Index(i).Child("key"), "%s is %s", e.Key, message)
 		}
 	}
 	for _, key := range report.Keys(selector.MatchLabels) {
 		if message, old := OldNodeLabel(key); old {
-			c.add(path.Child("matchLabels").Child(key), "%s", message)
+			c.addf(path.Child("matchLabels").Child(key), "%s", message)
 		}
 	}
 	return c

@@ -204,7 +204,7 @@ func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 		if profile != nil && equality.Semantic.DeepEqual(profile, own) {
 			continue
 		}
-		warnings.add(field.NewPath("metadata", "annotations").Key(key), "%s", appArmorMoved)
+		warnings.addf(field.NewPath("metadata", "annotations").Key(key), "%s", appArmorMoved)
 		if profile == nil {
 			continue
 		}

@@ -21,8 +21,8 @@ import (
 // cautions collects warnings.
 type cautions []string
 
-// add appends a warning about the field at path.
-func (c *cautions) add(path *field.Path, format string, args ...any) {
+// addf appends a warning about the field at path.
+func (c *cautions) addf(path *field.Path, format string, args ...any) {
 	*c = append(*c, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
@@ -42,7 +42,8 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 	c.profiles(path, meta.Annotations, spec)
 	c.containers(path, meta.Annotations, spec)
 	if grace := spec.TerminationGracePeriodSeconds; grace != nil && *grace < 0 {
-		c.add(at.Child("terminationGracePeriodSeconds"), "must be >= 0; negative values are invalid and will be treated as 1")
+		c.addf(at.Child("terminationGracePeriodSeconds"),
+			"must be >= 0; negative values are invalid and will be treated as 1")
 	}
 	c.affinity(spec.Affinity, at.Child("affinity"))
 	if spec.DNSConfig != nil {
@@ -82,7 +83,7 @@ func WarnOfTemplate(name string, path *field.Path, template *corev1.PodTemplateS
 func (c *cautions) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
 	for _, key := range report.Keys(spec.NodeSelector) {
 		if message, old := OldNodeLabel(key); old {
-			c.add(path.Child("nodeSelector").Key(key), "%s", message)
+			c.addf(path.Child("nodeSelector").Key(key), "%s", message)
 		}
 	}
 	if spec.Affinity != nil && spec.Affinity.NodeAffinity != nil {
@@ -101,10 +102,10 @@ func (c *cautions) nodeLabels(spec *corev1.PodSpec, path *field.Path) {
 	for i, constraint := range spec.TopologySpreadConstraints {
 		at := path.Child("topologySpreadConstraints").Index(i)
 		if message, old := OldNodeLabel(constraint.TopologyKey); old {
-			c.add(at.Child("topologyKey"), "%s is %s", constraint.TopologyKey, message)
+			c.addf(at.Child("topologyKey"), "%s is %s", constraint.TopologyKey, message)
 		}
 		if constraint.LabelSelector == nil {
-			c.add(at.Child("labelSelector"), matchesNothing)
+			c.addf(at.Child("labelSelector"), matchesNothing)
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (c *cautions) annotations(annotations map[string]string, path *field.Path) 
 		{"security.alpha.kubernetes.io/unsafe-sysctls", `non-functional in v1.11+; use the "sysctls" field instead`},
 	} {
 		if _, there := annotations[a.key]; there {
-			c.add(path.Key(a.key), "%s", a.message)
+			c.addf(path.Key(a.key), "%s", a.message)
 		}
 	}
 }
@@ -130,12 +131,12 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 	terms := func(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) {
 		for i := range required {
 			if required[i].LabelSelector == nil {
-				c.add(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), matchesNothing)
+				c.addf(path.Child("requiredDuringSchedulingIgnoredDuringExecution").Index(i).Child("labelSelector"), matchesNothing)
 			}
 		}
 		for i := range preferred {
 			if preferred[i].PodAffinityTerm.LabelSelector == nil {
-				c.add(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child(
+				c.addf(path.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i).Child(
 					"podAffinityTerm", "labelSelector"), matchesNothing)
 			}
 		}
@@ -155,7 +156,7 @@ func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	var seen []string
 	for i, alias := range spec.HostAliases {
 		if slices.Contains(seen, alias.IP) {
-			c.add(path.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
+			c.addf(path.Child("hostAliases").Index(i).Child("ip"), "duplicate ip %q", alias.IP)
 		}
 		seen = append(seen, alias.IP)
 	}
@@ -163,13 +164,13 @@ func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	secrets := path.Child("imagePullSecrets")
 	for i, secret := range spec.ImagePullSecrets {
 		if slices.Contains(seen, secret.Name) {
-			c.add(secrets.Index(i).Child("name"), "duplicate name %q", secret.Name)
+			c.addf(secrets.Index(i).Child("name"), "duplicate name %q", secret.Name)
 		}
 		seen = append(seen, secret.Name)
 	}
 	for i, secret := range spec.ImagePullSecrets {
 		if secret.Name == "" {
-			c.add(secrets.Index(i).Child("name"), "invalid empty name %q", secret.Name)
+			c.addf(secrets.Index(i).Child("name"), "invalid empty name %q", secret.Name)
 		}
 	}
 }
@@ -183,7 +184,7 @@ func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
 
 func (c *cautions) fraction(list corev1.ResourceList, name corev1.ResourceName, path *field.Path) {
 	if value, there := list[name]; there && !whole(value) {
-		c.add(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
+		c.addf(path.Key(string(name)), "fractional byte value %q is invalid, must be an integer", value.String())
 	}
 }
 
@@ -205,7 +206,7 @@ func (c *cautions) profiles(path *field.Path, annotations map[string]string, spe
 
 func (c *cautions) seccomp(path *field.Path, annotations map[string]string, key string) {
 	if _, there := annotations[key]; there {
-		c.add(path.Child("metadata", "annotations").Key(key),
+		c.addf(path.Child("metadata", "annotations").Key(key),
 			`non-functional in v1.27+; use the "seccompProfile" field instead`)
 	}
 }
@@ -226,7 +227,7 @@ func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spe
 		equality.Semantic.DeepEqual(spec.SecurityContext.AppArmorProfile, parseProfile(text)) {
 		return
 	}
-	c.add(path.Child("metadata", "annotations").Key(key), "%s", appArmorMoved)
+	c.addf(path.Child("metadata", "annotations").Key(key), "%s", appArmorMoved)
 }
 
 const appArmorMoved = `deprecated since v1.30; use the "appArmorProfile" field instead`
@@ -260,7 +261,7 @@ func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 		}
 		reference := "$(" + v.Name + ")"
 		if v.ValueFrom != nil || v.Value == reference || !strings.Contains(v.Value, reference) {
-			c.add(path.Index(i), "hides previous definition of %q, which may be dropped when using apply", v.Name)
+			c.addf(path.Index(i), "hides previous definition of %q, which may be dropped when using apply", v.Name)
 		}
 	}
 }
@@ -276,12 +277,12 @@ func (c *cautions) ports(spec *corev1.PodSpec, path *field.Path) {
 		for i, port := range container.Ports {
 			at := place.Path.Child("ports").Index(i)
 			if port.HostIP != "" && port.HostPort == 0 {
-				c.add(at, "hostIP set without hostPort: %+v", port)
+				c.addf(at, "hostIP set without hostPort: %+v", port)
 			}
 			key := fmt.Sprintf("%d/%s", port.ContainerPort, port.Protocol)
 			for _, other := range seen[key] {
 				if relation := likeness(port, other.port); relation != "" {
-					c.add(at, "%s port definition with %s", relation, other.at)
+					c.addf(at, "%s port definition with %s", relation, other.at)
 				}
 			}
 			seen[key] = append(seen[key], definition{at, port})
@@ -310,7 +311,7 @@ func (c *cautions) portNames(spec *corev1.PodSpec, path *field.Path) {
 			}
 			at := place.Path.Child("ports").Index(i)
 			if other, taken := seen[port.Name]; taken {
-				c.add(at,
+				c.addf(at,
 					"duplicate port name %q with %s, services and probes that select ports by name will use %s",
 					port.Name, other, other)
 				continue

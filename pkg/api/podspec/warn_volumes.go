@@ -41,7 +41,7 @@ func (c *cautions) volumes(volumes []corev1.Volume, path *field.Path) {
 
 func (c *cautions) gone(is bool, path *field.Path, name, since string) {
 	if is {
-		c.add(path.Child(name), "%s", since)
+		c.addf(path.Child(name), "%s", since)
 	}
 }
 

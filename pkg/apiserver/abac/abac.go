@@ -84,7 +84,8 @@ func parse(line []byte) (policy, error) {
 	case p.APIVersion != apiVersion || p.Kind != kind:
 		return policy{}, fmt.Errorf("no kind %q is registered for version %q", p.Kind, p.APIVersion)
 	}
-	return p.Spec.everybody(), nil
+	p.Spec.nameEverybody()
+	return p.Spec, nil
 }
 
 // parseFirst parses the older format, in which a missing field matches everything.
@@ -106,15 +107,15 @@ func parseFirst(line []byte) (policy, error) {
 	if p.Resource == "" {
 		p.Resource = all
 	}
-	return p.everybody(), nil
+	p.nameEverybody()
+	return p, nil
 }
 
-// everybody replaces the subject "*" by the group of all authenticated users.
-func (p policy) everybody() policy {
+// nameEverybody replaces the subject "*" by the group of all authenticated users.
+func (p *policy) nameEverybody() {
 	if p.User == all || p.Group == all {
 		p.User, p.Group = "", user.AllAuthenticated
 	}
-	return p
 }
 
 // Authorize implements authorizer.Authorizer.

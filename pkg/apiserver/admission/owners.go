@@ -80,7 +80,7 @@ func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, v
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return fmt.Errorf("%s, %v", reason, err) // Kubernetes' message, "<nil>" included
+	return fmt.Errorf("%s, %v", reason, err) //nolint:errorlint // Kubernetes' message, "<nil>" included
 }
 
 func owners(obj any) []metav1.OwnerReference {

@@ -69,7 +69,9 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) {
 	answer := reply(*review.Request)
 	answer.UID = review.Request.UID
 	review.Request, review.Response = nil, &answer
-	_ = json.NewEncoder(w).Encode(review)
+	if err := json.NewEncoder(w).Encode(review); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }
 
 // on sets the answer of the webhook of a path.

@@ -40,10 +40,10 @@ type ringFile struct {
 }
 
 // newRing returns a ring with the files that an earlier process left in dir. It creates nothing.
-func newRing(dir string, max int64) *ring {
-	r := &ring{dir: dir, max: max}
+func newRing(dir string, maxBytes int64) *ring {
+	r := &ring{dir: dir, max: maxBytes}
 	entries, err := os.ReadDir(dir)
-	if err != nil || max == 0 {
+	if err != nil || maxBytes == 0 {
 		return r
 	}
 	for _, e := range entries { // in order of their names

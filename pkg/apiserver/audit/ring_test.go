@@ -20,9 +20,9 @@ func TestRing(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		const max = 16 * 64 // 64 bytes in a file
+		const maxBytes = 16 * 64 // 64 bytes in a file
 		path := filepath.Join(dir, fmt.Sprint(n))
-		r := newRing(path, max)
+		r := newRing(path, maxBytes)
 		var want []string // what is in the ring
 		line := 0
 		t.Repeat(map[string]func(*rapid.T){
@@ -58,15 +58,15 @@ func TestRing(t *testing.T) {
 			},
 			"kill": func(*rapid.T) {
 				_ = r.close()
-				r = newRing(path, max)
+				r = newRing(path, maxBytes)
 			},
 			"": func(t *rapid.T) {
 				size := 0
 				for _, l := range want {
 					size += len(l)
 				}
-				if r.size != int64(size) || r.size > max {
-					t.Fatalf("size %d, want %d and at most %d", r.size, size, max)
+				if r.size != int64(size) || r.size > maxBytes {
+					t.Fatalf("size %d, want %d and at most %d", r.size, size, maxBytes)
 				}
 				if r.empty() && len(want) > 0 {
 					t.Fatalf("empty, want %q", want)

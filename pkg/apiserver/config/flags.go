@@ -309,4 +309,4 @@ func (r *PortRange) Set(v string) error {
 }
 
 // Type names the flag's value in usage.
-func (*PortRange) Type() string { return "portRange" }
+func (PortRange) Type() string { return "portRange" }

@@ -213,5 +213,7 @@ func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 		answer.UID = "other"
 	}
 	review.Request, review.Response = nil, answer
-	_ = json.NewEncoder(w).Encode(review)
+	if err := json.NewEncoder(w).Encode(review); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }

@@ -167,7 +167,7 @@ func timeout(r *http.Request, limit time.Duration) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(v)
 	if err != nil {
-		return 0, fmt.Errorf("invalid timeout specified in the request URL - %v", err)
+		return 0, fmt.Errorf("invalid timeout specified in the request URL - %w", err)
 	}
 	if d <= 0 || d > limit {
 		return limit, nil

@@ -4,6 +4,7 @@
 package pods
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -80,8 +81,7 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.R
 		b.each(r.Context(), len(results),
 			func(ctx context.Context, i int) { results[i] = b.bindOne(ctx, from, &batch, &batch.Bindings[i]) })
 	}
-	writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
-	return nil
+	return writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 }
 
 // accept reads the body of a batch. It rejects write options such as dryRun, because batches do not
@@ -305,9 +305,14 @@ func statusOf(err error) metav1.Status {
 	return apierrors.NewInternalError(err).ErrStatus
 }
 
-// writeJSON answers a batch. An error means that the client is gone.
-func writeJSON(w http.ResponseWriter, v any) {
+// writeJSON answers a batch.
+func writeJSON(w http.ResponseWriter, v any) error {
+	var body bytes.Buffer
+	if err := json.NewEncoder(&body).Encode(v); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(v)
+	_, _ = body.WriteTo(w) // fails if the client is gone
+	return nil
 }

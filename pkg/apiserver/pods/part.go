@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -101,7 +100,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	if rule.Level == auditapi.LevelNone {
 		return nil
 	}
-	audit.WithAuditID(p.ctx, types.UID(uuid.NewUUID()))
+	audit.WithAuditID(p.ctx, uuid.NewUUID())
 	impersonated := from.audit.GetEventImpersonatedUser()
 	by := *attrs
 	if impersonated != nil { // the event's user is the impersonated one

@@ -40,8 +40,7 @@ func (b *Batch) Verdicts(w http.ResponseWriter, r *http.Request, req *resource.R
 	results, from := make([]v1alpha1.VerdictResult, len(batch.Verdicts)), senderOf(r)
 	b.each(r.Context(), len(results),
 		func(ctx context.Context, i int) { results[i] = b.pass(ctx, from, &batch, &batch.Verdicts[i]) })
-	writeJSON(w, v1alpha1.VerdictBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
-	return nil
+	return writeJSON(w, v1alpha1.VerdictBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 }
 
 // pass carries out one verdict. It nominates the node before it deletes victims: if the server

@@ -4,6 +4,7 @@
 package resourcemetrics
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,10 +81,15 @@ func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (a
 		status.Kind, status.APIVersion = "Status", "v1"
 		obj, code = &status, int(status.Code)
 	}
+	var body bytes.Buffer
+	if err := json.NewEncoder(&body).Encode(obj); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(obj) // fails if the client is gone
+	_, _ = body.WriteTo(w) // fails if the client is gone
 }
 
 func resourceOf(path string) string {

@@ -52,11 +52,11 @@ func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, 
 	return configuration, published(keys, JWKSType, func(set jose.JSONWebKeySet) any { return set }), nil
 }
 
-// published returns a handler that serves make's document of the current keys.
-func published(keys KeySource, contentType string, make func(jose.JSONWebKeySet) any) http.Handler {
+// published returns a handler that serves the document that build makes of the current keys.
+func published(keys KeySource, contentType string, build func(jose.JSONWebKeySet) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		set, age := keys.Published()
-		body, err := json.Marshal(make(set))
+		body, err := json.Marshal(build(set))
 		if err != nil {
 			http.Error(w, "keys are not available", http.StatusInternalServerError)
 			return

@@ -6,6 +6,7 @@ package command
 import (
 	"encoding/json"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestConfigz(t *testing.T) {
 	rc := &rest.Config{}
 	o.connect(rc)
 	answer := httptest.NewRecorder()
-	daemon.Configz(configName, o.configuration(rc)).ServeHTTP(answer, httptest.NewRequest("GET", "/configz", nil))
+	daemon.Configz(configName, o.configuration(rc)).ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/configz", nil))
 	if got := answer.Header().Get("Content-Type"); got != "application/json" {
 		t.Errorf("content type %q", got)
 	}

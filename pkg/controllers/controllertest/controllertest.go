@@ -6,7 +6,6 @@ package controllertest
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -65,7 +64,7 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Metadata: md, Discovery: client.Discovery(),
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(s.Client.Discovery())),
-		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: o,
+		Events: &record.FakeRecorder{}, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler), Options: o,
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, len(news))

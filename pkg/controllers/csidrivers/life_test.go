@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -135,7 +134,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
-		Log:     slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log:     slog.New(slog.DiscardHandler),
 		Options: controller.Options{Workers: 2, Periods: controller.DefaultPeriods()},
 	}
 	made, err := New(d)

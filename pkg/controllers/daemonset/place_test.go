@@ -25,7 +25,7 @@ func TestJudge(t *testing.T) {
 			}}}
 	}
 	tolerate := func(s *v1.PodSpec) { s.Tolerations = []v1.Toleration{{Key: "k", Operator: v1.TolerationOpExists}} }
-	any := func(*v1.PodSpec) {}
+	unchanged := func(*v1.PodSpec) {}
 	plain := func(*v1.Node) {}
 	yes, stays, no := verdict{true, true}, verdict{false, true}, verdict{}
 	for name, tc := range map[string]struct {
@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 		node func(*v1.Node)
 		want verdict
 	}{
-		"any": {any, plain, yes},
+		"any": {unchanged, plain, yes},
 		"selected": {
 			func(s *v1.PodSpec) { s.NodeSelector = map[string]string{"disk": "ssd"} }, label, yes},
 		"not selected": {
@@ -42,14 +42,14 @@ func TestJudge(t *testing.T) {
 		"not as required":      {affinity, plain, no},
 		"named":                {func(s *v1.PodSpec) { s.NodeName = "n" }, plain, yes},
 		"another one named":    {func(s *v1.PodSpec) { s.NodeName = "m" }, plain, no},
-		"tainted":              {any, taint("k", v1.TaintEffectNoSchedule), stays},
-		"tainted, better not":  {any, taint("k", v1.TaintEffectPreferNoSchedule), yes},
-		"tainted, off with it": {any, taint("k", v1.TaintEffectNoExecute), no},
+		"tainted":              {unchanged, taint("k", v1.TaintEffectNoSchedule), stays},
+		"tainted, better not":  {unchanged, taint("k", v1.TaintEffectPreferNoSchedule), yes},
+		"tainted, off with it": {unchanged, taint("k", v1.TaintEffectNoExecute), no},
 		"tolerated":            {tolerate, taint("k", v1.TaintEffectNoExecute), yes},
-		"not ready yet":        {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoSchedule), stays},
-		"not ready any more":   {any, taint(v1.TaintNodeNotReady, v1.TaintEffectNoExecute), yes},
-		"cordoned":             {any, taint(v1.TaintNodeUnschedulable, v1.TaintEffectNoSchedule), yes},
-		"without network":      {any, taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), stays},
+		"not ready yet":        {unchanged, taint(v1.TaintNodeNotReady, v1.TaintEffectNoSchedule), stays},
+		"not ready any more":   {unchanged, taint(v1.TaintNodeNotReady, v1.TaintEffectNoExecute), yes},
+		"cordoned":             {unchanged, taint(v1.TaintNodeUnschedulable, v1.TaintEffectNoSchedule), yes},
+		"without network":      {unchanged, taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), stays},
 		"without network, and no need": {func(s *v1.PodSpec) { s.HostNetwork = true },
 			taint(v1.TaintNodeNetworkUnavailable, v1.TaintEffectNoSchedule), yes},
 	} {

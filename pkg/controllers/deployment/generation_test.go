@@ -5,7 +5,6 @@ package deployment
 
 import (
 	"encoding/json"
-	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ func newRollout(t *testing.T, s *testserver.Server, name string, strategy appsv1
 	r.informers = controller.NewInformers(s.Client, 0)
 	made, err := New(controller.Deps{
 		Client: s.Client, Informers: r.informers, Events: &record.FakeRecorder{}, Clock: r.clock,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: controller.Options{Workers: 1},
+		Log: slog.New(slog.DiscardHandler), Options: controller.Options{Workers: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

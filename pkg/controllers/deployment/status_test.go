@@ -5,7 +5,6 @@ package deployment
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"testing"
 	"time"
@@ -67,7 +66,7 @@ func TestProgress(t *testing.T) {
 				}
 			}
 			c := &Controller{Deps: controller.Deps{Clock: clocktesting.NewFakeClock(now)}}
-			c.queue = controller.NewQueue(Name, c.Clock, slog.New(slog.NewTextHandler(io.Discard, nil)), 1,
+			c.queue = controller.NewQueue(Name, c.Clock, slog.New(slog.DiscardHandler), 1,
 				func(context.Context, string) error { return nil })
 			w := &work{Controller: c, d: &appsv1.Deployment{
 				ObjectMeta: metav1.ObjectMeta{Name: "web"},

@@ -4,7 +4,6 @@
 package deployment
 
 import (
-	"io"
 	"log/slog"
 	"testing"
 
@@ -27,7 +26,7 @@ func TestUnseenSet(t *testing.T) {
 	informers := controller.NewInformers(s.Client, 0) // never started; the test fills the cache
 	made, err := New(controller.Deps{
 		Client: s.Client, Informers: informers, Events: &record.FakeRecorder{}, Clock: clock.Real(),
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Options: controller.Options{Workers: 1},
+		Log: slog.New(slog.DiscardHandler), Options: controller.Options{Workers: 1},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -72,15 +72,15 @@ func TestNew(t *testing.T) {
 	owner := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: strings.Repeat("n", 240), Namespace: "ns",
 		UID: "u", Annotations: map[string]string{"k": "v"}}}
 	kind := appsv1.SchemeGroupVersion.WithKind("DaemonSet")
-	make := func(collisions int32) *appsv1.ControllerRevision {
+	newRevision := func(collisions int32) *appsv1.ControllerRevision {
 		r, err := New(owner, kind, "hash", sample(), 7, collisions)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	a, b := make(0), make(1)
-	if a.Name == b.Name || !Equal(a, b) || make(0).Name != a.Name {
+	a, b := newRevision(0), newRevision(1)
+	if a.Name == b.Name || !Equal(a, b) || newRevision(0).Name != a.Name {
 		t.Errorf("names: %s, %s", a.Name, b.Name)
 	}
 	if len(a.Name) > 253 || a.Namespace != "ns" || a.Labels["z"] != "1" ||

@@ -93,7 +93,7 @@ func notServed(err error, resource string) error {
 
 // usedBy adds up the usage of containers. It returns false if a container has no value.
 func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName, only string) (int64, bool) {
-	sum, any := int64(0), false
+	sum, found := int64(0), false
 	for _, c := range containers {
 		if only != "" && c.Name != only {
 			continue
@@ -102,9 +102,9 @@ func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName,
 		if !ok {
 			return 0, false
 		}
-		sum, any = sum+quantity.Milli(q), true
+		sum, found = sum+quantity.Milli(q), true
 	}
-	return sum, any
+	return sum, found
 }
 
 // custom reads a metric of objects. It falls back to the older API version.

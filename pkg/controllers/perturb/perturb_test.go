@@ -31,8 +31,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// client-go's own error handlers sleep in real time.
-	utilruntime.ErrorHandlers = nil
+	utilruntime.ErrorHandlers = nil //nolint:reassign // those of client-go itself sleep in real time
 	// With one processor the order of goroutines that are ready at the same instant varies less.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400)

@@ -249,9 +249,9 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, needed int, near numa.M
 	free := m.available().Union(m.reusable(pod))
 	some := cpuset.New()
 	if near != 0 {
-		close := free.Intersection(m.near(near))
+		nearby := free.Intersection(m.near(near))
 		var err error
-		if some, err = take(m.cfg.Layout, m.cfg.Options, close, min(needed, close.Size())); err != nil {
+		if some, err = take(m.cfg.Layout, m.cfg.Options, nearby, min(needed, nearby.Size())); err != nil {
 			return err
 		}
 	}

@@ -89,8 +89,11 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// encode cannot fail because its values are API types.
+// encode returns v as JSON, or "" if it cannot be encoded. MinimalPod skips such annotations.
 func encode(v any) string {
-	b, _ := json.Marshal(v)
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
 	return string(b)
 }

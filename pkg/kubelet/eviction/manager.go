@@ -216,7 +216,7 @@ func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 
 // limits evicts the pods that exceed their storage limits, and reports whether there were any.
 func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
-	any := false
+	evicted := false
 	for _, pod := range pods {
 		if !HasStorageLimit(pod) || IsCritical(pod) {
 			continue
@@ -227,10 +227,10 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 		}
 		if why, signal := overLimit(pod, s); why != "" {
 			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce, Signal: signal})
-			any = true
+			evicted = true
 		}
 	}
-	return any
+	return evicted
 }
 
 // evictOne evicts the pod with the highest rank, and reports whether there is one.

@@ -5,6 +5,7 @@ package logs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -172,7 +173,7 @@ func TestFollowWithoutTimers(t *testing.T) {
 	f.line("three")
 	expect("three\n")
 	cancel()
-	if err := <-done; err != context.Canceled {
+	if err := <-done; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

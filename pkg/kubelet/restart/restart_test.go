@@ -125,10 +125,11 @@ func TestBackoff(t *testing.T) {
 	if !b.Until(now, now).Equal(now) {
 		t.Error("the first restart is delayed")
 	}
-	for _, want := range []time.Duration{10, 20, 40, 80, 160, 300, 300} {
+	for _, seconds := range []int{10, 20, 40, 80, 160, 300, 300} {
+		want := time.Duration(seconds) * time.Second
 		b.Next(now, now)
-		if b.Delay() != want*time.Second || !b.Until(now, now).Equal(now.Add(want*time.Second)) {
-			t.Errorf("delay %v until %v, want %v s", b.Delay(), b.Until(now, now), want)
+		if b.Delay() != want || !b.Until(now, now).Equal(now.Add(want)) {
+			t.Errorf("delay %v until %v, want %v", b.Delay(), b.Until(now, now), want)
 		}
 	}
 	later := now.Add(2*restart.DefaultMax + time.Second)

@@ -88,7 +88,7 @@ func TestFollow(t *testing.T) {
 		return !ended.Load(), nil
 	}}
 	write("one")
-	req, err := http.NewRequestWithContext(t.Context(), "GET", f.url+"/containerLogs/ns/p/c?follow=true", nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/containerLogs/ns/p/c?follow=true", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@
 package shims
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -143,7 +144,7 @@ func startOf(dir string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read status of process: %w", err)
 	}
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	const start = 22 - 3 // the first field after the name is the third
 	if len(fields) <= start {
 		return 0, fmt.Errorf("status of process is %q", data)

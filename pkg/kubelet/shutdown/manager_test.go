@@ -37,7 +37,7 @@ type machine struct {
 	fails int // number of connection attempts that fail
 }
 
-func (m *machine) note(format string, args ...any) {
+func (m *machine) notef(format string, args ...any) {
 	m.story = append(m.story, fmt.Sprintf("%v ", time.Since(m.since).Truncate(time.Second))+fmt.Sprintf(format, args...))
 }
 
@@ -60,7 +60,7 @@ func (l *lock) Close() error {
 		l.m.mu.Lock()
 		defer l.m.mu.Unlock()
 		l.m.locks--
-		l.m.note("let go")
+		l.m.notef("let go")
 	})
 	return nil
 }
@@ -96,7 +96,7 @@ func (m *machine) config(c *kubeletconfig.KubeletConfiguration, pods ...*v1.Pod)
 		End: func(pod *v1.Pod, grace int64) {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			m.note("end %s %d", pod.Name, grace)
+			m.notef("end %s %d", pod.Name, grace)
 			m.ends[pod.Name] = time.Now().Add(min(m.needs[pod.Name], time.Duration(grace)*time.Second))
 		},
 		Ended: func(_ context.Context, pod *v1.Pod) bool {

@@ -56,8 +56,8 @@ type mappings struct {
 	GIDs []mapping `json:"gidMappings"`
 }
 
-// New returns a Manager for the pods below dir, with the ranges from their files. At most most pods
-// get a range of idsPerPod IDs.
+// New returns a Manager for the pods below dir, with the ranges from their files. It gives a range
+// of idsPerPod IDs to no more than most pods.
 func New(dir string, idsPerPod int64, most int) (*Manager, error) {
 	if idsPerPod <= 0 || idsPerPod > maxIDs || idsPerPod%DefaultLength != 0 {
 		return nil, fmt.Errorf("length %d of user namespaces is not a multiple of %d", idsPerPod, DefaultLength)

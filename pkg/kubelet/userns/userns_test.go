@@ -21,10 +21,7 @@ import (
 // has an ID of the machine, and that each pod keeps its range.
 func TestRanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		dir, err := os.MkdirTemp(t.TempDir(), "pods")
-		if err != nil {
-			rt.Fatal(err)
-		}
+		dir := t.TempDir()
 		const most = 3
 		has := map[types.UID]uint32{}
 		m, err := userns.New(dir, userns.DefaultLength, most)

@@ -56,12 +56,12 @@ func persistentPlugin(s *v1.PersistentVolumeSource) string {
 
 // mount sets up a volume and records the duration. The driver's name of an inline volume comes from
 // the pod's author, so it becomes a label only after the driver has mounted a volume.
-func (m *Manager) mount(plugin string, block bool, make func() (prepared, error)) (prepared, error) {
+func (m *Manager) mount(plugin string, block bool, prepare func() (prepared, error)) (prepared, error) {
 	operation, begun := metrics.VolumeMount, m.cfg.Clock.Now()
 	if block {
 		operation = metrics.MapVolume
 	}
-	p, err := make()
+	p, err := prepare()
 	if err == nil && plugin == pluginCSI {
 		plugin += ":" + p.driven.Inline.Driver
 	}

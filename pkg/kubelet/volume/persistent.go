@@ -119,18 +119,18 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 
 // blockDevice returns a volume that containers use as a device.
 func blockDevice(path string, readOnly bool) (prepared, error) {
-	real, err := filepath.EvalSymlinks(path)
+	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return prepared{}, fmt.Errorf("block device: %w", err)
 	}
-	info, err := os.Stat(real)
+	info, err := os.Stat(resolved)
 	if err != nil {
 		return prepared{}, fmt.Errorf("block device: %w", err)
 	}
 	if !isBlockDevice(info.Mode()) {
 		return prepared{}, fmt.Errorf("%s is not a block device", path)
 	}
-	return prepared{device: real, readOnly: readOnly}, nil
+	return prepared{device: resolved, readOnly: readOnly}, nil
 }
 
 // makeNFS mounts an export with the mount helper of the node's NFS client.

@@ -53,12 +53,9 @@ func seen(t interface{ Fatal(...any) }, dir string) map[string]string {
 // TestWriter writes random sets of files in turn, with the leftovers of killed writers in between,
 // and checks that the volume shows exactly the files.
 func TestWriter(t *testing.T) {
+	newDir := t.TempDir
 	rapid.Check(t, func(t *rapid.T) {
-		dir, err := os.MkdirTemp("", "writer")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer os.RemoveAll(dir)
+		dir := newDir()
 		w := writer{dir: dir, clock: clock.Real()}
 		for range rapid.IntRange(1, 5).Draw(t, "writes") {
 			// No name is both a file and a directory.

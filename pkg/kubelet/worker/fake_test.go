@@ -79,7 +79,7 @@ func (f *fakeRuntime) called(call string) int {
 	return f.calls[call]
 }
 
-func (f *fakeRuntime) complain(format string, args ...any) {
+func (f *fakeRuntime) complainf(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
@@ -109,7 +109,7 @@ func (f *fakeRuntime) RunSandbox(_ context.Context, cfg *runtimeapi.PodSandboxCo
 		return "", err
 	}
 	if slices.ContainsFunc(f.boxes, func(b cri.Sandbox) bool { return b.Ready }) {
-		f.complain("a second sandbox beside one that is up")
+		f.complainf("a second sandbox beside one that is up")
 	}
 	at := f.now()
 	id := fmt.Sprint("box", f.seq)
@@ -145,7 +145,7 @@ func (f *fakeRuntime) RemoveSandbox(_ context.Context, id string) error {
 		return err
 	}
 	if slices.ContainsFunc(f.boxes, func(b cri.Sandbox) bool { return b.ID == id && b.Ready }) {
-		f.complain("a sandbox is removed that is up")
+		f.complainf("a sandbox is removed that is up")
 	}
 	f.boxes = slices.DeleteFunc(f.boxes, func(b cri.Sandbox) bool { return b.ID == id })
 	f.runs = slices.DeleteFunc(f.runs, func(c cri.Container) bool { return c.SandboxID == id })
@@ -195,7 +195,7 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 func (f *fakeRuntime) checkStart(c *cri.Container) {
 	for _, other := range f.runs {
 		if other.ID != c.ID && other.Name == c.Name && other.State == cri.Running {
-			f.complain("%s is started while a run of it is alive", c.Name)
+			f.complainf("%s is started while a run of it is alive", c.Name)
 		}
 	}
 	spec := specOf(f.pod, c.Name)
@@ -204,13 +204,13 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 		switch {
 		case cri.Sidecar(spec):
 		case f.pod.Spec.RestartPolicy == v1.RestartPolicyNever:
-			f.complain("%s is started again, and restartPolicy is Never", c.Name)
+			f.complainf("%s is started again, and restartPolicy is Never", c.Name)
 		case f.pod.Spec.RestartPolicy == v1.RestartPolicyOnFailure && last.ExitCode == 0 && len(spec.ResizePolicy) == 0:
-			f.complain("%s is started again after it succeeded", c.Name)
+			f.complainf("%s is started again after it succeeded", c.Name)
 		}
 	}
 	if f.mainStarted(c) && index >= 0 && !cri.Sidecar(spec) {
-		f.complain("init container %s is started after a container", c.Name)
+		f.complainf("init container %s is started after a container", c.Name)
 	}
 	before := f.pod.Spec.InitContainers
 	if index >= 0 {
@@ -220,7 +220,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 	}
 	for i := range before {
 		if !f.done(&before[i], c) {
-			f.complain("%s is started before %s is done", c.Name, before[i].Name)
+			f.complainf("%s is started before %s is done", c.Name, before[i].Name)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func (f *fakeRuntime) RemoveContainer(_ context.Context, id string) error {
 		return err
 	}
 	if c := f.find(id); c != nil && c.State == cri.Running {
-		f.complain("%s is removed while it runs", c.Name)
+		f.complainf("%s is removed while it runs", c.Name)
 	}
 	f.runs = slices.DeleteFunc(f.runs, func(c cri.Container) bool { return c.ID == id })
 	return nil
@@ -397,7 +397,7 @@ func (p fakeParts) giveBack(call string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if alive {
-		p.complain("%s while a container runs", call)
+		p.complainf("%s while a container runs", call)
 	}
 	return p.enter(call)
 }

@@ -162,7 +162,7 @@ func (n *testNode) exec(ctx context.Context, id string, command []string) (strin
 	n.hooks[id]++
 	if n.hooks[id] > 1 {
 		n.runtime.mu.Lock()
-		n.runtime.complain("preStop of %s runs again", id)
+		n.runtime.complainf("preStop of %s runs again", id)
 		n.runtime.mu.Unlock()
 	}
 	wait := n.hook
@@ -255,7 +255,7 @@ func (s *fakeStatuses) Delete(pod *v1.Pod) {
 	n := s.node
 	if n.runtime.alive() {
 		n.runtime.mu.Lock()
-		n.runtime.complain("the pod leaves the API while a container runs")
+		n.runtime.complainf("the pod leaves the API while a container runs")
 		n.runtime.mu.Unlock()
 	}
 	n.mu.Lock()

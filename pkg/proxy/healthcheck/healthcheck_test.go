@@ -75,7 +75,7 @@ func TestServices(t *testing.T) {
 	var failures []error
 	s := NewServices(func() bool { return healthy }, func() []string { return []string{"127.0.0.1"} },
 		func(_ types.NamespacedName, err error) { failures = append(failures, err) },
-		slog.New(slog.NewTextHandler(io.Discard, nil)))
+		slog.New(slog.DiscardHandler))
 	defer s.Close()
 	var port uint16
 	name := types.NamespacedName{Namespace: "ns", Name: "lb"}

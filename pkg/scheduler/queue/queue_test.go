@@ -170,12 +170,13 @@ func TestOneState(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	q, clk := newQueue(t)
 	q.Set(pod("p", 1))
-	for _, want := range []time.Duration{1, 2, 4, 8, 10, 10} {
+	for _, seconds := range []int{1, 2, 4, 8, 10, 10} {
+		want := time.Duration(seconds) * time.Second
 		q.Retry(mustNext(t, q, "p"))
-		if _, wait := q.tryPop(); wait != want*time.Second {
-			t.Fatalf("waits for %v, want %v", wait, want*time.Second)
+		if _, wait := q.tryPop(); wait != want {
+			t.Fatalf("waits for %v, want %v", wait, want)
 		}
-		clk.Step(want*time.Second - 1)
+		clk.Step(want - 1)
 		mustNext(t, q, "")
 		clk.Step(1)
 	}

@@ -67,7 +67,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("create pods: %w", err)
 	}
 	time.Sleep(settled)
-	return print()
+	return printMemory()
 }
 
 // each calls f for 0 to n-1, several at a time.
@@ -130,8 +130,8 @@ func pod(i, nodes int) *v1.Pod {
 	return p
 }
 
-// print prints the memory of the processes that PIDS names: NAME=PID,...
-func print() error {
+// printMemory prints the memory of the processes that PIDS names: NAME=PID,...
+func printMemory() error {
 	for pair := range strings.SplitSeq(os.Getenv("PIDS"), ",") {
 		name, pid, _ := strings.Cut(pair, "=")
 		status, err := os.ReadFile("/proc/" + pid + "/status")

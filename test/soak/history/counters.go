@@ -36,12 +36,12 @@ func Counters(ops []Op, final map[string]int) []Violation {
 			}
 		}
 		if n := final[key]; n < len(acked) || n > len(acked)+unknown {
-			v.add(LostIncrement, key, "%d acknowledged, %d unknown, %d in the end", len(acked), unknown, n)
+			v.addf(LostIncrement, key, "%d acknowledged, %d unknown, %d in the end", len(acked), unknown, n)
 		}
 		slices.SortFunc(acked, func(a, b *Op) int { return cmp.Compare(a.Version, b.Version) })
 		for i, o := range acked {
 			if i > 0 && sum(o) <= sum(acked[i-1]) {
-				v.add(LostIncrement, key, "%v made no more than %v", o, acked[i-1])
+				v.addf(LostIncrement, key, "%v made no more than %v", o, acked[i-1])
 			}
 		}
 	}
@@ -73,12 +73,12 @@ func Files(ops []Op, final map[string][]string) []Violation {
 		for _, line := range final[key] {
 			switch o := written[line]; {
 			case o == nil:
-				v.add(UnknownLine, key, "%q", line)
+				v.addf(UnknownLine, key, "%q", line)
 				continue
 			case found[line]:
-				v.add(TwiceLine, key, "%v", o)
+				v.addf(TwiceLine, key, "%v", o)
 			case last != "" && place[line] < place[last] && o.Outcome == Acknowledged:
-				v.add(DisorderLine, key, "%v comes after %v", o, written[last])
+				v.addf(DisorderLine, key, "%v comes after %v", o, written[last])
 			}
 			found[line] = true
 			if written[line].Outcome == Acknowledged {
@@ -87,7 +87,7 @@ func Files(ops []Op, final map[string][]string) []Violation {
 		}
 		for _, o := range parts[key] {
 			if o.Kind == Append && o.Outcome == Acknowledged && !found[o.Value] {
-				v.add(LostLine, key, "%v", o)
+				v.addf(LostLine, key, "%v", o)
 			}
 		}
 	}

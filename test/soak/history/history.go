@@ -101,7 +101,7 @@ func (v Violation) String() string { return v.Rule + ": " + v.Key + ": " + v.Wha
 // verdict collects violations.
 type verdict []Violation
 
-func (v *verdict) add(rule, key, format string, args ...any) {
+func (v *verdict) addf(rule, key, format string, args ...any) {
 	*v = append(*v, Violation{rule, key, fmt.Sprintf(format, args...)})
 }
 

@@ -83,7 +83,7 @@ func (r *register) check(v *verdict) {
 			continue
 		}
 		if last != nil && o.Version <= last.Version {
-			v.add(TimeTravel, r.key, "%v after %v", o, last)
+			v.addf(TimeTravel, r.key, "%v after %v", o, last)
 		}
 		last = o
 	}
@@ -119,22 +119,22 @@ func (r *register) checkAbsent(v *verdict, read *Op) {
 			return
 		}
 	}
-	v.add(LostWrite, r.key, "%v was absent for %v", r.changes[last], read)
+	v.addf(LostWrite, r.key, "%v was absent for %v", r.changes[last], read)
 }
 
 func (r *register) checkPresent(v *verdict, read *Op) {
 	at, known := r.place[read.Value]
 	if !known {
 		if o := r.refused[read.Value]; o != nil {
-			v.add(Phantom, r.key, "%v was seen by %v", o, read)
+			v.addf(Phantom, r.key, "%v was seen by %v", o, read)
 		} else {
-			v.add(Phantom, r.key, "%v", read)
+			v.addf(Phantom, r.key, "%v", read)
 		}
 		return
 	}
 	source := r.changes[at]
 	if source.Begin > read.End {
-		v.add(Phantom, r.key, "%v was seen before, by %v", source, read)
+		v.addf(Phantom, r.key, "%v was seen before, by %v", source, read)
 	}
 	lastAt := r.lastAcked(read.Begin)
 	if lastAt < 0 || at == lastAt {
@@ -143,15 +143,15 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 	last := r.changes[lastAt]
 	switch {
 	case last.write() && read.Version < last.Version:
-		v.add(LostWrite, r.key, "%v was not there for %v", last, read)
+		v.addf(LostWrite, r.key, "%v was not there for %v", last, read)
 	case at > lastAt:
 	case source.Kind == Create && source.Outcome == Unknown:
 		// A create with a lost answer may take effect at any later time, whenever the key is
 		// absent.
 	case last.write() && read.Version > last.Version:
-		v.add(LateEffect, r.key, "%v, seen by %v after %v", source, read, last)
+		v.addf(LateEffect, r.key, "%v, seen by %v after %v", source, read, last)
 	case !last.write():
-		v.add(LostWrite, r.key, "%v was back for %v after %v", source, read, last)
+		v.addf(LostWrite, r.key, "%v was back for %v after %v", source, read, last)
 	}
 }
 
@@ -177,7 +177,7 @@ func (r *register) checkVersions(v *verdict) {
 			if first.Kind != Read {
 				rule = Untrue
 			}
-			v.add(rule, r.key, "%v and %v", first, read)
+			v.addf(rule, r.key, "%v and %v", first, read)
 		}
 	}
 }
@@ -195,7 +195,7 @@ func (r *register) checkReads(v *verdict) {
 			}
 		}
 		if read.Value != "" && latest != nil && read.Version < latest.Version {
-			v.add(TimeTravel, r.key, "%v after %v", read, latest)
+			v.addf(TimeTravel, r.key, "%v after %v", read, latest)
 		}
 	}
 }

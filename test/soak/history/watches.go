@@ -83,22 +83,22 @@ func checkOrder(v *verdict, s *Segment) {
 	for _, e := range s.Events {
 		if e.Type == Bookmark {
 			if e.Version < last {
-				v.add(Repeated, s.Watcher, "a bookmark of version %d at %v, after version %d", e.Version, e.At, last)
+				v.addf(Repeated, s.Watcher, "a bookmark of version %d at %v, after version %d", e.Version, e.At, last)
 			}
 			last = max(last, e.Version)
 			continue
 		}
 		if e.Version <= last {
-			v.add(Repeated, e.Key, "%s: %s of version %d at %v, after version %d", s.Watcher, e.Type, e.Version, e.At, last)
+			v.addf(Repeated, e.Key, "%s: %s of version %d at %v, after version %d", s.Watcher, e.Type, e.Version, e.At, last)
 			continue
 		}
 		last = e.Version
 		switch _, there := present[e.Key]; {
 		case e.Type == Added && there:
-			v.add(Gap, e.Key, "%s: the end of version %d before %s of version %d at %v", s.Watcher,
+			v.addf(Gap, e.Key, "%s: the end of version %d before %s of version %d at %v", s.Watcher,
 				present[e.Key], e.Type, e.Version, e.At)
 		case e.Type != Added && !there:
-			v.add(Gap, e.Key, "%s: the creation before %s of version %d at %v", s.Watcher, e.Type, e.Version, e.At)
+			v.addf(Gap, e.Key, "%s: the creation before %s of version %d at %v", s.Watcher, e.Type, e.Version, e.At)
 		}
 		if e.Type == Deleted {
 			delete(present, e.Key)
@@ -185,7 +185,7 @@ func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string)
 			if values, known := w.byValue[e.Key]; known {
 				o := values[e.Value]
 				if o == nil || o.Outcome == Acknowledged && o.Version != e.Version {
-					v.add(WrongEvent, e.Key, "%s: %s of version %d with value %q at %v; written: %v", s.Watcher,
+					v.addf(WrongEvent, e.Key, "%s: %s of version %d with value %q at %v; written: %v", s.Watcher,
 						e.Type, e.Version, e.Value, e.At, o)
 				}
 			}
@@ -197,7 +197,7 @@ func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string)
 			continue
 		}
 		if e := told[o.Version]; e == nil || e.Key != o.Key {
-			v.add(Gap, o.Key, "%s: %v (versions %d to %d)", s.Watcher, o, s.From, to)
+			v.addf(Gap, o.Key, "%s: %v (versions %d to %d)", s.Watcher, o, s.From, to)
 		}
 	}
 	for _, d := range w.deletes {
@@ -205,7 +205,7 @@ func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string)
 			continue
 		}
 		if !slices.ContainsFunc(ended[d.Key], func(version int64) bool { return version > d.after && version < d.until }) {
-			v.add(Gap, d.Key, "%s: %v (between versions %d and %d)", s.Watcher, d.Op, d.after, d.until)
+			v.addf(Gap, d.Key, "%s: %v (between versions %d and %d)", s.Watcher, d.Op, d.after, d.until)
 		}
 	}
 }

@@ -116,17 +116,17 @@ func (f *filter) checkAt(index int) *scheduling.Status {
 }
 
 func (f *filter) nearEnough(index int) bool {
-	present, any := true, false
+	present, counted := true, false
 	for _, t := range f.near {
 		d := t.topology.Of[index]
 		if d == scheduling.NoDomain {
 			return false
 		}
 		present = present && t.counts[d] > 0
-		any = any || t.nonzero > 0
+		counted = counted || t.nonzero > 0
 	}
 	// The first of several pods that must be near each other may run anywhere.
-	return present || f.self && !any
+	return present || f.self && !counted
 }
 
 func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {

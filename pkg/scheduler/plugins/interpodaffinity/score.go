@@ -16,20 +16,20 @@ func (c Config) compileScore(view scheduling.View, pod *scheduling.Pod) scheduli
 	}
 	var s scorer
 	for i := range own.Preferred {
-		s.add(matched(view, own.Preferred[i:i+1], own.Preferred[i].TopologyKey), own.Preferred[i].Weight)
+		s = s.with(matched(view, own.Preferred[i:i+1], own.Preferred[i].TopologyKey), own.Preferred[i].Weight)
 	}
 	for i := range own.PreferredAnti {
-		s.add(matched(view, own.PreferredAnti[i:i+1], own.PreferredAnti[i].TopologyKey), -own.PreferredAnti[i].Weight)
+		s = s.with(matched(view, own.PreferredAnti[i:i+1], own.PreferredAnti[i].TopologyKey), -own.PreferredAnti[i].Weight)
 	}
 	for _, h := range heldAbout(view, scheduling.Preferred, pod) {
-		s.add(holding(view, scheduling.Preferred, h), h.Term.Weight)
+		s = s.with(holding(view, scheduling.Preferred, h), h.Term.Weight)
 	}
 	for _, h := range heldAbout(view, scheduling.PreferredAnti, pod) {
-		s.add(holding(view, scheduling.PreferredAnti, h), -h.Term.Weight)
+		s = s.with(holding(view, scheduling.PreferredAnti, h), -h.Term.Weight)
 	}
 	if c.HardWeight > 0 {
 		for _, h := range heldAbout(view, scheduling.Required, pod) {
-			s.add(holding(view, scheduling.Required, h), c.HardWeight)
+			s = s.with(holding(view, scheduling.Required, h), c.HardWeight)
 		}
 	}
 	if len(s) == 0 {
@@ -46,11 +46,12 @@ type weighted struct {
 	weight int64
 }
 
-// add adds a tally, unless it counts no pod.
-func (s *scorer) add(t *tally, weight int64) {
-	if t.nonzero > 0 {
-		*s = append(*s, weighted{t, weight})
+// with returns s with one more tally, unless the tally counts no pod.
+func (s scorer) with(t *tally, weight int64) scorer {
+	if t.nonzero == 0 {
+		return s
 	}
+	return append(s, weighted{t, weight})
 }
 
 func (s scorer) scoreAt(index int) int64 {

@@ -20,7 +20,7 @@ type tally struct {
 	// of returns how often a pod of a group counts.
 	of func(g *scheduling.Group) int64
 
-	lastGroup *scheduling.Group // cache of the last result of of
+	lastGroup *scheduling.Group // lastCount is what of returned for it
 	lastCount int64
 }
 

@@ -47,7 +47,7 @@ func NewView(nodes []*v1.Node, pods ...*v1.Pod) *View {
 func (*View) Repelled() bool { return false }
 
 // Keep implements scheduling.View. It keeps nothing.
-func (*View) Keep(_ string, make func() scheduling.Tally) scheduling.Tally { return make() }
+func (*View) Keep(_ string, newTally func() scheduling.Tally) scheduling.Tally { return newTally() }
 
 // NamespaceLabels implements scheduling.View.
 func (v *View) NamespaceLabels(namespace string) labels.Set { return v.Namespaces[namespace] }

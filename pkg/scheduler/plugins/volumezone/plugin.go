@@ -108,11 +108,11 @@ func unbound(volumes scheduling.VolumeView, claim *v1.PersistentVolumeClaim) *sc
 	return nil
 }
 
-func (f filter) check(n *scheduling.Node) *scheduling.Status {
+func (f *filter) check(n *scheduling.Node) *scheduling.Status {
 	if !labelled(n) {
 		return nil
 	}
-	for _, r := range f {
+	for _, r := range *f {
 		value, ok := n.Labels[r.label]
 		if !ok {
 			value, ok = n.Labels[r.now]

@@ -153,4 +153,4 @@ func (twoZones) Topology(key string) *scheduling.Topology {
 	return &scheduling.Topology{Key: key, Of: []int32{0, 1}, Domains: 2}
 }
 
-func (twoZones) Keep(_ string, make func() scheduling.Tally) scheduling.Tally { return make() }
+func (twoZones) Keep(_ string, newTally func() scheduling.Tally) scheduling.Tally { return newTally() }

@@ -13,7 +13,7 @@ import (
 
 // View is the cell as one scheduling attempt sees it: its nodes, the pods on them, and the
 // objects that they refer to. Everything that it returns is read-only.
-type View interface {
+type View interface { //nolint:interfacebloat // one snapshot, which all plugins read
 	// Nodes returns all nodes. Nodes()[i].Index is i.
 	Nodes() []*Node
 	// NodeByName returns a node, or nil if there is none of that name.
@@ -31,7 +31,7 @@ type View interface {
 	// Filter.Adjust may be called with pods whose terms Held does not list.
 	Repelled() bool
 	// Keep is for the function Keep, which plugins call instead.
-	Keep(key string, make func() Tally) Tally
+	Keep(key string, newTally func() Tally) Tally
 	// NamespaceLabels returns the labels of a namespace, or nil if it does not exist.
 	NamespaceLabels(namespace string) labels.Set
 	// Selectors returns the merged selectors of the Services and the controller that a pod
@@ -95,13 +95,13 @@ type Tally interface {
 	Adjust(node *Node, pod *Pod, n int)
 }
 
-// Keep returns the tally stored under key, up to date, and calls make if there is none. All pods
-// share it, so it may depend only on key and the cell. The view drops it when a node is added or
-// removed, when labels or taints of a node change, when labels of a namespace change, and to
+// Keep returns the tally stored under key, up to date, and calls newTally if there is none. All
+// pods share it, so it may depend only on key and the cell. The view drops it when a node is added
+// or removed, when labels or taints of a node change, when labels of a namespace change, and to
 // limit memory.
 //
 // Keys start with the plugin's name. Keep panics if one key is used for two types, which is a
 // bug of the plugin.
-func Keep[T Tally](view View, key string, make func() T) T {
-	return view.Keep(key, func() Tally { return make() }).(T)
+func Keep[T Tally](view View, key string, newTally func() T) T {
+	return view.Keep(key, func() Tally { return newTally() }).(T)
 }

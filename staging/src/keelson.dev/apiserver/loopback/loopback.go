@@ -40,7 +40,7 @@ func (t RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := &responseWriter{header: http.Header{}, pipe: pipe, started: make(chan struct{})}
 	go func() {
 		defer func() {
-			err := error(io.EOF)
+			var err error
 			if p := recover(); p != nil {
 				err = fmt.Errorf("handler panicked: %v", p)
 			}
@@ -110,9 +110,9 @@ func (w *responseWriter) Write(b []byte) (int, error) {
 func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 func (w *responseWriter) finish(err error) {
-	if err != io.EOF {
+	if err != nil {
 		w.WriteHeader(http.StatusInternalServerError)
 	}
 	w.WriteHeader(http.StatusOK)
-	_ = w.pipe.CloseWithError(err)
+	_ = w.pipe.CloseWithError(err) // the reader gets io.EOF for nil
 }

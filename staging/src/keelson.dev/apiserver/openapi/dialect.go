@@ -35,7 +35,7 @@ func newParameters() *parameters {
 
 // parameter returns a parameter, or a reference to it.
 func (d dialect) parameter(name, in, kind, description string) any {
-	make := func() map[string]any {
+	build := func() map[string]any {
 		p := map[string]any{"name": name, "in": in, "description": description}
 		if in == "path" {
 			p["required"] = true
@@ -44,19 +44,19 @@ func (d dialect) parameter(name, in, kind, description string) any {
 	}
 	switch {
 	case d.shared == nil, name == "name":
-		return make()
+		return build()
 	case in == "query" && (name == "dryRun" || name == "fieldValidation"):
-		return make() // older clients look for it in the operation itself
+		return build() // older clients look for it in the operation itself
 	}
-	return d.shared.reference(name, name+"|"+in+"|"+kind+"|"+description, make)
+	return d.shared.reference(name, name+"|"+in+"|"+kind+"|"+description, build)
 }
 
-// reference returns a reference to the parameter that make returns. says distinguishes it from
+// reference returns a reference to the parameter that build returns. says distinguishes it from
 // other parameters.
-func (s *parameters) reference(name, says string, make func() map[string]any) any {
+func (s *parameters) reference(name, says string, build func() map[string]any) any {
 	ref, ok := s.refs[says]
 	if !ok {
-		p := make()
+		p := build()
 		key := name + "-" + sharedHash(p)
 		ref = map[string]any{"$ref": "#/parameters/" + key}
 		s.defs[key], s.refs[says] = p, ref
@@ -84,8 +84,9 @@ func sharedHash(p map[string]any) string {
 	// The members are in the order of the library's type.
 	var parameter spec.Parameter
 	if text, err := json.Marshal(p); err == nil && json.Unmarshal(text, &parameter) == nil {
-		text, _ = json.Marshal(parameter)
-		_, _ = hash.Write(text)
+		if text, err = json.Marshal(parameter); err == nil {
+			_, _ = hash.Write(text)
+		}
 	}
 	return base64.URLEncoding.EncodeToString(hash.Sum(nil)[:6])
 }

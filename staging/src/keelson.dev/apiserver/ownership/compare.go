@@ -54,21 +54,21 @@ func (c *comparison) step(element string, n *node, l, r operand) {
 
 // compare compares two values, at least one of which is not absent.
 func (c *comparison) compare(n *node, l, r operand) outcome {
-	var any bool
+	var filled bool
 	switch n.shape {
 	case structure:
-		any = c.structures(n, l, r)
+		filled = c.structures(n, l, r)
 	case dictionary:
-		any = c.dictionaries(n, l, r)
+		filled = c.dictionaries(n, l, r)
 	case list:
-		any = c.lists(n, l, r)
+		filled = c.lists(n, l, r)
 	}
 	switch {
 	case l.state == absent:
 		return changed
 	case r.state == absent:
 		return removed
-	case any:
+	case filled:
 	case l.state != r.state: // one is null, the other empty
 		return changed
 	case n.shape == leaf && l.state == present && !n.same(l.v, r.v):
@@ -77,8 +77,8 @@ func (c *comparison) compare(n *node, l, r operand) outcome {
 	return same
 }
 
-// structures compares structs field by field. any reports whether one of them has a field.
-func (c *comparison) structures(n *node, l, r operand) (any bool) {
+// structures compares structs field by field. filled reports whether one of them has a field.
+func (c *comparison) structures(n *node, l, r operand) (filled bool) {
 	for i := range n.fields {
 		f := &n.fields[i]
 		var x, y operand
@@ -91,13 +91,13 @@ func (c *comparison) structures(n *node, l, r operand) (any bool) {
 		if x.state == absent && y.state == absent {
 			continue
 		}
-		any = true
+		filled = true
 		c.step(f.element, f.node, x, y)
 	}
-	return any
+	return filled
 }
 
-func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
+func (c *comparison) dictionaries(n *node, l, r operand) (filled bool) {
 	if n.texts {
 		return c.texts(l, r)
 	}
@@ -123,7 +123,7 @@ func (c *comparison) dictionaries(n *node, l, r operand) (any bool) {
 }
 
 // texts compares maps of strings, such as labels, without reflection.
-func (c *comparison) texts(l, r operand) (any bool) {
+func (c *comparison) texts(l, r operand) (filled bool) {
 	var old, now map[string]string
 	if l.state == present {
 		old, _ = l.v.Interface().(map[string]string)
@@ -186,7 +186,7 @@ func (n *node) operand(v reflect.Value) operand {
 }
 
 // lists compares the elements of two lists that have the same keys.
-func (c *comparison) lists(n *node, l, r operand) (any bool) {
+func (c *comparison) lists(n *node, l, r operand) (filled bool) {
 	if c.sameLists(n, l, r) {
 		return true
 	}
@@ -209,10 +209,10 @@ func (c *comparison) lists(n *node, l, r operand) (any bool) {
 		if order >= 0 {
 			element, y, now = now[0].name, now[0].operand, now[1:]
 		}
-		any = true
+		filled = true
 		c.step(element, n.below, x, y)
 	}
-	return any
+	return filled
 }
 
 // sameLists reports whether two non-empty lists have equal elements in the same order. It is faster

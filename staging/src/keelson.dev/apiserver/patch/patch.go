@@ -7,6 +7,7 @@
 package patch
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -100,7 +101,7 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 			}
 		}
 		patched, err = merge(doc, patch)
-		if err == jsonpatch.ErrBadJSONPatch { // a bare sentinel
+		if errors.Is(err, jsonpatch.ErrBadJSONPatch) {
 			err = apierrors.NewBadRequest(err.Error())
 		}
 		return patched, findings, err
@@ -242,11 +243,14 @@ func mergeMaps(doc, changes map[string]any, into runtime.Object) (out map[string
 }
 
 func strategicError(err error) error {
-	switch err { // bare sentinels
-	case mergepatch.ErrBadJSONDoc, mergepatch.ErrBadPatchFormatForPrimitiveList, mergepatch.ErrBadPatchFormatForRetainKeys,
-		mergepatch.ErrBadPatchFormatForSetElementOrderList, mergepatch.ErrUnsupportedStrategicMergePatchFormat:
+	switch {
+	case errors.Is(err, mergepatch.ErrBadJSONDoc),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
 		return apierrors.NewBadRequest(err.Error())
-	case mergepatch.ErrNoListOfLists, mergepatch.ErrPatchContentNotMatchRetainKeys:
+	case errors.Is(err, mergepatch.ErrNoListOfLists), errors.Is(err, mergepatch.ErrPatchContentNotMatchRetainKeys):
 		return unprocessable(err)
 	}
 	return err

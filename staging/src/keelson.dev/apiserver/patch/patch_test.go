@@ -6,6 +6,7 @@ package patch_test
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -91,9 +92,7 @@ func sameJSON(t *testing.T, got []byte, want string) bool {
 	if err := json.Unmarshal([]byte(want), &b); err != nil {
 		t.Fatal(err)
 	}
-	x, _ := json.Marshal(a)
-	y, _ := json.Marshal(b)
-	return string(x) == string(y)
+	return reflect.DeepEqual(a, b)
 }
 
 func TestStrategic(t *testing.T) {

@@ -6,7 +6,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -381,18 +380,18 @@ func (r *Registry) explainCreateError(ctx context.Context, err error, obj resour
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
+	var taken *apierrors.StatusError
 	if obj.GetGenerateName() != "" {
-		err = apierrors.NewGenerateNameConflict(r.row.GroupResource(), obj.GetName(), 1)
+		taken = apierrors.NewGenerateNameConflict(r.row.GroupResource(), obj.GetName(), 1)
 	} else {
-		err = apierrors.NewAlreadyExists(r.row.GroupResource(), obj.GetName())
+		taken = apierrors.NewAlreadyExists(r.row.GroupResource(), obj.GetName())
 	}
-	rec, getErr := r.store.Get(ctx, r.key(obj.GetNamespace(), obj.GetName()), "")
-	if getErr != nil {
-		return err
+	rec, err := r.store.Get(ctx, r.key(obj.GetNamespace(), obj.GetName()), "")
+	if err != nil {
+		return taken
 	}
-	if cur, decodeErr := rec.Object(); decodeErr == nil && cur.GetDeletionTimestamp() != nil {
-		status := &err.(*apierrors.StatusError).ErrStatus
-		status.Message = fmt.Sprintf("object is being deleted: %s", status.Message)
+	if cur, err := rec.Object(); err == nil && cur.GetDeletionTimestamp() != nil {
+		taken.ErrStatus.Message = "object is being deleted: " + taken.ErrStatus.Message
 	}
-	return err
+	return taken
 }

@@ -146,7 +146,7 @@ func (s Subresource) WithoutTable() Subresource {
 
 // Connects reports whether data of any type passes through the subresource, between the client and
 // a process or another server.
-func (s *Subresource) Connects() bool {
+func (s Subresource) Connects() bool {
 	return s.Traffic == Stream || s.Traffic == Proxied
 }
 

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"crypto/sha512"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -94,7 +95,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	case len(versions) == 0:
 		http.NotFound(w, r)
 	case version != "" && !slices.Contains(d.state.groups[group], version):
-		if err := d.state.noSuch(group); err == errNoPage { // never wrapped
+		if err := d.state.noSuch(group); errors.Is(err, errNoPage) {
 			http.NotFound(w, r)
 		} else {
 			WriteError(w, r, err)

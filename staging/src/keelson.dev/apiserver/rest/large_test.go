@@ -42,7 +42,7 @@ func large(t *testing.T) *http.Client {
 // listed returns the answer to a list, without its date.
 func listed(t *testing.T, client *http.Client, host, accept, encoding string) (http.Header, []byte) {
 	t.Helper()
-	req, err := http.NewRequest("GET", host+"/api/v1/configmaps", nil)
+	req, err := http.NewRequest(http.MethodGet, host+"/api/v1/configmaps", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,6 +88,7 @@ func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
 	for _, gv := range list {
 		_, _ = io.WriteString(h, gv.path())
+		//nolint:errchkjson // a list can always be encoded, and a hash takes it
 		_ = json.NewEncoder(h).Encode(discovery.Resources(o.d.rows[gv.group], gv.version))
 		for _, e := range o.published(gv) {
 			if e.options.OpenAPIHash != "" {
@@ -160,7 +161,7 @@ func (o *openAPIDocuments) pageOrigin(g *openapi.Page) string {
 
 // found returns the origin of a v3 document and the function that makes it. The function is nil if
 // there is no such document.
-func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byte, error)) {
+func (o *openAPIDocuments) found(path string) (origin string, build func() ([]byte, error)) {
 	all := o.all()
 	if i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path }); i >= 0 {
 		return o.origin("v3", all[i:i+1]), func() ([]byte, error) { return o.v3(all[i]) }
@@ -181,17 +182,17 @@ func (o *openAPIDocuments) found(path string) (origin string, make func() ([]byt
 
 // serveV3 answers with the document of one group version or of a page.
 func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
-	origin, make := o.found(path)
-	if make == nil {
+	origin, build := o.found(path)
+	if build == nil {
 		w.WriteHeader(http.StatusNotFound)
 		return nil
 	}
 	return o.serve(w, r, protoV3, origin, func(asProto bool) ([]byte, error) {
 		if !asProto {
-			return o.parts.document(path, origin, o.paths, make)
+			return o.parts.document(path, origin, o.paths, build)
 		}
 		return o.parts.document(path+inProto, origin, o.paths, func() ([]byte, error) {
-			doc, err := make()
+			doc, err := build()
 			if err != nil {
 				return nil, err
 			}

@@ -29,9 +29,9 @@ type keptDocument struct {
 	packed []byte // compressed with gzip
 }
 
-// document returns the cached document of path if it has the given origin. Otherwise it calls make
+// document returns the cached document of path if it has the given origin. Otherwise it calls build
 // and caches the result. It drops cached documents whose path is not in paths.
-func (p *parts) document(path, origin string, paths func() []string, make func() ([]byte, error)) ([]byte, error) {
+func (p *parts) document(path, origin string, paths func() []string, build func() ([]byte, error)) ([]byte, error) {
 	p.v3.mu.Lock()
 	defer p.v3.mu.Unlock()
 	if kept := p.v3.of[path]; kept.origin == origin {
@@ -41,7 +41,7 @@ func (p *parts) document(path, origin string, paths func() []string, make func()
 		}
 		return io.ReadAll(r)
 	}
-	doc, err := make()
+	doc, err := build()
 	if err != nil {
 		return nil, err
 	}

@@ -263,7 +263,8 @@ func (a *answer) single(records []*store.Record, j *items, fill func(text []byte
 		if i > 0 {
 			_, _ = a.Write([]byte(j.Separator))
 		}
-		item, err := scratch, error(nil)
+		var item []byte
+		var err error
 		if j.one != nil {
 			item, err = j.one(rec)
 		} else {

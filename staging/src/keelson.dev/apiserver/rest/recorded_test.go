@@ -5,6 +5,7 @@ package rest_test
 
 import (
 	"encoding/json"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -79,7 +80,7 @@ func TestRecorded(t *testing.T) {
 			header = append(header, k, v)
 		}
 		got := e.do(t, want.Method, want.Path, want.Body, header...)
-		if want.Method == "HEAD" {
+		if want.Method == http.MethodHead {
 			got.body = ""
 		}
 		if got.code != want.Code || normalize(got.body) != distinctCauses(want.Answer) ||

@@ -17,7 +17,7 @@ import (
 // behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds
 // with a router, and custom resources with a handler in another server, and clients notice the
 // difference.
-type behaviour interface {
+type behaviour interface { //nolint:interfacebloat // a list of independent differences
 	// Routing: which paths there are, and what happens to a request that does not fit.
 
 	// verb returns the verb of a request.

@@ -71,7 +71,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t != nil {
 		defer t.release()
 	}
-	if err == errNoPage { // never wrapped
+	if errors.Is(err, errNoPage) {
 		http.NotFound(w, r)
 		return
 	}

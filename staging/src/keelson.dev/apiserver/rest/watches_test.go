@@ -33,7 +33,7 @@ func listen(t *testing.T, e *env, returned chan<- string) string {
 func watching(t *testing.T, client *http.Client, host, query, accept, last string) func() []byte {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	req, err := http.NewRequestWithContext(ctx, "GET", host+"/api/v1/configmaps?watch=true&"+query, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, host+"/api/v1/configmaps?watch=true&"+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -145,8 +145,12 @@ func writeEither(t *testing.T, ctx context.Context, rnd *rand.Rand, ofThings, of
 		r, err = s.Delete(ctx, key, nil)
 	default:
 		r, err = s.Update(ctx, key, func(_ context.Context, cur *Record) (Object, error) {
-			if now, err := cur.Object(); err != nil || fmt.Sprintf("%T", now) != fmt.Sprintf("%T", obj) {
-				return nil, fmt.Errorf("the object to update is %T, %v", now, err)
+			now, err := cur.Object()
+			if err != nil {
+				return nil, err
+			}
+			if fmt.Sprintf("%T", now) != fmt.Sprintf("%T", obj) {
+				return nil, fmt.Errorf("the object to update is %T", now)
 			}
 			return obj, nil
 		})

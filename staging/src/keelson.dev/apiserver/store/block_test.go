@@ -248,8 +248,8 @@ func TestEncodings(t *testing.T) {
 		})
 		return made
 	}
-	filled := func(max int64) *tree {
-		cache := newEncodingCache(max)
+	filled := func(maxBytes int64) *tree {
+		cache := newEncodingCache(maxBytes)
 		cache.blockRecords = 10
 		tree := newTree(cache)
 		for i := range 1000 {

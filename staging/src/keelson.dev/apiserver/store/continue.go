@@ -38,7 +38,7 @@ func (s *Store) continueAt(key, prefix string, rev int64) string {
 }
 
 func encodeContinue(start string, rev int64) string {
-	// A struct of two strings and a number always encodes.
+	//nolint:errchkjson // two strings and a number can always be encoded
 	data, _ := json.Marshal(continueToken{Version: continueVersion, Revision: rev, Start: start})
 	return base64.RawURLEncoding.EncodeToString(data)
 }

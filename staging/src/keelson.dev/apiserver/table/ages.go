@@ -69,6 +69,6 @@ func appendWithin(dst []byte, text string) []byte {
 	if !strings.ContainsAny(text, `<>&"\`) {
 		return append(dst, text...)
 	}
-	quoted, _ := json.Marshal(text) // a string can be encoded
+	quoted, _ := json.Marshal(text) //nolint:errchkjson // a string can always be encoded
 	return append(dst, quoted[1:len(quoted)-1]...)
 }

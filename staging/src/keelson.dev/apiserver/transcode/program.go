@@ -270,12 +270,13 @@ func next(b []byte) (value, rest []byte) {
 // list appends the JSON of a list.
 func (r *run) list(dst []byte, f *field, values []byte) ([]byte, bool) {
 	dst = append(dst, '[')
-	for i, ok := 0, true; ; i++ {
+	for i := 0; ; i++ {
 		if f.wireType() == protowire.VarintType {
 			v, n := varint(values)
 			dst, values = f.appendNumber(dst, v), values[n:]
 		} else {
 			var v []byte
+			var ok bool
 			v, values = next(values)
 			if dst, ok = r.part(dst, f, 1+i%repeatValues, v); !ok {
 				return nil, false

@@ -101,7 +101,7 @@ func AppendString[S string | []byte](dst []byte, text S) []byte {
 			continue
 		}
 		if c >= 0x7f {
-			quoted, _ := json.Marshal(string(text)) // cannot fail for a string
+			quoted, _ := json.Marshal(string(text)) //nolint:errchkjson // a string can always be encoded
 			return append(dst[:start], quoted...)
 		}
 		dst = append(dst, text[from:i]...)
