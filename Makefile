@@ -73,7 +73,7 @@ soak: deps tools build images ## a cluster under load for DURATION while everyth
 	@hack/images.sh e2e
 	@KEELSON_SOAK=$(DURATION) go test -count=1 -timeout 0 -v ./test/soak
 
-lint: ## gofmt, go vet and staticcheck over the modules of go.work
+lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.work
 	@hack/lint.sh
 
 conformance: deps tools build images ## the upstream Conformance suite; FOCUS=REGEX for a part of it

@@ -2,15 +2,15 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs gofmt, go vet and staticcheck over every module of go.work. Rules of our
-# own are tests in test/arch.
+# Runs gofmt, go vet, staticcheck and the linters of .golangci.yml over every module of go.work. Rules
+# of our own are tests in test/arch.
 set -euo pipefail
 
 usage() {
 	cat <<-'USAGE'
-		usage: hack/lint.sh [--more [GOLANGCI-LINT FLAGS...]]
+		usage: hack/lint.sh
 
-		--more runs the linters of .golangci.yml instead, whose findings are not all corrected yet.
+		Runs gofmt, go vet, staticcheck and golangci-lint with the linters of .golangci.yml.
 	USAGE
 }
 
@@ -35,10 +35,6 @@ step() {
 	"${@:2}"
 	echo "lint: $1 took $SECONDS s"
 }
-if [[ ${1:-} == --more ]]; then
-	hack/tools.sh golangci
-	step golangci-lint bin/tools/golangci-lint run "${@:2}" "${packages[@]}"
-	exit
-fi
 step "go vet" go vet "${packages[@]}"
 step staticcheck bin/tools/staticcheck "${packages[@]}"
+step golangci-lint bin/tools/golangci-lint run "${packages[@]}"

@@ -41,7 +41,7 @@ case ${1:-} in
 	exit
 	;;
 esac
-hack/tools.sh lint
+hack/tools.sh gotestsum
 # The race detector is C: it needs cgo. Goroutines are slower with it, and so are time limits.
 # shellcheck disable=SC2086 # one argument for each package
 CGO_ENABLED=1 bin/tools/gotestsum --format pkgname --format-icons text -- \

@@ -32,7 +32,7 @@ if [[ -z $short && $(id -u) != 0 ]]; then
 	echo "test: needs root; -short runs the tests that do not" >&2
 	exit 1
 fi
-hack/tools.sh lint
+hack/tools.sh gotestsum
 # hack/lint.sh runs go vet over the same packages, therefore -vet=off.
 bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
 	-vet=off -timeout 30m "$@" \

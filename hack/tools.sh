@@ -20,8 +20,8 @@ usage() {
 		  coredns     the DNS server of clusters
 		  runc        the other OCI runtime, for "ctl cluster up --runtime runc" and RuntimeClasses
 		  etcd        for clusters with several control planes
-		  lint        staticcheck and gotestsum
-		  golangci    golangci-lint
+		  lint        staticcheck and golangci-lint
+		  gotestsum   the runner of unit tests
 		  helm        for the e2e tests
 		  sidecars    Kubernetes' CSI sidecars, for the e2e tests
 	USAGE
@@ -76,11 +76,11 @@ describe() {
 		;;
 	lint)
 		dir=$root/hack/tools/lint
-		packages=(honnef.co/go/tools/cmd/staticcheck gotest.tools/gotestsum)
+		packages=(honnef.co/go/tools/cmd/staticcheck github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 		;;
-	golangci)
+	gotestsum)
 		dir=$root/hack/tools/lint
-		packages=(github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+		packages=(gotest.tools/gotestsum)
 		;;
 	helm)
 		dir=$root/hack/tools/helm
@@ -153,7 +153,7 @@ stale=()
 for group in "${groups[@]}"; do
 	case $group in
 	containerd) parts=(containerd shim) ;;
-	crun | cni | coredns | runc | etcd | lint | golangci | helm | sidecars) parts=("$group") ;;
+	crun | cni | coredns | runc | etcd | lint | gotestsum | helm | sidecars) parts=("$group") ;;
 	*)
 		usage >&2
 		exit 2
