@@ -12,5 +12,5 @@ import (
 
 func main() {
 	memlimit.Set(memlimit.Node)
-	daemon.Main("scheduler", command.Run)
+	daemon.Main("scheduler", command.New(nil))
 }

@@ -37,7 +37,7 @@ func processes() []process {
 			return err
 		}},
 		{"controller-manager", "the controller manager", controllers.Run},
-		{"scheduler", "the scheduler", scheduler.Run},
+		{"scheduler", "the scheduler", scheduler.New(nil)},
 		{"kubelet", "the kubelet", kubelet.Run},
 		{"proxy", "the service proxy", proxy.Run},
 		{"ingress", "the ingress proxy", ingress.Run},

@@ -69,13 +69,21 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	return o, cfg, nil
 }
 
-// Run runs the process. It returns when ctx ends, or with an error if the process cannot continue.
-func Run(ctx context.Context, args []string, stderr io.Writer) error {
+// New returns the function that runs the process. It returns when ctx ends, or with an error if the
+// process cannot continue. plugins has plugins beside the built-in ones; a profile of the
+// configuration file enables them by name. It may be nil.
+func New(plugins profile.Registry) func(ctx context.Context, args []string, stderr io.Writer) error {
+	return func(ctx context.Context, args []string, stderr io.Writer) error {
+		return start(ctx, args, stderr, plugins)
+	}
+}
+
+func start(ctx context.Context, args []string, stderr io.Writer, plugins profile.Registry) error {
 	o, cfg, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
-	profiles, err := profile.Build(cfg, nil)
+	profiles, err := profile.Build(cfg, plugins)
 	if err != nil {
 		return fmt.Errorf("configuration: %w", err)
 	}

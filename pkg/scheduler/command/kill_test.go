@@ -42,7 +42,7 @@ const asScheduler = "KEELSON_TEST_SCHEDULER"
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(asScheduler); args != "" {
-		if err := command.Run(context.Background(), strings.Fields(args), os.Stderr); err != nil {
+		if err := command.New(nil)(context.Background(), strings.Fields(args), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -98,16 +98,22 @@ type killable struct {
 
 func newKillable(t *testing.T, s *testserver.Server) *killable {
 	t.Helper()
-	out := clientcmdapi.NewConfig()
 	f := front(t, s)
-	out.Clusters["c"] = &clientcmdapi.Cluster{Server: f.URL}
+	return &killable{f, process(t, kubeconfig(t, f.URL))}
+}
+
+// kubeconfig writes a kubeconfig file without credentials and returns its path.
+func kubeconfig(t *testing.T, server string) string {
+	t.Helper()
+	out := clientcmdapi.NewConfig()
+	out.Clusters["c"] = &clientcmdapi.Cluster{Server: server}
 	out.Contexts["x"] = &clientcmdapi.Context{Cluster: "c"}
 	out.CurrentContext = "x"
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*out, path); err != nil {
 		t.Fatal(err)
 	}
-	return &killable{f, process(t, path)}
+	return path
 }
 
 // kill kills the process, and returns when all its requests have been answered. Otherwise the next
