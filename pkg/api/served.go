@@ -16,26 +16,26 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Asked says which APIs an operator turns on or off. Keys are "group/version",
-// "group/version/resource", "api/all", "api/ga", "api/beta" and "api/alpha".
-type Asked map[string]bool
+// RuntimeConfig is the value of --runtime-config: which APIs the operator turns on or off. Keys are
+// "group/version", "group/version/resource", "api/all", "api/ga", "api/beta" and "api/alpha".
+type RuntimeConfig map[string]bool
 
-// Served returns the rows that a server has whose operator asks for asked, with the
-// versions that it serves of them. A more specific entry of asked overrides a less specific one.
-// Without an entry, stable versions are served, and the versions of rows that are OnByDefault.
+// Served returns the rows that a server with this configuration has, each with the versions that it
+// serves. A more specific entry of config overrides a less specific one. Without an entry, stable
+// versions are served, and the versions of rows that are OnByDefault.
 //
 // enabled reports whether a feature gate is on. scheme has the kinds of all versions, served or
 // not. deps is what the rows need.
-func Served(asked Asked, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) ([]*resource.Row,
-	error) {
+func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) (
+	[]*resource.Row, error) {
 	rows := Rows(deps)
-	if err := known(asked, scheme); err != nil {
+	if err := checkKeys(config, scheme); err != nil {
 		return nil, err
 	}
 	served := make([]*resource.Row, 0, len(rows))
 	for _, row := range rows {
 		versions := slices.DeleteFunc(slices.Clone(row.Versions), func(v resource.Version) bool {
-			return !asked.wants(row, v.Name) || row.Feature != "" && !enabled(row.Feature)
+			return !config.enables(row, v.Name) || row.Feature != "" && !enabled(row.Feature)
 		})
 		if len(versions) < len(row.Versions) && row.Group == "" {
 			return nil, fmt.Errorf("runtime-config: v1 is always served, with %s", row.Resource)
@@ -75,8 +75,8 @@ const (
 	legacyVersions = "api/legacy"
 )
 
-// wants reports whether a version of a row is to be served.
-func (a Asked) wants(row *resource.Row, name string) bool {
+// enables reports whether a version of a row is to be served.
+func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 	version := schema.GroupVersion{Group: row.Group, Version: name}.String()
 	stage := gaVersions
 	switch {
@@ -86,15 +86,15 @@ func (a Asked) wants(row *resource.Row, name string) bool {
 		stage = betaVersions
 	}
 	for _, key := range []string{version + "/" + row.Resource, version, stage, allVersions} {
-		if on, said := a[key]; said {
+		if on, ok := c[key]; ok {
 			return on
 		}
 	}
 	return stage == gaVersions || row.OnByDefault
 }
 
-// lacking reports whether Kubernetes serves a version for which there is no row.
-func lacking(gv schema.GroupVersion) bool {
+// notImplemented reports whether Kubernetes serves a version for which there is no row.
+func notImplemented(gv schema.GroupVersion) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",
 		"coordination.k8s.io/v1alpha2", "coordination.k8s.io/v1beta1",
@@ -104,11 +104,11 @@ func lacking(gv schema.GroupVersion) bool {
 	return false
 }
 
-// known returns an error for invalid keys: first for malformed ones, then for unknown groups,
+// checkKeys returns an error for invalid keys: first for malformed ones, then for unknown groups,
 // then for unknown versions, and then for resources that this server does not have.
-func known(asked Asked, scheme *runtime.Scheme) error {
-	var unknown, missing, lacks []string
-	for _, key := range report.Keys(asked) {
+func checkKeys(config RuntimeConfig, scheme *runtime.Scheme) error {
+	var unknown, unregistered, unserved []string
+	for _, key := range report.Keys(config) {
 		switch key {
 		case allVersions, gaVersions, betaVersions, alphaVersions, legacyVersions:
 			continue
@@ -125,18 +125,18 @@ func known(asked Asked, scheme *runtime.Scheme) error {
 		case !scheme.IsGroupRegistered(version.Group):
 			unknown = append(unknown, version.String())
 		case !scheme.IsVersionRegistered(version):
-			missing = append(missing, version.String())
-		case asked[key] && lacking(version):
-			lacks = append(lacks, version.String())
+			unregistered = append(unregistered, version.String())
+		case config[key] && notImplemented(version):
+			unserved = append(unserved, version.String())
 		}
 	}
 	switch {
 	case len(unknown) > 0:
 		return fmt.Errorf("unknown api groups %s", strings.Join(slices.Compact(unknown), ","))
-	case len(missing) > 0:
-		return fmt.Errorf("group version %s that has not been registered", missing[0])
-	case len(lacks) > 0:
-		return fmt.Errorf("runtime-config: this server does not have %s", strings.Join(slices.Compact(lacks), ","))
+	case len(unregistered) > 0:
+		return fmt.Errorf("group version %s that has not been registered", unregistered[0])
+	case len(unserved) > 0:
+		return fmt.Errorf("runtime-config: this server does not have %s", strings.Join(slices.Compact(unserved), ","))
 	}
 	return nil
 }

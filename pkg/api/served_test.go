@@ -35,75 +35,75 @@ func TestServed(t *testing.T) {
 	}
 	byDefault := names(t, nil, "")
 	for name, tc := range map[string]struct {
-		asked   api.Asked
+		config  api.RuntimeConfig
 		feature string
 		more    []string
 		less    []string
 		wrong   string
 	}{
-		"version turned on": {asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": true},
+		"version turned on": {config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": true},
 			more: []string{versions}},
-		"version behind a feature gate": {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true},
+		"version behind a feature gate": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true},
 			feature: "StorageVersionMigrator", more: []string{migrations}},
-		"version whose feature gate is off": {asked: api.Asked{"storagemigration.k8s.io/v1beta1": true}},
+		"version whose feature gate is off": {config: api.RuntimeConfig{"storagemigration.k8s.io/v1beta1": true}},
 		"feature gate without a version":    {feature: "StorageVersionMigrator"},
 		"resource turned on": {
-			asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
-		"all": {asked: api.Asked{"api/all": true},
+			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
+		"all": {config: api.RuntimeConfig{"api/all": true},
 			feature: "StorageVersionMigrator", more: append([]string{versions, migrations}, older...)},
-		"beta": {asked: api.Asked{"api/beta": true},
+		"beta": {config: api.RuntimeConfig{"api/beta": true},
 			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
-		"alpha": {asked: api.Asked{"api/alpha": true},
+		"alpha": {config: api.RuntimeConfig{"api/alpha": true},
 			feature: "StorageVersionMigrator", more: []string{versions}},
 		"all versions except one": {
-			asked:   api.Asked{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
+			asked:   api.RuntimeConfig{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
 			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
 		"resource turned on in a version that is off": {
-			asked: api.Asked{"internal.apiserver.k8s.io/v1alpha1": false,
+			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": false,
 				"internal.apiserver.k8s.io/v1alpha1/storageversions": true}, more: []string{versions}},
-		"version that is served by default": {asked: api.Asked{"apps/v1": true, "v1": true,
+		"version that is served by default": {config: api.RuntimeConfig{"apps/v1": true, "v1": true,
 			"api/ga": true, "api/legacy": false, "api/beta": false}},
-		"resource turned off": {asked: api.Asked{"apps/v1/deployments": false},
+		"resource turned off": {config: api.RuntimeConfig{"apps/v1/deployments": false},
 			less: []string{deployments}},
-		"unknown resource": {asked: api.Asked{"apps/v1/foos": false}},
-		"one of two versions": {asked: api.Asked{"autoscaling/v2": false},
+		"unknown resource": {config: api.RuntimeConfig{"apps/v1/foos": false}},
+		"one of two versions": {config: api.RuntimeConfig{"autoscaling/v2": false},
 			less: []string{autoscalers2}},
-		"other one of two versions": {asked: api.Asked{"autoscaling/v1": false},
+		"other one of two versions": {config: api.RuntimeConfig{"autoscaling/v1": false},
 			less: []string{autoscalers1}},
-		"whole group turned off": {asked: api.Asked{"autoscaling/v1": false,
+		"whole group turned off": {config: api.RuntimeConfig{"autoscaling/v1": false,
 			"autoscaling/v2": false}, less: []string{autoscalers1, autoscalers2}},
-		"group that no longer exists": {asked: api.Asked{"extensions/v1beta1": true}},
+		"group that no longer exists": {config: api.RuntimeConfig{"extensions/v1beta1": true}},
 		"version that this server does not have": {
-			asked: api.Asked{"coordination.k8s.io/v1beta1": true,
+			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": true,
 				"resource.k8s.io/v1alpha3/devicetaintrules": true},
 			wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
-		"turning off a version that this server does not have": {asked: api.Asked{"coordination.k8s.io/v1beta1": false}},
-		"an older version": {asked: api.Asked{"policy/v1beta1": true}},
-		"core group": {asked: api.Asked{"v1": false},
+		"turning off a version that this server does not have": {config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": false}},
+		"an older version": {config: api.RuntimeConfig{"policy/v1beta1": true}},
+		"core group": {config: api.RuntimeConfig{"v1": false},
 			wrong: "runtime-config: v1 is always served, with bindings"},
-		"resource of the core group": {asked: api.Asked{"v1/pods": false},
+		"resource of the core group": {config: api.RuntimeConfig{"v1/pods": false},
 			wrong: "runtime-config: v1 is always served, with pods"},
 		"group of the aggregator": {
-			asked: api.Asked{"apiregistration.k8s.io/v1/apiservices": false},
-			wrong: "API group/version apiregistration.k8s.io/v1 must be enabled"},
-		"unknown version": {asked: api.Asked{"apps/v7": false},
+			config: api.RuntimeConfig{"apiregistration.k8s.io/v1/apiservices": false},
+			wrong:  "API group/version apiregistration.k8s.io/v1 must be enabled"},
+		"unknown version": {config: api.RuntimeConfig{"apps/v7": false},
 			wrong: "group version apps/v7 that has not been registered"},
-		"resource of an unknown group": {asked: api.Asked{"apps/v7/deployments": true},
+		"resource of an unknown group": {config: api.RuntimeConfig{"apps/v7/deployments": true},
 			wrong: "group version apps/v7 that has not been registered"},
 		"unknown group": {
-			asked: api.Asked{"foo/v1": true, "bar/v2/things": false, "bar/v2": true, "apps/v7": true},
-			wrong: "unknown api groups bar/v2,foo/v1"},
-		"malformed key": {asked: api.Asked{"foo": true, "bar/v1": true,
+			config: api.RuntimeConfig{"foo/v1": true, "bar/v2/things": false, "bar/v2": true, "apps/v7": true},
+			wrong:  "unknown api groups bar/v2,foo/v1"},
+		"malformed key": {config: api.RuntimeConfig{"foo": true, "bar/v1": true,
 			"z/y/x/w": true}, wrong: "runtime-config invalid key foo"},
 		"a subresource": {
-			asked: api.Asked{"apps/v1/deployments/status": false},
-			wrong: "runtime-config invalid key apps/v1/deployments/status"},
-		"empty key": {asked: api.Asked{"": true},
+			config: api.RuntimeConfig{"apps/v1/deployments/status": false},
+			wrong:  "runtime-config invalid key apps/v1/deployments/status"},
+		"empty key": {config: api.RuntimeConfig{"": true},
 			wrong: "runtime-config invalid key "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := names(t, tc.asked, tc.feature, tc.wrong)
+			got := names(t, tc.config, tc.feature, tc.wrong)
 			if tc.wrong != "" {
 				return
 			}
@@ -125,7 +125,7 @@ func TestServed(t *testing.T) {
 }
 
 // names returns the resources and versions that are served. At most one error is expected.
-func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[string]bool {
+func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...string) map[string]bool {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientscheme.AddToScheme, apiregistrationv1.AddToScheme} {
@@ -133,7 +133,7 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 			t.Fatal(err)
 		}
 	}
-	rows, err := api.Served(asked, func(f string) bool { return f == feature }, scheme, api.Deps{})
+	rows, err := api.Served(config, func(f string) bool { return f == feature }, scheme, api.Deps{})
 	got := ""
 	if err != nil {
 		got = err.Error()
@@ -154,7 +154,7 @@ func names(t *testing.T, asked api.Asked, feature string, wrong ...string) map[s
 // when it no longer is.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
-	rows, err := api.Served(api.Asked{"autoscaling/v1": false}, func(string) bool { return false },
+	rows, err := api.Served(api.RuntimeConfig{"autoscaling/v1": false}, func(string) bool { return false },
 		clientscheme.Scheme, api.Deps{})
 	if err != nil {
 		t.Fatal(err)

@@ -49,8 +49,8 @@ func (s stores) custom(row *resource.Row) store.Interface {
 func (s stores) in(db *database, row *resource.Row) *store.Store {
 	cfg := store.Config{
 		Backend: db.backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types), Renew: registry.Renew(row),
-		End: registry.End(row), IndexFields: row.IndexFields,
+		Codec: registry.Codec(row), Attrs: registry.Attrs(row), Peek: registry.Peek(row, s.types),
+		Reencode: registry.Reencode(row), FinalState: registry.FinalState(row), IndexFields: row.IndexFields,
 	}
 	if ttl := row.TTL; ttl != nil {
 		cfg.TTL = func(obj store.Object) int64 { return ttl(obj) }

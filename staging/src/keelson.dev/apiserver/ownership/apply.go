@@ -17,10 +17,10 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Configuration is the applied configuration of a server-side apply.
 type Configuration struct {
 	// Fields is the decoded document; Data is the same document as JSON.
-	Fields map[string]any
-	Data   []byte
-	Who    string // the field manager
-	Force  bool   // take fields from other managers
+	Fields  map[string]any
+	Data    []byte
+	Manager string // the field manager
+	Force   bool   // take fields from other managers
 }
 
 // Apply merges a configuration into a copy of live and sets its managedFields. The result shares no
@@ -69,7 +69,7 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 // usual reports whether Apply handles the configuration: it is of the Keeper's kind, has metadata
 // without managedFields, and has no annotation of kubectl.
 func (k *Keeper) usual(live Object, c Configuration) bool {
-	if c.Who == "" || c.Fields["apiVersion"] != k.apiVersion || c.Fields["kind"] != k.cfg.Kind.Kind {
+	if c.Manager == "" || c.Fields["apiVersion"] != k.apiVersion || c.Fields["kind"] != k.cfg.Kind.Kind {
 		return false
 	}
 	if _, kept := live.GetAnnotations()[lastApplied]; kept {
@@ -90,7 +90,7 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 // applies a path that it owned.
 func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
-		Manager: c.Who, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
+		Manager: c.Manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
 		FieldsType: fieldsType, Subresource: k.cfg.Subresource,
 	}}
 	others := managers[:0]

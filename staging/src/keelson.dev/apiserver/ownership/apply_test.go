@@ -85,7 +85,7 @@ func (w *world) apply(t testing.TB, live Object, data []byte, who string, force 
 		t.Fatal(err)
 	}
 	before := live.DeepCopyObject()
-	got, _, ok := w.keepers[""].Apply(live, Configuration{Fields: fields, Data: data, Who: who, Force: force}, now)
+	got, _, ok := w.keepers[""].Apply(live, Configuration{Fields: fields, Data: data, Manager: who, Force: force}, now)
 	if !reflect.DeepEqual(live, before) {
 		t.Fatal("changed the live object")
 	}
@@ -209,7 +209,7 @@ func BenchmarkApply(b *testing.B) {
 			if _, err := kjson.UnmarshalStrict(data, &fields); err != nil {
 				b.Fatal(err)
 			}
-			c := Configuration{Fields: fields, Data: data, Who: "bench", Force: true}
+			c := Configuration{Fields: fields, Data: data, Manager: "bench", Force: true}
 			if _, _, ok := w.keepers[""].Apply(live, c, metav1.Now()); !ok {
 				b.Fatal("gave up")
 			}

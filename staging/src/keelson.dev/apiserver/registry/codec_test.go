@@ -137,10 +137,10 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestRenew checks which stored bytes are rewritten when a server starts.
-func TestRenew(t *testing.T) {
+// TestReencode checks which stored bytes are rewritten when a server starts.
+func TestReencode(t *testing.T) {
 	row := autoscalers()
-	renew := registry.Renew(row)
+	reencode := registry.Reencode(row)
 	meta := metav1.ObjectMeta{Name: "a"}
 	old := stored(
 		t, "autoscaling/v1", "HorizontalPodAutoscaler",
@@ -161,7 +161,7 @@ func TestRenew(t *testing.T) {
 		"JSON":        {data: []byte(`{}`)},
 		"broken":      {data: []byte("k8s\x00\x0a\x7f")},
 	} {
-		data, changed := renew(tc.data)
+		data, changed := reencode(tc.data)
 		if changed != tc.changed || changed == slices.Equal(data, tc.data) {
 			t.Errorf("%s: changed %v: %q", name, changed, data)
 		}
@@ -173,8 +173,8 @@ func TestRenew(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, obj, err)
 		}
 	}
-	if registry.Renew(widgets()) != nil {
-		t.Error("a row with a codec of its own is renewed")
+	if registry.Reencode(widgets()) != nil {
+		t.Error("a row with a codec of its own is encoded again")
 	}
 }
 

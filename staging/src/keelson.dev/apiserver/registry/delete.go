@@ -137,7 +137,7 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 // isFinalDelete reports whether this delete completes a graceful deletion: the object is
 // terminating, the delete has no grace period, and neither finalizers nor hooks keep the object.
 // Such an object is removed in one write. Watchers see its last state as if the end of the grace
-// period had been stored first (see End).
+// period had been stored first (see FinalState).
 func (d *deletion) isFinalDelete(obj resource.Object) bool {
 	_, changed := d.finalizers(obj)
 	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 &&

@@ -18,10 +18,10 @@ import (
 // cannot be marked together with the update or has to be marked before it is removed.
 var errTwoWrites = errors.New("the writes cannot be combined")
 
-// End returns the function for store.Config.End. An object that is removed before its grace period
-// is over was deleted without a grace period. Watchers see it as if that shorter period had been
-// stored first.
-func End(row *resource.Row) func([]byte) ([]byte, bool) {
+// FinalState returns the function for store.Config.FinalState. An object that is removed before its
+// grace period is over was deleted without a grace period. Watchers see it as if that shorter period
+// had been stored first.
+func FinalState(row *resource.Row) func([]byte) ([]byte, bool) {
 	if row.GracefulDelete == nil || row.Codec != nil {
 		return nil
 	}

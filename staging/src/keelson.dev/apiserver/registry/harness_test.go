@@ -89,7 +89,7 @@ func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-				Codec: registry.Codec(row), Attrs: registry.Attrs(row), End: registry.End(row), TTL: row.TTL,
+				Codec: registry.Codec(row), Attrs: registry.Attrs(row), FinalState: registry.FinalState(row), TTL: row.TTL,
 			})
 		},
 		UID: func() types.UID { uids++; return types.UID("uid-" + strconv.Itoa(uids)) },

@@ -277,7 +277,7 @@ func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.O
 		return nil, false
 	}
 	out, changed, ok := pp.manager.keeper.Apply(live, ownership.Configuration{
-		Fields: fields, Data: pp.p.Data, Who: pp.p.Options.FieldManager, Force: pp.force(),
+		Fields: fields, Data: pp.p.Data, Manager: pp.p.Options.FieldManager, Force: pp.force(),
 	}, resource.Time(ctx))
 	if !ok {
 		return nil, false

@@ -235,7 +235,7 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 		Store: func(row *resource.Row) store.Interface {
 			return store.New(store.Config{
 				Backend: backend, Prefix: row.StoragePrefix, GroupResource: row.GroupResource(),
-				Codec: registry.Codec(row), Attrs: registry.Attrs(row), End: registry.End(row),
+				Codec: registry.Codec(row), Attrs: registry.Attrs(row), FinalState: registry.FinalState(row),
 			})
 		},
 	}

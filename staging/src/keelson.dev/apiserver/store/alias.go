@@ -23,7 +23,7 @@ type Alias struct {
 func newAlias(cfg Config) *Store {
 	of := cfg.Alias.Of
 	cfg.Prefix, cfg.IndexFields = of.Prefix, of.IndexFields
-	cfg.Attrs, cfg.Peek, cfg.Renew, cfg.End = of.Attrs, of.Peek, of.Renew, of.End
+	cfg.Attrs, cfg.Peek, cfg.Reencode, cfg.FinalState = of.Attrs, of.Peek, of.Reencode, of.FinalState
 	return &Store{Config: cfg, b: of.b, prefix: of.prefix, cache: of.cache}
 }
 

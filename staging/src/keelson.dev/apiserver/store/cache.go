@@ -42,14 +42,14 @@ type cache struct {
 	log *slog.Logger
 
 	// The resource; see Config.
-	prefix  string // prefix of full keys, ends with a slash
-	codec   Codec
-	attrs   func(Object) Attrs
-	peek    func(data []byte) (Attrs, bool) // may be nil
-	renew   func([]byte) ([]byte, bool)     // may be nil
-	end     func([]byte) ([]byte, bool)     // may be nil
-	fields  []string                        // indexed fields
-	expires bool                            // objects have a TTL
+	prefix     string // prefix of full keys, ends with a slash
+	codec      Codec
+	attrs      func(Object) Attrs
+	peek       func(data []byte) (Attrs, bool) // may be nil
+	reencode   func([]byte) ([]byte, bool)     // may be nil
+	finalState func([]byte) ([]byte, bool)     // may be nil
+	fields     []string                        // indexed fields
+	expires    bool                            // objects have a TTL
 
 	pending  *pendingWrites
 	received atomic.Int64 // events received so far
@@ -80,7 +80,7 @@ type cache struct {
 func newCache(b *Backend, prefix string, cfg *Config) *cache {
 	c := &cache{
 		b: b, log: b.log.With("resource", cfg.GroupResource.String()), prefix: b.root + prefix,
-		codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, renew: cfg.Renew, end: cfg.End,
+		codec: cfg.Codec, attrs: cfg.Attrs, peek: cfg.Peek, reencode: cfg.Reencode, finalState: cfg.FinalState,
 		fields: cfg.IndexFields, expires: cfg.TTL != nil,
 		pending: newPendingWrites(), loaded: make(chan struct{}),
 	}
@@ -345,7 +345,7 @@ func (c *cache) record(e *kv.Event, prev *Record) *Record {
 // error.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
-	data, renewed := c.renewed(it.Value)
+	data, reencoded := c.reencoded(it.Value)
 	attrs, err := c.attrsOf(data, it.ModRevision)
 	if err != nil {
 		c.log.Error("Failed to decode stored object", "key", key, "err", err)
@@ -353,17 +353,17 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 		attrs = c.b.attrs.intern(attrs, prev)
 	}
 	r := c.newRecord(key, it.ModRevision, data, attrs, nil)
-	r.renewed, r.broken = renewed, err != nil
+	r.reencoded, r.broken = reencoded, err != nil
 	return r
 }
 
-// renewed returns the bytes for the record of stored bytes, and whether they differ: readers must
+// reencoded returns the bytes for the record of stored bytes, and whether they differ: readers must
 // see defaults that are newer than the stored bytes.
-func (c *cache) renewed(data []byte) ([]byte, bool) {
-	if c.renew == nil {
+func (c *cache) reencoded(data []byte) ([]byte, bool) {
+	if c.reencode == nil {
 		return data, false
 	}
-	return c.renew(data)
+	return c.reencode(data)
 }
 
 func (c *cache) attrsOf(data []byte, rev int64) (Attrs, error) {
@@ -410,7 +410,7 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	for f, ix := range c.indexes {
 		ix.move(c.b.encodings, f, prev, cur)
 	}
-	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now(), end: c.end}
+	ch := &change{rev: e.ModRevision, cur: cur, prev: prev, at: c.b.clock.Now(), finalState: c.finalState}
 	pos := c.window.end()
 	c.window.add(ch)
 	c.watchers.notify(c.fields, ch, pos)

@@ -14,12 +14,12 @@ import (
 // Invariant: only kept and last change after the change is in the window, so watchers and lists of
 // the past read the rest without a lock.
 type change struct {
-	rev  int64
-	cur  *Record // state after the change; nil if the object was deleted
-	prev *Record // state before the change; nil if the object was created
-	at   time.Time
-	end  func([]byte) ([]byte, bool) // see Config.End
-	kept int64                       // memory of prev's bytes as counted by the window; guarded by cache.mu
+	rev        int64
+	cur        *Record // state after the change; nil if the object was deleted
+	prev       *Record // state before the change; nil if the object was created
+	at         time.Time
+	finalState func([]byte) ([]byte, bool) // see Config.FinalState
+	kept       int64                       // memory of prev's bytes as counted by the window; guarded by cache.mu
 
 	mu   sync.Mutex
 	last weak.Pointer[Record] // see gone
@@ -56,7 +56,7 @@ func (c *change) gone() *Record {
 	case c.cur != nil:
 		last = c.prev.at(c.rev) // the object exists, but a selector no longer matches
 	default:
-		last = c.prev.last(c.rev, c.end)
+		last = c.prev.last(c.rev, c.finalState)
 	}
 	c.last = weak.Make(last)
 	return last

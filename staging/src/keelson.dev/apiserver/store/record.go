@@ -19,11 +19,11 @@ type Record struct {
 	Attrs
 
 	// These fields do not change once other goroutines can see the record.
-	size    int  // size of the stored bytes
-	broken  bool // the stored bytes cannot be decoded
-	renewed bool // the bytes differ from the stored ones, see Config.Renew
-	codec   Codec
-	budget  *formBudget // nil if the record keeps its encodings as long as it exists
+	size      int  // size of the stored bytes
+	broken    bool // the stored bytes cannot be decoded
+	reencoded bool // the bytes differ from the stored ones, see Config.Reencode
+	codec     Codec
+	budget    *formBudget // nil if the record keeps its encodings as long as it exists
 
 	encoding sync.Mutex // held while an encoding is computed
 
@@ -227,12 +227,12 @@ func (r *Record) forget() {
 }
 
 // last returns the final state of an object that was deleted at revision rev. r is its state before
-// the deletion. For end see Config.End.
-func (r *Record) last(rev int64, end func([]byte) ([]byte, bool)) *Record {
+// the deletion. For finalState see Config.FinalState.
+func (r *Record) last(rev int64, finalState func([]byte) ([]byte, bool)) *Record {
 	var data []byte
 	var changed bool
-	if end != nil {
-		r.Use(func(stored []byte) { data, changed = end(stored) })
+	if finalState != nil {
+		r.Use(func(stored []byte) { data, changed = finalState(stored) })
 	}
 	if !changed {
 		return r.at(rev)

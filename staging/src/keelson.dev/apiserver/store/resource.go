@@ -24,8 +24,8 @@ type Config struct {
 	// "services/specs", "stable.example.com/crontabs".
 	Prefix        string
 	GroupResource schema.GroupResource // named in errors
-	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Renew, End and
-	// IndexFields are then those of that store.
+	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Reencode,
+	// FinalState and IndexFields are then those of that store.
 	Alias *Alias
 	// TTL returns for how many seconds an updated object is kept; 0 means for ever. Nil if objects
 	// never expire. (Create has the TTL as a parameter.)
@@ -39,14 +39,14 @@ type Config struct {
 	// Peek returns the attributes of a stored object without decoding all of it. It returns false
 	// if it cannot. May be nil.
 	Peek func(data []byte) (Attrs, bool)
-	// Renew returns the bytes that Codec would write for a stored object, if they differ from the
+	// Reencode returns the bytes that Codec would write for a stored object, if they differ from the
 	// stored ones: another server may have written another version, or a field may have got a
 	// default since. May be nil.
-	Renew func(data []byte) (renewed []byte, changed bool)
-	// End returns the final state of a deleted object for its watchers, if it differs from the
-	// stored one. So a deletion that also changes the object takes one write. The attributes must
-	// be the same. May be nil.
-	End func(data []byte) (last []byte, changed bool)
+	Reencode func(data []byte) (reencoded []byte, changed bool)
+	// FinalState returns the final state of a deleted object for its watchers, if it differs from
+	// the stored one. So a deletion that also changes the object takes one write. The attributes
+	// must be the same. May be nil.
+	FinalState func(data []byte) (last []byte, changed bool)
 	// IndexFields are selectable fields for which the cache keeps an index. Lists and watches that
 	// require a value of such a field do not look at all objects.
 	IndexFields []string
@@ -193,9 +193,9 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if s.Alias != nil {
 		return s.view(s.cache.decode(item, nil)), nil
 	}
-	data, renewed := s.cache.renewed(item.Value)
+	data, reencoded := s.cache.reencoded(item.Value)
 	r := s.cache.newRecord(key, item.ModRevision, data, s.Attrs(obj), obj)
-	r.renewed = renewed
+	r.reencoded = reencoded
 	return r, nil
 }
 

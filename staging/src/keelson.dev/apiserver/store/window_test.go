@@ -16,16 +16,16 @@ func TestGone(t *testing.T) {
 	want := bytes.Repeat([]byte("an object that ends "), 200)
 	ended := func(data []byte) ([]byte, bool) { return append(bytes.Clone(data), '!'), true }
 	for name, c := range map[string]struct {
-		end  func([]byte) ([]byte, bool)
-		want []byte
+		finalState func([]byte) ([]byte, bool)
+		want       []byte
 	}{
-		"unchanged":             {nil, want},
-		"changed by Config.End": {ended, append(bytes.Clone(want), '!')},
+		"unchanged":                    {nil, want},
+		"changed by Config.FinalState": {ended, append(bytes.Clone(want), '!')},
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Clone(want)
 			held := weak.Make(&data[0])
-			ch := &change{rev: 2, prev: NewRecord("k", 1, data, Attrs{}, nil, nil), end: c.end}
+			ch := &change{rev: 2, prev: NewRecord("k", 1, data, Attrs{}, nil, nil), finalState: c.finalState}
 			first := ch.gone()
 			if second := ch.gone(); second != first {
 				t.Error("two callers at a time got different records")

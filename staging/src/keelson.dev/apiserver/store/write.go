@@ -249,13 +249,13 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 	case !res.OK:
 		return nil, &res, nil
 	}
-	return cur.last(res.Revision, s.End), nil, nil
+	return cur.last(res.Revision, s.FinalState), nil, nil
 }
 
 // outdated reports whether an object has to be written although it has not changed, because it
 // would be encoded or encrypted differently now.
 func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, error) {
-	if cur.renewed {
+	if cur.reencoded {
 		return true, nil
 	}
 	if s.b.outdated != nil {

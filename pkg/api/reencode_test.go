@@ -12,18 +12,18 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestRenew: objects that are stored in the current version are left as they are. Objects in
+// TestReencode: objects that are stored in the current version are left as they are. Objects in
 // another version are rewritten, with their defaults.
-func TestRenew(t *testing.T) {
+func TestReencode(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
-		renew := registry.Renew(row)
-		if row.Ephemeral || renew == nil {
+		reencode := registry.Reencode(row)
+		if row.Ephemeral || reencode == nil {
 			return
 		}
 		randomObjects(t, row, 20, func(_ resource.Object, data []byte) {
-			if got, changed := renew(data); changed {
-				t.Errorf("renewed as %q\nstored was %q", got, data)
+			if got, changed := reencode(data); changed {
+				t.Errorf("encoded again as %q\nstored was %q", got, data)
 			}
 		})
 		bare, ok := row.New().(wire.Message)
@@ -43,8 +43,8 @@ func TestRenew(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, changed := renew(data); !changed || !bytes.Equal(got, want) {
-			t.Errorf("renewed as %q, %v, want %q", got, changed, want)
+		if got, changed := reencode(data); !changed || !bytes.Equal(got, want) {
+			t.Errorf("encoded again as %q, %v, want %q", got, changed, want)
 		}
 	})
 }

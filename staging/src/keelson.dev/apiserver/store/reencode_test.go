@@ -9,17 +9,17 @@ import (
 	"testing"
 )
 
-// TestRenew checks that an object stored without a default is read with the default, and that the
-// next update writes it, even one that changes nothing.
-func TestRenew(t *testing.T) {
+// TestReencode checks that an object stored without a default is read with the default, and that
+// the next update writes it, even one that changes nothing.
+func TestReencode(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)
-		old, renewed := []byte(`{"metadata":{"name":"a"}}`), []byte(`{"metadata":{"name":"a"},"data":"default"}`)
+		old, reencoded := []byte(`{"metadata":{"name":"a"}}`), []byte(`{"metadata":{"name":"a"},"data":"default"}`)
 		s := New(Config{
 			Backend: e.backend, Prefix: "old", GroupResource: things, Codec: thingCodec{}, Attrs: thingAttrs,
-			Renew: func(data []byte) ([]byte, bool) {
+			Reencode: func(data []byte) ([]byte, bool) {
 				if bytes.Equal(data, old) {
-					return renewed, true
+					return reencoded, true
 				}
 				return data, false
 			},
@@ -30,8 +30,8 @@ func TestRenew(t *testing.T) {
 		}
 		for _, when := range []string{"before the cache is there", "from the cache"} {
 			r, err := s.Get(ctx, "a", "")
-			if err != nil || !bytes.Equal(r.Bytes(), renewed) {
-				t.Fatalf("%s: %s, %v, want %s", when, r.Bytes(), err, renewed)
+			if err != nil || !bytes.Equal(r.Bytes(), reencoded) {
+				t.Fatalf("%s: %s, %v, want %s", when, r.Bytes(), err, reencoded)
 			}
 			if _, err := s.List(ctx, ListOptions{}); err != nil {
 				t.Fatal(err)

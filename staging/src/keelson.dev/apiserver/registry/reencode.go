@@ -8,11 +8,11 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Renew returns the function for store.Config.Renew. Stored bytes are served as they are, so they
-// must be protobuf of the version that this server stores. Renew does not check that objects have
-// all defaults: decoding every object would more than double the time of a start. Readers of other
-// encodings than protobuf see defaults applied, and the next update stores them.
-func Renew(row *resource.Row) func(data []byte) ([]byte, bool) {
+// Reencode returns the function for store.Config.Reencode. Stored bytes are served as they are, so
+// they must be protobuf of the version that this server stores. Reencode does not check that objects
+// have all defaults: decoding every object would more than double the time of a start. Readers of
+// other encodings than protobuf see defaults applied, and the next update stores them.
+func Reencode(row *resource.Row) func(data []byte) ([]byte, bool) {
 	if row.Codec != nil || row.New == nil {
 		return nil
 	}
@@ -29,10 +29,10 @@ func Renew(row *resource.Row) func(data []byte) ([]byte, bool) {
 		if err != nil {
 			return data, false // the reader of the object gets the error
 		}
-		renewed, err := codec.Encode(obj)
+		reencoded, err := codec.Encode(obj)
 		if err != nil {
 			return data, false
 		}
-		return renewed, true
+		return reencoded, true
 	}
 }
