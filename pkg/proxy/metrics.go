@@ -12,17 +12,28 @@ import (
 
 // metrics have the names and buckets of kube-proxy's metrics.
 type metrics struct {
+	// Changes and rounds.
+
 	sync, full, partial         *prometheus.HistogramVec
 	lastSync, lastQueued        *prometheus.GaugeVec
 	programming                 *prometheus.HistogramVec
 	endpointChanges, svcChanges prometheus.Counter
 	endpointWaiting, svcWaiting prometheus.Gauge
-	failures, pruneFailures     *prometheus.CounterVec
-	noLocal                     *prometheus.GaugeVec
-	healthz, livez              *prometheus.CounterVec
-	conntrack                   *prometheus.HistogramVec
-	conntrackDeleted            *prometheus.CounterVec
-	elements                    *prometheus.CounterVec
+
+	// The tables and services.
+
+	failures, pruneFailures *prometheus.CounterVec
+	elements                *prometheus.CounterVec
+	noLocal                 *prometheus.GaugeVec
+
+	// The health server.
+
+	healthz, livez *prometheus.CounterVec
+
+	// Tracked connections.
+
+	conntrack        *prometheus.HistogramVec
+	conntrackDeleted *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {

@@ -33,27 +33,35 @@ import (
 
 // sources are the caches that the scheduler reads.
 type sources struct {
-	factory      informers.SharedInformerFactory
+	factory  informers.SharedInformerFactory
+	handled  []cache.DoneChecker // the handlers have seen the first lists
+	handlers handlers
+
+	// Pods, and what selects and protects them.
+
 	pods         *follow.Cache[v1.Pod, v1.Pod] // pods that have not ended; nil in a Model
-	nodes        cache.SharedIndexInformer
-	namespaces   corelisters.NamespaceLister
 	services     corelisters.ServiceLister
 	controllers  corelisters.ReplicationControllerLister
 	replicaSets  appslisters.ReplicaSetLister
 	statefulSets appslisters.StatefulSetLister
-	claims       corelisters.PersistentVolumeClaimLister
-	volumes      corelisters.PersistentVolumeLister
-	classes      storagelisters.StorageClassLister
-	csiNodes     storagelisters.CSINodeLister
-	csiDrivers   storagelisters.CSIDriverLister
-	capacities   storagelisters.CSIStorageCapacityLister
-	attachments  cache.SharedIndexInformer // attachments of volumes, indexed by node
 	budgets      policylisters.PodDisruptionBudgetLister
-	devices      *devices
-	handled      []cache.DoneChecker // the handlers have seen the first lists
-	handlers     handlers
 
+	// Nodes and namespaces.
+
+	nodes             cache.SharedIndexInformer
+	namespaces        corelisters.NamespaceLister
 	namespacesChanged atomic.Uint64 // number of changes of namespaces' labels
+
+	// Volumes and devices.
+
+	claims      corelisters.PersistentVolumeClaimLister
+	volumes     corelisters.PersistentVolumeLister
+	classes     storagelisters.StorageClassLister
+	csiNodes    storagelisters.CSINodeLister
+	csiDrivers  storagelisters.CSIDriverLister
+	capacities  storagelisters.CSIStorageCapacityLister
+	attachments cache.SharedIndexInformer // attachments of volumes, indexed by node
+	devices     *devices
 }
 
 // newSources returns caches of the objects that cfg.Client serves. If extenders are configured, the

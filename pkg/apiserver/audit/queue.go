@@ -39,17 +39,22 @@ const (
 
 // queue collects events and delivers them in batches.
 type queue struct {
+	// What New was given.
+
 	target  target
 	cfg     config.AuditBatching
 	clock   clock.Clock
 	log     *slog.Logger
 	metrics queueMetrics
 	limit   flowcontrol.PassiveRateLimiter // nil if there is no limit
-	wake    chan struct{}                  // has one element if there is work
-	done    chan struct{}                  // closed when Run's goroutine has ended
-	sending chan struct{}                  // has one element for each delivery in progress
 
-	mu     sync.Mutex
+	// What its goroutines wait for.
+
+	wake    chan struct{} // has one element if there is work
+	done    chan struct{} // closed when Run's goroutine has ended
+	sending chan struct{} // has one element for each delivery in progress
+
+	mu     sync.Mutex        // guards the fields below
 	events []*auditapi.Event // events in memory
 	bytes  int
 	files  *ring

@@ -26,13 +26,20 @@ type converters interface {
 // definition is a served CustomResourceDefinition. It is immutable, except for parts that are
 // created when first needed.
 type definition struct {
+	// The definition.
+
 	record      *store.Record // record of the definition
 	mark        mark
 	group, kind string
 	stored      string // storage version
-	convert     converters
-	metadata    *metadataSchemas
-	asking      *asking // limits how long caches wait for the conversion webhook
+
+	// What all definitions share.
+
+	convert  converters
+	metadata *metadataSchemas
+	asking   *asking // limits how long caches wait for the conversion webhook
+
+	// What once creates.
 
 	once sync.Once
 	made *machine

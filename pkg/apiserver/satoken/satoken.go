@@ -101,15 +101,20 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 
 // Wanted describes a token to issue.
 type Wanted struct {
+	// The account, and what the token is bound to.
+
 	ID             string // value of the claim jti
 	Subject        string // user name of the service account
 	Namespace      string
 	ServiceAccount Ref
 	// Secret, or Pod, or Node, or Pod with its Node.
 	Pod, Secret, Node *Ref
-	Audiences         []string
-	Now, Expiry       time.Time
-	WarnAfter         time.Time // zero for no warning
+
+	// Where and when the token is valid.
+
+	Audiences   []string
+	Now, Expiry time.Time
+	WarnAfter   time.Time // zero for no warning
 }
 
 // Issue signs a token.

@@ -40,21 +40,27 @@ type caller interface {
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	drivers                                                caller
-	provisionQueue, reclaimQueue, attachQueue, expandQueue *controller.Queue
-	modifyQueue                                            *controller.Queue
-	capacityQueue                                          *controller.Queue // keys are driver names
-	claims                                                 corelisters.PersistentVolumeClaimLister
-	volumes                                                corelisters.PersistentVolumeLister
-	nodes                                                  corelisters.NodeLister
-	classes                                                storagelisters.StorageClassLister
-	objects                                                storagelisters.CSIDriverLister
-	csiNodes                                               storagelisters.CSINodeLister
-	attachments                                            storagelisters.VolumeAttachmentLister
-	capacities                                             storagelisters.CSIStorageCapacityLister
-	attributeClasses                                       storagelisters.VolumeAttributesClassLister
-	bySource                                               cache.Indexer
-	refollow                                               []func()
+	drivers caller
+
+	// What is left to do.
+
+	provisionQueue, reclaimQueue, attachQueue, expandQueue, modifyQueue *controller.Queue
+
+	capacityQueue *controller.Queue // keys are driver names
+	refollow      []func()          // see syncAll
+
+	// The objects.
+
+	claims           corelisters.PersistentVolumeClaimLister
+	volumes          corelisters.PersistentVolumeLister
+	nodes            corelisters.NodeLister
+	classes          storagelisters.StorageClassLister
+	objects          storagelisters.CSIDriverLister
+	csiNodes         storagelisters.CSINodeLister
+	attachments      storagelisters.VolumeAttachmentLister
+	capacities       storagelisters.CSIStorageCapacityLister
+	attributeClasses storagelisters.VolumeAttributesClassLister
+	bySource         cache.Indexer
 }
 
 // New returns the controller.

@@ -21,16 +21,22 @@ import (
 type stream struct {
 	faults *Faults
 	what   string
+
+	// The server's side.
+
 	body   io.ReadCloser
 	cancel context.CancelFunc
 	done   <-chan struct{}
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	frames []frame
 	err    error
 	more   chan struct{} // has a token when frames or err changed
-	rest   []byte        // unread part of the current frame
-	ended  bool
+
+	// The client's side.
+
+	rest  []byte // unread part of the current frame
+	ended bool
 }
 
 // frame is one event as the server sent it.

@@ -48,18 +48,24 @@ var (
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue      *controller.Queue
+	queue   *controller.Queue
+	metrics *metrics
+
+	// The objects.
+
 	sets       appslisters.StatefulSetLister
 	claimsOf   corelisters.PersistentVolumeClaimLister
 	setCache   cache.SharedIndexInformer
 	podCache   cache.SharedIndexInformer
 	claimCache cache.SharedIndexInformer
 	history    *history.Store
+
+	// The controller's own writes.
+
 	// written and expected report whether the caches show the controller's own writes and
 	// deletions.
 	written  *written
 	expected *controller.Expectations
-	metrics  *metrics
 }
 
 // New returns the controller.

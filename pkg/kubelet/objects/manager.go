@@ -63,10 +63,16 @@ type Manager struct {
 	cfg    Config
 	tokens *tokens
 
-	mu    sync.Mutex
-	rand  *rand.Rand
+	mu   sync.Mutex // guards the fields below
+	rand *rand.Rand
+
+	// Registered pods and their objects.
+
 	items map[Ref]*item // one for each object that a registered pod refers to
 	pods  map[types.UID]*registration
+
+	// What is left to do, and for whom.
+
 	// toStart holds the items whose watch Run has yet to start.
 	toStart []*item
 	// changed holds the objects that subscribers have not been notified of yet. It has at most as

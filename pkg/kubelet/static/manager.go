@@ -69,16 +69,21 @@ type Manager struct {
 	pool Pool
 	wake chan struct{}
 
-	mu   sync.Mutex
+	mu sync.Mutex // guards the fields below
+
+	// The sources.
+
+	files, served map[string]*v1.Pod // pods as last read from the path and from the URL
+	bad           string             // the last error of the path
+	complaint     string             // the last error of the URL
+
+	// The pods.
+
 	want map[string]*v1.Pod // according to the sources
 	runs map[string]*v1.Pod // pods in the pool, and ended pods until their successors start
-	bad  string             // the last error of files
 	// ending are the pods in the pool that were once not wanted. They must end even if they are
 	// wanted again.
 	ending map[types.UID]bool
-
-	files, served map[string]*v1.Pod // pods as last read from each source
-	complaint     string             // the last error of the URL
 }
 
 // New returns a Manager. It does not read anything yet.

@@ -58,15 +58,23 @@ func (d *Driver) Serve(s *grpc.Server) {
 
 // item is a volume or a snapshot, as stored in meta.json in its directory.
 type item struct {
+	// What it is.
+
 	Name  string `json:"name"`
 	Size  int64  `json:"size"`
 	Block bool   `json:"block,omitempty"`
 	// Source is the volume or snapshot that it was created from.
 	Source string `json:"source,omitempty"`
+
+	// Where it is used.
+
 	// Nodes are the nodes that it is attached to.
 	Nodes []string `json:"nodes,omitempty"`
 	// Staged are the nodes that use its device, if it has one.
 	Staged []string `json:"staged,omitempty"`
+
+	// Its properties.
+
 	// Made is the creation time in seconds.
 	Made int64 `json:"made,omitempty"`
 	// Zone is the zone from which a volume is accessible; empty for all.

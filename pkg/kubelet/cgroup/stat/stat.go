@@ -35,12 +35,18 @@ type CPU struct {
 	HasUserAndSystemTime bool
 }
 
-// Memory values are in bytes.
+// Memory is how much memory a cgroup uses.
 type Memory struct {
+	// What is in use, in bytes.
+
 	Usage, WorkingSet, RSS, Cache, MappedFile, Swap uint64
-	Max                                             *uint64
-	Failures                                        *uint64 // how often a limit was reached
-	Faults, MajorFaults, OOMKills                   uint64
+
+	// What happened since the cgroup was made. Max and Failures are nil if the kernel does not
+	// report them.
+
+	Max                           *uint64 // the highest Usage
+	Failures                      *uint64 // how often the limit was reached
+	Faults, MajorFaults, OOMKills uint64
 }
 
 // Device is the data read from and written to a device, which is identified by its numbers.

@@ -93,17 +93,28 @@ func sharedHash(p map[string]any) string {
 
 // operation is a method of a path.
 type operation struct {
+	// What the operation is.
+
 	description, id, action string
+	tag                     string // groups operations: "apps_v1"
 	gvk                     schema.GroupVersionKind
-	parameters              []any
-	body, answer            string // names of definitions; empty for an unknown object or for nothing
-	bodyRequired            bool
-	codes                   []string
-	streams, patch          bool
-	custom                  bool     // a custom resource, which has no protobuf
-	tag                     string   // groups operations: "apps_v1"
-	text                    []string // media types of an answer that is a string; nil for other answers
-	types                   []string // media types of a page; nil for those of kinds
+	custom                  bool // a custom resource, which has no protobuf
+
+	// What clients send. body and answer are names of definitions; they are empty for an unknown
+	// object or for nothing.
+
+	parameters   []any
+	body         string
+	bodyRequired bool
+	patch        bool
+
+	// What the server answers.
+
+	answer  string
+	codes   []string
+	streams bool
+	text    []string // media types of an answer that is a string; nil for other answers
+	types   []string // media types of a page; nil for those of kinds
 }
 
 type parameter struct{ name, kind string }

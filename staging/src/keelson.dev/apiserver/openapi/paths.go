@@ -185,7 +185,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 		}
 	}
 	e.common = append([]any{p.pathParameter("name", "name of the "+e.gvk.Kind)}, e.common[1:]...)
-	e.id, e.of = p.prefix()+"@"+name+title(s.Name), title(s.Name)
+	e.id = p.prefix() + "@" + name + title(s.Name)
 	e.what = s.Name + " of the specified " + strings.TrimPrefix(name, "Namespaced")
 	e.has = func(v string) bool { return slices.Contains(s.Verbs, v) }
 	if s.Connects() {
@@ -251,16 +251,24 @@ func article(kind string) string {
 
 // endpoint contains the common parts of the operations of one path.
 type endpoint struct {
-	p          *paths
+	p *paths
+
+	// The kind.
+
 	gvk        schema.GroupVersionKind
-	self, list string
-	id         string // "AppsV1@NamespacedDeployment": a verb replaces the @
-	what       string // "status of the specified Deployment"
-	of         string
-	common     []any
-	has        func(verb string) bool
+	self, list string // names of the definitions of the object and of its list
 	custom     bool
-	returned   bool // a delete answers with the deleted object
+
+	// The texts of operations.
+
+	id   string // "AppsV1@NamespacedDeployment": a verb replaces the @
+	what string // "status of the specified Deployment"; empty for a whole object
+
+	// What clients can do.
+
+	common   []any // parameters of all operations
+	has      func(verb string) bool
+	returned bool // a delete answers with the deleted object
 }
 
 // operation returns one operation of the endpoint.

@@ -28,16 +28,25 @@ import (
 
 // write describes one write to admission, authorization and errors.
 type write struct {
-	registry        *Registry
+	registry *Registry
+
+	// What is written.
+
 	namespace, name string
 	version         string
 	subresource     string
-	operation       admission.Operation
-	options         runtime.Object
-	dryRun          bool
-	skip            bool
-	as              *Facade
-	remade          bool // whether a mutating plugin changed the object; prune may have to drop fields that it added
+	as              *Facade // presents the object as another kind; may be nil
+
+	// How it is written.
+
+	operation admission.Operation
+	options   runtime.Object
+	dryRun    bool
+	skip      bool // no admission; see Update.SkipAdmission
+
+	// remade reports whether a mutating plugin changed the object. prune may have to drop fields that
+	// the plugin added.
+	remade bool
 }
 
 // attributes returns the write of obj over old in the form that admission plugins take. obj and old

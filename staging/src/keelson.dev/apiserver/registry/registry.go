@@ -69,25 +69,33 @@ type UpdateFunc func(ctx context.Context, cur resource.Object) (resource.Object,
 
 // Update describes one update.
 type Update struct {
+	// What is updated.
+
 	Namespace, Name string
 	// Subresource is the name of the view to write, for example "status". If it is empty, the update
 	// writes the object itself.
 	Subresource string
 	// Version is the served version that the request is made in. If it is empty, it is the storage
 	// version.
-	Version   string
+	Version string
+
+	// The new object.
+
 	Transform UpdateFunc
 	// Blind says that Transform does not need the current object: it gets nil.
-	Blind   bool
+	Blind bool
+	// OwnFields says that Transform maintains managedFields itself.
+	OwnFields bool
+	// As presents the object to admission as another kind, and replaces Transform. It may be nil.
+	As *Facade
+
+	// What is allowed.
+
 	Options metav1.UpdateOptions
 	// Preconditions reject the update with 409 Conflict unless they hold.
 	Preconditions *metav1.Preconditions
 	// CreateAbsent allows the update to create the object, whatever the row says.
 	CreateAbsent bool
-	// OwnFields says that Transform maintains managedFields itself.
-	OwnFields bool
-	// As presents the object to admission as another kind, and replaces Transform. It may be nil.
-	As *Facade
 	// SkipAdmission is set for the server's own bookkeeping.
 	SkipAdmission bool
 }

@@ -27,23 +27,29 @@ import (
 // view makes the encodings of the records of one row in one served version, as whole objects or as
 // their metadata only. Records remember these encodings.
 type view struct {
+	// What the view shows.
+
 	row     *resource.Row
 	version *resource.Version // nil means the storage version
 	gvk     schema.GroupVersionKind
 	listGVK schema.GroupVersionKind
 	dynamic bool // objects have no Go type; their bytes contain their kind
 
+	// How objects are encoded.
+
 	jsonHead []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
 	header   wire.Header
 	stored   wire.Header // header of stored bytes
-	// converts stored bytes to JSON; nil if objects have to be decoded
-	program   func() *transcode.Program
-	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
-	buffers   *pools
+	// program converts stored bytes to JSON. It is nil if objects have to be decoded.
+	program func() *transcode.Program
+	cells   func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
+	buffers *pools
+
+	// What is kept of encoded objects.
+
 	formJSON  store.Form
 	formProto store.Form
-
-	frames frames // recent events of its watches
+	frames    frames // recent events of its watches
 }
 
 func newView(row *resource.Row, version string, types *transcode.Types, buffers *pools) *view {

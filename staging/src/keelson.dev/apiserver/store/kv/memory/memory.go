@@ -33,16 +33,22 @@ type entry struct {
 type Store struct {
 	clock clock.Clock
 
-	mu        sync.Mutex
+	mu     sync.Mutex // guards the fields below
+	closed bool
+
+	// The present, and how it came about.
+
 	items     *btree.BTreeG[kv.Item]
 	rev       int64
 	log       []entry       // in revision order
 	compacted int64         // states before this revision cannot be read
 	changed   chan struct{} // closed by the next write
-	expiry    map[string]time.Time
-	due       time.Time // when the first key expires; zero if none does
-	timer     interface{ Stop() bool }
-	closed    bool
+
+	// Keys that expire.
+
+	expiry map[string]time.Time
+	due    time.Time // when the first key expires; zero if none does
+	timer  interface{ Stop() bool }
 }
 
 var _ kv.Store = (*Store)(nil)
