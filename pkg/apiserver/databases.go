@@ -37,6 +37,9 @@ type databases struct {
 	// all begins with the default database, which has every resource without a database of its own.
 	// The others follow in the order of the configuration.
 	all []*database
+	// sized reports the size of the default database. It is nil if the server did not open that
+	// database itself.
+	sized sized
 	// of has the databases of single resources, or of whole groups ("*").
 	of        map[schema.GroupResource]*database
 	locations []schema.GroupResource // the keys of of, in the order of the configuration
@@ -60,7 +63,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 		if err != nil {
 			return err
 		}
-		first = opened
+		first, d.sized = opened, opened
 		d.close = append(d.close, opened)
 	}
 	d.all = []*database{{kv: first}}

@@ -16,6 +16,11 @@ import (
 // storageTimeout limits a query of the store's size.
 const storageTimeout = 2 * time.Second
 
+// sized is a database that can report the size of its file in bytes.
+type sized interface {
+	Size(ctx context.Context) (int64, error)
+}
+
 // storageMetrics exports Kubernetes' metrics of stored objects.
 type storageMetrics struct {
 	a                                *assembly
@@ -78,13 +83,10 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	// Kubernetes reports the size of the first database only.
-	sized, ok := m.a.databases.first().kv.(interface {
-		Size(ctx context.Context) (int64, error)
-	})
-	if !ok {
+	if m.a.databases.sized == nil {
 		return
 	}
-	if n, err := sized.Size(ctx); err == nil {
+	if n, err := m.a.databases.sized.Size(ctx); err == nil {
 		ch <- prometheus.MustNewConstMetric(m.size, prometheus.GaugeValue, float64(n), "etcd-0")
 	}
 }
