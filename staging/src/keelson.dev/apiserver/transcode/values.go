@@ -82,7 +82,7 @@ func (v *value) appendNumber(dst []byte, n uint64) []byte {
 	}
 }
 
-// plain has the bytes that encoding/json does not escape in strings.
+// plain has the bytes that encoding/json does not escape in strings. It is never modified.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'

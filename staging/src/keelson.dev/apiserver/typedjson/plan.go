@@ -60,12 +60,16 @@ type entry struct{ key, elem reflect.Value }
 // ones.
 const maxFields = 128
 
+// The plans of this process. A plan depends on its Go type alone and does not change once it is
+// ready, so all callers can share it, and no result depends on which types were decoded before.
+// There are at most as many plans as the program has types.
 var (
 	ready     sync.Map // reflect.Type to *plan
-	compiling sync.Mutex
+	compiling sync.Mutex // guards compiled
 	compiled  = map[reflect.Type]*plan{} // plans that are ready, and those being compiled
 )
 
+// Constants that Go can only declare as variables.
 var (
 	unmarshaler     = reflect.TypeFor[json.Unmarshaler]()
 	textUnmarshaler = reflect.TypeFor[encoding.TextUnmarshaler]()

@@ -28,7 +28,8 @@ type reader struct {
 	recent *recentTexts
 }
 
-// recentPool holds *recentTexts. Each is used by one reader at a time.
+// recentPool holds *recentTexts, which readers reuse to save allocations. Each is used by one reader
+// at a time.
 var recentPool = sync.Pool{New: func() any { return &recentTexts{seed: maphash.MakeSeed()} }}
 
 // value reads the value at r.at, which is not white space, into v, which is zero.

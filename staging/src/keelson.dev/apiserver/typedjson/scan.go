@@ -77,7 +77,7 @@ func (r *reader) colon() bool {
 	return true
 }
 
-// ordinary has the ASCII bytes that a JSON string contains unescaped.
+// ordinary has the ASCII bytes that a JSON string contains unescaped. It is never modified.
 var ordinary = func() (is [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		is[c] = c != '"' && c != '\\'
@@ -133,7 +133,7 @@ func (r *reader) text() (string, bool) {
 	return "", false
 }
 
-// escapes has the characters of the escapes of one letter.
+// escapes has the characters of the escapes of one letter. It is never modified.
 var escapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
 // escape reads the escape at the start of s. It rejects half of a surrogate pair.
