@@ -16,7 +16,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// blockedPage is the number of records from which on a page is made from texts of blocks. The items
+// blockedPage is the number of records from which on a page is made from encoded blocks. The items
 // of smaller pages are more likely to be remembered by their records.
 const blockedPage = 64
 
@@ -169,7 +169,7 @@ type items struct {
 	head func(dst []byte, size int) []byte
 }
 
-// blocked reports whether a run of records is sent as the text of its block.
+// blocked reports whether a run of records is sent as its encoded block.
 func (j *items) blocked(page *store.Page, run store.Run) bool {
 	return run.Block != nil && len(page.Records) >= blockedPage && run.N > run.Block.Len()/8
 }
@@ -239,7 +239,7 @@ func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 		}
 	}
 	return a.pools.texts.use(func(buf []byte) ([]byte, error) {
-		buf, ends, err := run.Block.Text(&j.Joiner, buf)
+		buf, ends, err := run.Block.Encoded(&j.Joiner, buf)
 		if err != nil {
 			return buf, err
 		}

@@ -12,11 +12,11 @@ import (
 )
 
 // Block is a range of a resource's records in key order, at most 128 records or about 256 KiB.
-// Lists read whole blocks. The text that a list makes of a block is kept with the block. After a
-// write, the copy of the block with the changed record encodes only that record again.
+// Lists read whole blocks. The encoding that a list makes of a block is kept with the block. After
+// a write, the copy of the block with the changed record encodes only that record again.
 //
 // Invariant: the records of a block that a snapshot contains do not change. The encodings of a
-// block do; its methods Text, Ends and Deflated are safe for concurrent use.
+// block do; its methods Encoded, Ends and Deflated are safe for concurrent use.
 type Block struct {
 	cache   *encodingCache
 	records []*Record
@@ -116,25 +116,25 @@ type Joiner struct {
 	Append    func(dst []byte, r *Record) ([]byte, error)
 }
 
-// Text appends the text of the block to dst. ends has the offset at which each record's text ends,
+// Encoded appends the encoded records to dst. ends has the offset at which each of them ends,
 // counted from the old end of dst. Callers do not modify ends. An error is one of j.Append.
-func (b *Block) Text(j *Joiner, dst []byte) (text []byte, ends []uint32, err error) {
+func (b *Block) Encoded(j *Joiner, dst []byte) (encoded []byte, ends []uint32, err error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
 	b.mu.Unlock()
 	if e.own {
-		if text, ok := e.text(b.cache, dst); ok {
-			return text, e.ends, nil
+		if encoded, ok := e.decompress(b.cache, dst); ok {
+			return encoded, e.ends, nil
 		}
 	}
-	text, e.blockEncoding, err = b.encode(j, dst)
+	encoded, e.blockEncoding, err = b.encode(j, dst)
 	if err != nil {
 		return dst, nil, err
 	}
-	return text, e.ends, nil
+	return encoded, e.ends, nil
 }
 
-// Ends returns the offset at which each record's text ends in the text of the block.
+// Ends returns the offset at which each encoded record ends in what Encoded appends.
 func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
@@ -144,8 +144,8 @@ func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	}
 	buf := b.cache.buffer()
 	defer b.cache.putBuffer(buf)
-	text, ends, err := b.Text(j, (*buf)[:0])
-	*buf = text[:0]
+	encoded, ends, err := b.Encoded(j, (*buf)[:0])
+	*buf = encoded[:0]
 	return ends, err
 }
 
@@ -156,42 +156,42 @@ func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	defer b.mu.Unlock()
 	former := b.encoding(j.Form)
 	if former.own {
-		if text, ok := former.text(b.cache, dst); ok { // another caller has just encoded it
-			return text, former.blockEncoding, nil
+		if encoded, ok := former.decompress(b.cache, dst); ok { // another caller has just encoded it
+			return encoded, former.blockEncoding, nil
 		}
 	}
 	e := newBlockEncoding(j.Form, b.records)
-	text, err := e.build(b.cache, j, b.records, former.blockEncoding, dst)
+	encoded, err := e.build(b.cache, j, b.records, former.blockEncoding, dst)
 	if err != nil {
 		return dst, nil, err
 	}
 	if b.cache.replace(former.blockEncoding) {
-		e.compress(b.cache, text[len(dst):])
+		e.compress(b.cache, encoded[len(dst):])
 		if b.cache.hold(e) {
 			b.keepLocked(e)
 		}
 	}
-	return text, e, nil
+	return encoded, e, nil
 }
 
-// Deflated returns the text of the block as a piece of a gzip answer.
+// Deflated returns the encoded records as a piece of a gzip answer.
 func (b *Block) Deflated(j *Joiner) (deflate.Piece, error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
 	b.mu.Unlock()
 	if e.own {
-		if d, ok := e.deflatedText(b.cache); ok {
+		if d, ok := e.keptDeflated(b.cache); ok {
 			return d, nil
 		}
 	}
 	buf := b.cache.buffer()
 	defer b.cache.putBuffer(buf)
-	text, _, err := b.Text(j, (*buf)[:0])
+	encoded, _, err := b.Encoded(j, (*buf)[:0])
 	if err != nil {
 		return deflate.Piece{}, err
 	}
-	*buf = text[:0]
-	d := b.cache.deflate.Piece(text)
+	*buf = encoded[:0]
+	d := b.cache.deflate.Piece(encoded)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if e := b.encoding(j.Form); e.own {

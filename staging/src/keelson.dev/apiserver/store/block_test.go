@@ -18,8 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkTexts compares the texts of a page's blocks with the texts of the records one by one.
-func checkTexts(page *Page) error {
+// checkEncodings compares the encodings of a page's blocks with those of the records one by one.
+func checkEncodings(page *Page) error {
 	if page.Runs == nil {
 		return nil
 	}
@@ -46,13 +46,13 @@ func checkRun(run Run, records []*Record) error {
 		return fmt.Errorf("run %d+%d is not the page's records", run.From, run.N)
 	}
 	for _, j := range joiners() {
-		text, ends, err := run.Block.Text(j, []byte("before"))
+		encoded, ends, err := run.Block.Encoded(j, []byte("before"))
 		if err != nil {
 			return err
 		}
 		want := joined(j, run.Block.records)
-		if string(text) != "before"+want {
-			return fmt.Errorf("text %q, want %q", text, want)
+		if string(encoded) != "before"+want {
+			return fmt.Errorf("encoded %q, want %q", encoded, want)
 		}
 		for i, part := range strings.Split(want, j.Separator) {
 			from := int(ends[i]) - len(part)
@@ -73,7 +73,7 @@ func checkRun(run Run, records []*Record) error {
 	return nil
 }
 
-// joiners returns joiners of two forms. The text of one of them grows with the object.
+// joiners returns joiners of two forms. The encoding of one of them grows with the object.
 func joiners() []*Joiner {
 	return []*Joiner{
 		{Form: Form{Variant: "data"}, Separator: "|", Append: func(dst []byte, r *Record) ([]byte, error) {
@@ -212,7 +212,7 @@ func checkBlocks(t *rapid.T, got blocks, model map[string]*Record, from string) 
 			if !slices.Equal(page.Records, want) {
 				t.Fatalf("%q from %q: %d records, want %d", prefix, start, len(page.Records), len(want))
 			}
-			if err := checkTexts(page); err != nil {
+			if err := checkEncodings(page); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -241,7 +241,7 @@ func TestEncodings(t *testing.T) {
 	scan := func(b blocks) int {
 		made = 0
 		b.ascend("", "", func(b *Block, _, _ int) bool {
-			if _, _, err := b.Text(j, nil); err != nil {
+			if _, _, err := b.Encoded(j, nil); err != nil {
 				t.Error(err)
 			}
 			return true
@@ -278,8 +278,8 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestTextFails checks that the error of an encoder is returned and nothing is kept.
-func TestTextFails(t *testing.T) {
+// TestEncodingFails checks that the error of an encoder is returned and nothing is kept.
+func TestEncodingFails(t *testing.T) {
 	tree := newTree(newEncodingCache(1 << 20))
 	tree.put(NewRecord("a", 1, nil, Attrs{}, nil, nil))
 	broken, fail := errors.New("broken"), true
@@ -290,14 +290,14 @@ func TestTextFails(t *testing.T) {
 		return append(dst, r.Key...), nil
 	}}
 	b := tree.snapshot().list[0]
-	if _, _, err := b.Text(j, nil); !errors.Is(err, broken) {
+	if _, _, err := b.Encoded(j, nil); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	if _, err := b.Deflated(j); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	fail = false
-	if text, _, err := b.Text(j, nil); err != nil || string(text) != "a" {
-		t.Errorf("%q %v", text, err)
+	if encoded, _, err := b.Encoded(j, nil); err != nil || string(encoded) != "a" {
+		t.Errorf("%q %v", encoded, err)
 	}
 }

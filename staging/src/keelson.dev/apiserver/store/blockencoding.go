@@ -13,21 +13,22 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// blockEncoding is the text of a block in one form, kept compressed. It lists the key and the
-// revision of each record in the text, so that the encoding of a changed block copies the text of
-// all unchanged records.
+// blockEncoding has the encoded records of a block in one form, compressed. It lists the key and
+// the revision of each record, so that the encoding of a changed block copies all unchanged records
+// from it.
 //
-// Invariant: form, keys, revs and ends do not change once the encoding is complete. The text is
-// either whole or dropped; the encodingCache drops it, and the block makes it again when needed.
+// Invariant: form, keys, revs and ends do not change once the encoding is complete. The encoded
+// bytes are either all there or dropped; the encodingCache drops them, and the block makes them
+// again when needed.
 type blockEncoding struct {
 	form Form
 	keys []string
 	revs []int64
-	ends []uint32 // where each record's text ends
+	ends []uint32 // where each encoded record ends
 
 	mu         sync.Mutex
-	compressed []byte        // the text, compressed by s2; nil if dropped
-	deflated   deflate.Piece // the text as a piece of a gzip answer; empty if not asked for
+	compressed []byte        // the encoded bytes, compressed by s2; nil if dropped
+	deflated   deflate.Piece // the encoded bytes as a piece of a gzip answer; empty if not asked for
 
 	place *list.Element // guarded by encodingCache.mu; nil if the cache does not count it
 }
@@ -43,8 +44,8 @@ func newBlockEncoding(form Form, records []*Record) *blockEncoding {
 	return e
 }
 
-// build appends the text of records to dst. It copies what former contains of them and lets j
-// encode the others. former may be nil.
+// build appends the encoded records to dst. It copies those that former contains and lets j encode
+// the others. former may be nil.
 func (e *blockEncoding) build(
 	cache *encodingCache, j *Joiner, records []*Record, former *blockEncoding, dst []byte,
 ) ([]byte, error) {
@@ -52,8 +53,8 @@ func (e *blockEncoding) build(
 	defer cache.putBuffer(scratch)
 	var old []byte
 	if former != nil {
-		if text, ok := former.text(cache, (*scratch)[:0]); ok {
-			old, *scratch = text, text[:0]
+		if encoded, ok := former.decompress(cache, (*scratch)[:0]); ok {
+			old, *scratch = encoded, encoded[:0]
 		}
 	}
 	start, next := len(dst), 0
@@ -78,9 +79,9 @@ func (e *blockEncoding) build(
 	return dst, nil
 }
 
-// item returns the part of text that belongs to r, or nil if e has another revision of r or none.
-// The search starts at index at; next is the index at which to search for the following record.
-func (e *blockEncoding) item(text []byte, at int, r *Record, separator int) (part []byte, next int) {
+// item returns the part of encoded that belongs to r, or nil if e has another revision of r or
+// none. The search starts at index at; next is the index at which to search for the next record.
+func (e *blockEncoding) item(encoded []byte, at int, r *Record, separator int) (part []byte, next int) {
 	for at < len(e.keys) && e.keys[at] < r.Key {
 		at++
 	}
@@ -91,11 +92,11 @@ func (e *blockEncoding) item(text []byte, at int, r *Record, separator int) (par
 	if at > 0 {
 		from = int(e.ends[at-1]) + separator
 	}
-	return text[from:e.ends[at]], at + 1
+	return encoded[from:e.ends[at]], at + 1
 }
 
-// text appends the text to dst. It returns false if the text has been dropped.
-func (e *blockEncoding) text(cache *encodingCache, dst []byte) ([]byte, bool) {
+// decompress appends the encoded bytes to dst. It returns false if they have been dropped.
+func (e *blockEncoding) decompress(cache *encodingCache, dst []byte) ([]byte, bool) {
 	e.mu.Lock()
 	compressed := e.compressed
 	e.mu.Unlock()
@@ -111,17 +112,17 @@ func (e *blockEncoding) text(cache *encodingCache, dst []byte) ([]byte, bool) {
 	return dst[:len(dst)+size], true
 }
 
-func (e *blockEncoding) compress(cache *encodingCache, text []byte) {
+func (e *blockEncoding) compress(cache *encodingCache, encoded []byte) {
 	scratch := cache.buffer()
 	defer cache.putBuffer(scratch)
-	*scratch = s2.Encode((*scratch)[:cap(*scratch)], text)
+	*scratch = s2.Encode((*scratch)[:cap(*scratch)], encoded)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.compressed = slices.Clone(*scratch)
 }
 
-// deflatedText returns the text as a piece of a gzip answer, if it is kept.
-func (e *blockEncoding) deflatedText(cache *encodingCache) (deflate.Piece, bool) {
+// keptDeflated returns the encoded bytes as a piece of a gzip answer, if they are kept.
+func (e *blockEncoding) keptDeflated(cache *encodingCache) (deflate.Piece, bool) {
 	e.mu.Lock()
 	d := e.deflated
 	e.mu.Unlock()
@@ -132,7 +133,7 @@ func (e *blockEncoding) deflatedText(cache *encodingCache) (deflate.Piece, bool)
 	return d, true
 }
 
-// keepDeflated keeps d, unless the text has been dropped or the cache has no room.
+// keepDeflated keeps d, unless the encoded bytes have been dropped or the cache has no room.
 func (e *blockEncoding) keepDeflated(cache *encodingCache, d deflate.Piece) {
 	if e.setDeflated(d) && !cache.hold(e) {
 		e.setDeflated(deflate.Piece{})

@@ -25,7 +25,7 @@ type encodingCache struct {
 	blockRecords, blockBytes int
 
 	max     int64     // bytes
-	buffers sync.Pool // pool of *[]byte, for texts of blocks
+	buffers sync.Pool // pool of *[]byte, for encodings of blocks
 	deflate *deflate.Pool
 
 	mu    sync.Mutex

@@ -13,7 +13,7 @@ import "bytes"
 type packedBytes struct {
 	packer     *packer
 	compressed []byte
-	ends       []uint32 // where each record's bytes end in the uncompressed text
+	ends       []uint32 // where each record's bytes end in the uncompressed bytes
 }
 
 // bytes returns a copy of the bytes of record i.
@@ -32,7 +32,7 @@ func (p *packedBytes) use(i int32, f func(data []byte)) {
 	}
 	u.mu.RLock()
 	defer u.mu.RUnlock()
-	f(u.text[from:p.ends[i]])
+	f(u.plain[from:p.ends[i]])
 }
 
 // share returns the part of the compressed size that a record of the given size accounts for.

@@ -16,7 +16,7 @@ import (
 // wakeBytes bytes have been written or loaded. So the bytes of new objects, which watchers and lists
 // are about to read, are not compressed at once; most objects are seldom read later.
 //
-// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes. They
+// Invariant: at most unpackedKept uncompressed groups are kept, each of about groupBytes bytes. They
 // are the ones used last, because a list reads records in the order in which they were packed.
 type packer struct {
 	groupBytes int64 // about how many bytes are compressed together
@@ -32,20 +32,20 @@ type packer struct {
 }
 
 // packBuffers are the buffers for packing one group.
-type packBuffers struct{ text, compressed []byte }
+type packBuffers struct{ plain, compressed []byte }
 
-// unpacked is the uncompressed text of a packedBytes. mu is held for writing while the text is
-// made.
+// unpacked has the uncompressed bytes of a packedBytes. mu is held for writing while they
+// are made.
 type unpacked struct {
 	of    *packedBytes // guarded by packer.mu
-	users int          // guarded by packer.mu; the text is not replaced while it has users
+	users int          // guarded by packer.mu; plain is not replaced while it has users
 
-	mu   sync.RWMutex
-	text []byte
+	mu    sync.RWMutex
+	plain []byte // the uncompressed bytes
 }
 
 const (
-	// unpackedKept is how many uncompressed texts are kept: about 4 MiB.
+	// unpackedKept is how many uncompressed groups are kept: about 4 MiB.
 	unpackedKept = 64
 	// maxSpread is how many packedBytes the records of a block may be spread over. A list of the
 	// block uncompresses all of them.
@@ -70,7 +70,7 @@ func (p *packer) added(n int) {
 	}
 }
 
-// unpack returns the uncompressed text of want. The caller releases it.
+// unpack returns the uncompressed bytes of want. The caller releases it.
 func (p *packer) unpack(want *packedBytes) *unpacked {
 	p.mu.Lock()
 	u, known := p.slotLocked(want)
@@ -84,7 +84,7 @@ func (p *packer) unpack(want *packedBytes) *unpacked {
 	p.mu.Unlock()
 	defer u.mu.Unlock()
 	var err error
-	if u.text, err = s2.Decode(u.text[:cap(u.text)], want.compressed); err != nil {
+	if u.plain, err = s2.Decode(u.plain[:cap(u.plain)], want.compressed); err != nil {
 		panic("store: packed bytes cannot be uncompressed: " + err.Error()) // packGroup wrote them
 	}
 	return u
@@ -96,7 +96,7 @@ func (p *packer) release(u *unpacked) {
 	u.users--
 }
 
-// slotLocked returns the uncompressed text of want, or else a slot for it: a new one while there
+// slotLocked returns the uncompressed bytes of want, or else a slot for it: a new one while there
 // are few, then the unused one that was used longest ago. If all are in use, the slot is not kept.
 func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	at := slices.IndexFunc(p.kept, func(u *unpacked) bool { return u.of == want })
@@ -114,7 +114,7 @@ func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	return u, known
 }
 
-// lastUnusedLocked returns the index of the last text without users, or -1.
+// lastUnusedLocked returns the index of the last group without users, or -1.
 func (p *packer) lastUnusedLocked() int {
 	for at := len(p.kept) - 1; at >= 0; at-- {
 		if p.kept[at].users == 0 {
@@ -128,24 +128,24 @@ func (p *packer) lastUnusedLocked() int {
 func (p *packer) pack(records []*Record) {
 	buf := p.buffers.Get().(*packBuffers)
 	defer p.buffers.Put(buf)
-	text := buf.text[:0]
+	plain := buf.plain[:0]
 	for from, i := 0, 0; i < len(records); i++ {
-		text = append(text, records[i].Bytes()...)
-		if int64(len(text)) >= p.groupBytes || i == len(records)-1 {
-			buf.compressed = s2.Encode(buf.compressed[:cap(buf.compressed)], text)
-			p.packGroup(records[from:i+1], text, buf.compressed)
-			from, text = i+1, text[:0]
+		plain = append(plain, records[i].Bytes()...)
+		if int64(len(plain)) >= p.groupBytes || i == len(records)-1 {
+			buf.compressed = s2.Encode(buf.compressed[:cap(buf.compressed)], plain)
+			p.packGroup(records[from:i+1], plain, buf.compressed)
+			from, plain = i+1, plain[:0]
 		}
 	}
-	if buf.text = text; cap(text) > 4*int(p.groupBytes) { // an unusual object made the buffer large
+	if buf.plain = plain; cap(plain) > 4*int(p.groupBytes) { // an unusual object made the buffer large
 		*buf = packBuffers{}
 	}
 }
 
-// packGroup makes records refer to compressed, which is their bytes, text. If compression saves
-// less than a quarter, the records keep their bytes and are not tried again.
-func (p *packer) packGroup(records []*Record, text, compressed []byte) {
-	if len(compressed) > len(text)-len(text)/4 {
+// packGroup makes records refer to compressed, the compressed form of their bytes plain. If compression
+// saves less than a quarter, the records keep their bytes and are not tried again.
+func (p *packer) packGroup(records []*Record, plain, compressed []byte) {
+	if len(compressed) > len(plain)-len(plain)/4 {
 		for _, r := range records {
 			r.markIncompressible()
 		}

@@ -89,7 +89,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestUnpacked uses more uncompressed texts at once than are kept, by concurrent readers.
+// TestUnpacked uses more uncompressed groups at once than are kept, by concurrent readers.
 func TestUnpacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1, 1
@@ -125,7 +125,7 @@ func TestUnpacked(t *testing.T) {
 	}
 	wg.Wait()
 	if len(p.kept) != unpackedKept {
-		t.Errorf("%d uncompressed texts are kept", len(p.kept))
+		t.Errorf("%d uncompressed groups are kept", len(p.kept))
 	}
 }
 
