@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds the six programs and the CNI plugin into bin/, unless no source has changed since the last
-# build.
+# Builds six programs and the CNI plugin into bin/. It does nothing if no source has changed since
+# the last build, unless --force is given.
 set -euo pipefail
 
 case ${1:-} in
@@ -34,8 +34,8 @@ if fresh "$@"; then
 	exit
 fi
 
-# The version that every process and the API report: Kubernetes' own, with ours
-# behind the plus sign.
+# The version that every process and the API report: Kubernetes' version, a plus sign, and Keelson's
+# commit.
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 short=${commit:0:12}
 version=v1.36.6+keelson.$short
@@ -48,7 +48,7 @@ began=$(mktemp bin/.began.XXXXXX)
 trap 'rm -rf "$began" "${out:-}"' EXIT
 out=$(mktemp -d bin/.build.XXXXXX)
 step "${programs[*]}" go build -v -ldflags "$flags" -o "$out/" "${programs[@]/#/./cmd/}"
-# Each program appears by rename, so that a running process keeps its file.
+# Programs are renamed into place, so that a running process keeps its file.
 mv -f "$out"/* bin/
 ln -f bin/ctl bin/kubectl # no symbolic link: it is copied into containers
 touch -r "$began" "$stamp"

@@ -2,22 +2,21 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# The checks of the CIS Kubernetes Benchmark 1.12 for the API server, etcd, the
-# controller manager, the scheduler, the kubelet and the proxy, on a cluster that
-# runs on this machine (ctl cluster up, make up). It asks the running processes
-# for their arguments and looks at their files, prints a table, and fails when an
-# automated check does.
+# Runs the checks of the CIS Kubernetes Benchmark 1.12 on a cluster that runs on this machine
+# (ctl cluster up, make up): those of the API server, etcd, the controller manager, the scheduler,
+# the kubelet and the proxy. The script reads the arguments and files of the running processes and
+# prints a table. It exits with an error if an automated check fails.
 #
-# Where Keelson has no such thing (pod specifications of the control plane, an
-# etcd that listens), the check is of what it has instead, and the table says so.
+# Keelson has no pod specifications of the control plane, and its etcd does not listen. The script
+# then checks what Keelson has instead, and the table says so in brackets.
 #
-# usage: hack/cis.sh [NAME]    the cluster's name; keelson if none is given
+# usage: hack/cis.sh [NAME]    NAME is the cluster's name (default: keelson)
 
 set -euo pipefail
 
 name=${1:-keelson}
 if [[ $name == --help || $name == -h ]]; then
-	sed -n '/^# The checks/,/^# usage/s/^# \{0,1\}//p' "$0"
+	sed -n '/^# Runs the checks/,/^# usage/s/^# \{0,1\}//p' "$0"
 	exit
 fi
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -28,7 +27,7 @@ record=/run/keelson/$name/cluster.json
 data=$(sed -n 's/.*"dataDir": "\(.*\)".*/\1/p' "$record")
 pids=$("$ctl" cluster pids --name "$name")
 
-# args PROCESS: its arguments, one a line.
+# args PROCESS prints the arguments of a process, one on each line.
 args() {
 	local pid
 	pid=$(sed -n "s/^$1=//p" <<<"$pids" | head -1)
@@ -38,14 +37,15 @@ declare -A arguments
 for p in apiserver controller-manager scheduler; do arguments[$p]=$(args "$p"); done
 mapfile -t nodes < <(sed -n 's/^kubelet-\(.*\)=.*/\1/p' <<<"$pids" | sort)
 
-# value PROCESS FLAG: what a flag is set to; nothing if it is not.
+# value PROCESS FLAG prints the value of a flag, or nothing if the flag is not set.
 value() { sed -n "s/^--$2=//p" <<<"${arguments[$1]}" | tail -1; }
 
-# field FILE NAME: a field of a configuration file, wherever it stands in it.
+# field FILE NAME prints the first field of that name in a configuration file, at any depth.
 field() { sed -n "s/^ *$2: *\"\{0,1\}\([^\"]*\)\"\{0,1\}\$/\1/p" "$1" | head -1; }
 
 failed=0 passed=0 manual=0
-# result ID KIND OK TEXT [HOW]: a line of the table. KIND is A for automated, M for manual.
+# result ID KIND OK TEXT [NOTE] prints a line of the table. KIND is A (automated) or M (manual). OK is
+# yes or no. A failed manual check is a warning.
 result() {
 	local verdict=PASS
 	if [[ $3 != yes ]]; then
@@ -66,10 +66,10 @@ hasnot() { ! has "$@"; }
 set_() { [[ -n $1 ]]; }
 atleast() { [[ $1 =~ ^[0-9]+$ && $1 -ge $2 ]]; }
 
-# within FILE MODE: it has no permission that MODE has not.
+# within FILE MODE succeeds if the file has no permissions beyond those of MODE.
 within() { [[ -e $1 ]] && (((8#$(stat -Lc %a "$1") & ~8#$2) == 0)); }
 owned() { [[ -e $1 ]] && [[ $(stat -Lc %U:%G "$1") == root:root ]]; }
-every() { # every TEST FILES... [-- ARGUMENT]
+every() { # every TEST FILES... succeeds if all files pass the test: a mode, or "owned"
 	local test=$1 f
 	shift
 	for f in "$@"; do
@@ -79,7 +79,7 @@ every() { # every TEST FILES... [-- ARGUMENT]
 		esac
 	done
 }
-strong() { # strong SUITES: all have forward secrecy and authenticated encryption
+strong() { # strong SUITES succeeds if all have forward secrecy and authenticated encryption
 	local s
 	[[ -n $1 ]] || return 1
 	for s in ${1//,/ }; do
@@ -152,7 +152,7 @@ result 1.2.22 A "$(yes set_ "$(value $a service-account-key-file)")" "--service-
 no_etcd="etcd is in the same process and listens nowhere"
 inside=$("$ctl" cluster exec --name "$name" -- ss -Hltn | grep -c ':23\(79\|80\) ' || true)
 alone() { [[ -z $(value $a etcd-servers) && $inside == 0 ]]; }
-etcd() { # etcd FLAGS...: they are set, or there is no connection to protect
+etcd() { # etcd FLAGS... succeeds if they are set, or if there is no connection to protect
 	local f
 	if alone; then return 0; fi
 	for f in "$@"; do set_ "$(value $a "$f")" || return 1; done

@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Unpacks Debian packages, with all that they need, into a directory: the base
-# of images whose programs want more than busybox. No package's scripts are run.
+# Unpacks Debian packages and their dependencies into a directory. It is the base of images whose
+# programs need more than busybox. The packages' scripts do not run.
 set -euo pipefail
 
 if (($# < 2)) || [[ $1 == -h || $1 == --help ]]; then
@@ -27,7 +27,7 @@ for package in "$work"/*.deb; do
 	dpkg -x "$package" "$dir"
 done
 rm -rf "$dir/usr/share/doc" "$dir/usr/share/man" "$dir/usr/share/locale" "$dir/usr/share/info" "$dir/var/cache"
-# What the packages' scripts would have linked.
+# Links that the packages' scripts would have made.
 [[ -e $dir/bin/sh ]] || ln -s dash "$dir/bin/sh"
 [[ ! -e $dir/bin/nc.openbsd ]] || ln -sf nc.openbsd "$dir/bin/nc"
 echo "$*" >"$stamp"

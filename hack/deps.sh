@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Installs the Debian packages that building and running a cluster needs, when
-# they are missing, and checks for Go and for root.
+# Checks for root and for Go, and installs the Debian packages that are missing and needed to build
+# and run a cluster.
 set -euo pipefail
 
 case ${1:-} in
@@ -14,15 +14,15 @@ case ${1:-} in
 esac
 
 if ((EUID != 0)); then
-	echo "deps: a cluster needs namespaces, mounts and cgroups: run as root" >&2
+	echo "deps: run as root: a cluster needs namespaces, mounts and cgroups" >&2
 	exit 1
 fi
 if ! command -v go >/dev/null; then
-	echo "deps: Go is not installed; any Go from 1.26 on will do" >&2
+	echo "deps: Go is not installed; install Go 1.26 or later" >&2
 	exit 1
 fi
 
-# What is looked for, and the package that brings it.
+# Each line has a package and a file of it. The package is installed if the file is missing.
 missing=()
 while read -r package have; do
 	[[ -e $have ]] || missing+=("$package")

@@ -2,13 +2,13 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs every fuzz target for a while. What it finds is left in testdata/fuzz of
-# the package, where all later test runs try it.
+# Runs every fuzz target for a while. An input that fails is written to testdata/fuzz of the package;
+# from then on every test run tries it.
 set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/fuzz.sh [TIME|COUNTx]    (5000x for each target)"
+	echo "usage: hack/fuzz.sh [TIME|COUNTx]    how long each target runs, or how often (default: 5000x)"
 	exit
 	;;
 esac

@@ -4,7 +4,7 @@
 #
 # Makes pkg/api/openapi/*.json.gz, the OpenAPI definitions of the built-in kinds, from the Go types
 # and comments of k8s.io/api at the version that hack/openapi pins, and of keelson.dev/api in this
-# tree. openapi-gen writes a Go package for it, which is thrown away.
+# tree. openapi-gen writes a Go package for this, which is deleted at the end.
 set -euo pipefail
 
 if [[ ${1:-} == --help ]]; then

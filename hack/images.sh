@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Builds OCI archives of container images, unless nothing that they are made of has changed:
-# without an argument the images that every node starts with, in .build/images; with an argument
+# Builds OCI archives of container images, unless their sources have not changed. Without an argument
+# it builds the images that every node starts with, in .build/images. With an argument it builds
 # images for tests, in .build/e2e-images:
 #   e2e       the images that the e2e tests load themselves
 #   sidecars  Kubernetes' CSI sidecars, with their custom resources and roles
@@ -78,7 +78,8 @@ parts=.build/image-parts
 sources=(hack/images/*.go hack/images.sh hack/busybox.sh test/images/pause/pause.c test/images/web/main.go \
 	test/images/web/index.html)
 
-# The program does not depend on the commit, so that nodes keep their images if only the commit has changed.
+# The ingress program does not contain the commit (-buildvcs=false). So a commit that does not change
+# the program does not change the image either.
 ingress=$parts/ingress
 mkdir -p "$parts"
 if [[ ! -f $ingress || -n $(find cmd/ingress pkg/ingress pkg/api/networking/hosts pkg/daemon pkg/health \

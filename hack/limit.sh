@@ -2,12 +2,12 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs a command for at most a time. timeout gives the command a process group of its own, which
-# neither Ctrl-C nor a signal to this script's group reaches: without the trap the command would go on.
+# Runs a command with a time limit. timeout puts the command into a process group of its own, so
+# Ctrl-C and signals to this script's group do not reach it. The trap passes them on.
 set -euo pipefail
 
 if (($# < 2)) || [[ $1 == -h || $1 == --help ]]; then
-	echo "usage: hack/limit.sh TIME COMMAND [ARGUMENT...]    (ends what still runs a minute after TIME)"
+	echo "usage: hack/limit.sh TIME COMMAND [ARGUMENT...]    (SIGTERM after TIME, SIGKILL a minute later)"
 	exit
 fi
 timeout --kill-after=1m "$@" &

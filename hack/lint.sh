@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs gofmt, go vet, staticcheck and the linters of .golangci.yml over every module of go.work. Rules
-# of our own are tests in test/arch.
+# Runs gofmt, go vet, staticcheck and the linters of .golangci.yml on every module of go.work. The
+# project's own rules are tests in test/arch.
 set -euo pipefail
 
 usage() {
@@ -25,7 +25,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 hack/tools.sh lint
 unformatted=$(gofmt -l cmd hack pkg staging test)
 if [[ -n $unformatted ]]; then
-	echo "not as gofmt would have it:" $unformatted >&2
+	echo "lint: not formatted, run gofmt -w:" $unformatted >&2
 	exit 1
 fi
 packages=(./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...)

@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs the tests of every package that starts goroutines, in its code or in its
-# tests, with the race detector. A package that starts none cannot race alone.
+# Runs tests with the race detector: those of every package whose code or tests start goroutines.
+# Other packages have no races of their own.
 set -euo pipefail
 
 usage() {
@@ -13,13 +13,13 @@ usage() {
 		--share  test only the Kth of N shares of the packages
 		--list   print the packages and run nothing
 
-		Without root, tests that need it are skipped.
+		Tests that need root are skipped if the script runs without it.
 	USAGE
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# A go statement, or a call of a method Go, such as WaitGroup's and errgroup's.
+# A go statement, or a call of a method named Go, such as that of WaitGroup or errgroup.
 start='(^|[[:space:];{])go (func\b|[A-Za-z_.]+\()|\.Go\('
 packages=$(git grep --untracked -lE "$start" -- 'pkg/*.go' 'staging/*.go' 'test/*.go' | xargs -n 1 dirname | sort -u |
 	while read -r dir; do
@@ -42,7 +42,7 @@ case ${1:-} in
 	;;
 esac
 hack/tools.sh gotestsum
-# The race detector is C: it needs cgo. Goroutines are slower with it, and so are time limits.
+# The race detector is written in C and needs cgo. It slows tests down, so the timeout is long.
 # shellcheck disable=SC2086 # one argument for each package
 CGO_ENABLED=1 bin/tools/gotestsum --format pkgname --format-icons text -- \
 	-race -vet=off -timeout 30m "$@" $packages

@@ -10,9 +10,9 @@ usage() {
 	cat <<-'USAGE'
 		usage: hack/test.sh [GO TEST FLAGS...]
 
-		Runs all tests but those that make a cluster. Needs root and the tools of `make tools`.
-		-short leaves out the tests that need root and the modules outside of go.work, and
-		needs neither.
+		Runs all tests except those that make a cluster. Needs root and the tools of `make tools`.
+		With -short it needs neither, and leaves out the tests that need root and the modules
+		that are not in go.work.
 	USAGE
 }
 
@@ -29,16 +29,16 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 if [[ -z $short && $(id -u) != 0 ]]; then
-	echo "test: needs root; -short runs the tests that do not" >&2
+	echo "test: run as root, or use -short to leave out the tests that need root" >&2
 	exit 1
 fi
 hack/tools.sh gotestsum
-# hack/lint.sh runs go vet over the same packages, therefore -vet=off.
+# -vet=off because hack/lint.sh runs go vet on the same packages.
 bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg -- \
 	-vet=off -timeout 30m "$@" \
 	./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
-# Two modules of their own: the storage driver against csi-sanity, and the shim.
+# Two modules that are not in go.work: the storage driver under csi-sanity, and the shim.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
 echo "test: hack/tools/containerd-shim-runc-v2"

@@ -2,8 +2,8 @@
 # Copyright The Keelson Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Runs one of the long checks that take turns in CI. Each change gets one of them,
-# chosen by its commit, so that all of them pass over the tree every few changes.
+# Runs one of the long checks that take turns in CI. CI runs one of them for each change and chooses
+# it by the hash of the commit, so that each check runs once in a few changes.
 set -euo pipefail
 
 usage() {
@@ -13,11 +13,11 @@ usage() {
 		Runs TURN, or the one that the hash of the current commit chooses, for at most 32 minutes.
 
 		--list    print the turns
-		--record  after a pass, write date, commit and duration into docs/project/turns.md
+		--record  if the check passes, write date, commit and duration to docs/project/turns.md
 	USAGE
 }
 
-# The turns. Each is sized for 20 to 30 minutes on two cores.
+# The turns. Each takes 20 to 30 minutes on two cores.
 turns=(race-1 race-2 fuzz perturb soak conformance-1 conformance-2 conformance-3)
 
 run() {
@@ -45,7 +45,7 @@ case ${1:-} in
 	record=yes
 	shift
 	;;
---run) # what this script calls itself with, under a time limit
+--run) # the script calls itself with this option to set a time limit
 	run "$2"
 	exit
 	;;
@@ -58,7 +58,7 @@ if [[ " ${turns[*]} " != *" $turn "* ]]; then
 	exit 2
 fi
 if [[ -n $record && -n $(git status --porcelain --untracked-files=no -- . ':!docs/project/turns.md') ]]; then
-	echo "turn: a pass with changes that are not committed is no pass of a commit" >&2
+	echo "turn: --record needs a tree without uncommitted changes" >&2
 	exit 1
 fi
 echo "turn: $turn"

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command images writes the OCI archives that nodes are loaded with: the pod
-// sandbox, CoreDNS, busybox and the quick start's web server. Layers are
-// deterministic (times, owners and order are fixed), so that the same inputs
-// give the same digests on every machine. Layers are not compressed: they are
-// imported on the machine that wrote them, where gzip only costs time.
+// Command images writes OCI archives of container images: those that every node starts with (the pod
+// sandbox, CoreDNS, the ingress proxy, busybox and the quick start's web server), or those of a test
+// suite. Layers are deterministic (times, owners and order are fixed), so that the same inputs give
+// the same digests on every machine. Layers are not compressed: they are imported on the machine
+// that wrote them, where compression would only cost time.
 package main
 
 import (
@@ -55,27 +55,29 @@ func run(args []string, stderr io.Writer) error {
 	var in inputs
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.StringVar(&in.Pause, "pause", "", "the sandbox's program")
-	flags.StringVar(&in.CoreDNS, "coredns", "", "the CoreDNS program")
-	flags.StringVar(&in.Ingress, "ingress", "", "the ingress proxy's program")
-	flags.StringVar(&in.Busybox, "busybox", "", "a static busybox")
-	flags.StringVar(&in.Web, "web", "", "the web server's program")
-	flags.StringVar(&in.Index, "index", "", "the web server's first page")
-	flags.StringVar(&in.Programs, "programs", "", "directory of the Conformance suite's programs; makes its images")
-	flags.StringVar(&in.Sources, "sources", "", "directory of the suite's sources of images")
-	flags.StringVar(&in.Debian, "debian", "", "directory with the Debian packages that agnhost stands on")
-	flags.StringVar(&in.Operator, "operator", "", "the program of the e2e tests' operator; makes its image")
-	flags.StringVar(&in.Driver, "driver", "", "the program of the e2e tests' storage driver; makes its image")
-	flags.StringVar(&in.Mock, "mock", "", "the program beside the test suite's mock storage driver; makes its images")
-	flags.StringVar(&in.Populator, "populator", "", "the program that fills volumes for the test suite, with -mock")
-	flags.StringVar(&in.Store, "store", "", "the program of the e2e tests' database; makes its image")
-	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; makes their images")
+	flags.StringVar(&in.Pause, "pause", "", "program of pod sandboxes")
+	flags.StringVar(&in.CoreDNS, "coredns", "", "CoreDNS program")
+	flags.StringVar(&in.Ingress, "ingress", "", "program of the ingress proxy")
+	flags.StringVar(&in.Busybox, "busybox", "", "static busybox program")
+	flags.StringVar(&in.Web, "web", "", "program of the web server")
+	flags.StringVar(&in.Index, "index", "", "index page of the web server")
+	flags.StringVar(&in.Programs, "programs", "",
+		"directory of the Conformance suite's programs; write only the suite's images")
+	flags.StringVar(&in.Sources, "sources", "", "directory of the other files of the suite's images")
+	flags.StringVar(&in.Debian, "debian", "", "directory with unpacked Debian packages, the base of agnhost's image")
+	flags.StringVar(&in.Operator, "operator", "", "program of the e2e tests' operator; write only its image")
+	flags.StringVar(&in.Driver, "driver", "", "program of the e2e tests' storage driver; write only its image")
+	flags.StringVar(&in.Mock, "mock", "",
+		"program of the mock storage driver's image; write only the test suite's images for storage")
+	flags.StringVar(&in.Populator, "populator", "", "program that fills volumes; used with -mock")
+	flags.StringVar(&in.Store, "store", "", "program of the e2e tests' database; write only its image")
+	flags.StringVar(&in.Sidecars, "sidecars", "", "directory of Kubernetes' CSI sidecars; write only their images")
 	out := flags.String("out", "", "directory to write the archives to")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *out == "" || flags.NArg() > 0 {
-		return errors.New("want -out and no arguments")
+		return errors.New("-out is required, and no arguments are accepted")
 	}
 	list := in.specs
 	if in.Programs != "" {

@@ -37,11 +37,12 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	fs.SetOutput(stderr)
 	fs.StringVar(&d.Name, "name", "test.csi.keelson.dev", "name of the driver")
 	fs.StringVar(&d.Node, "node", "", "name of the node")
-	fs.StringVar(&d.Zone, "zone", "", "zone of the node; none: volumes are reached from everywhere")
-	fs.Int64Var(&d.MaxVolumes, "max-volumes", 0, "how many volumes a node takes (0: any number)")
-	fs.StringVar(&d.Root, "root", "/csi-data", "directory of the volumes, the same on all nodes")
-	socket := fs.String("socket", "/csi/csi.sock", "socket of the driver, by the same path on the node")
-	registry := fs.String("registry", "", "the kubelet's directory for the registration of plugins; none: not registered")
+	fs.StringVar(&d.Zone, "zone", "", "zone of the node; if empty, volumes are accessible from all nodes")
+	fs.Int64Var(&d.MaxVolumes, "max-volumes", 0, "maximum number of volumes of a node; 0 means no limit")
+	fs.StringVar(&d.Root, "root", "/csi-data", "directory of the volumes, which all nodes share")
+	socket := fs.String("socket", "/csi/csi.sock", "socket of the driver; the node has it at the same path")
+	registry := fs.String("registry", "",
+		"the kubelet's plugin registration directory; if empty, the driver does not register")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
