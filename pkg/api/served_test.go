@@ -77,7 +77,8 @@ func TestServed(t *testing.T) {
 			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": true,
 				"resource.k8s.io/v1alpha3/devicetaintrules": true},
 			wrong: "runtime-config: this server does not have coordination.k8s.io/v1beta1,resource.k8s.io/v1alpha3"},
-		"turning off a version that this server does not have": {config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": false}},
+		"turning off a version that this server does not have": {
+			config: api.RuntimeConfig{"coordination.k8s.io/v1beta1": false}},
 		"an older version": {config: api.RuntimeConfig{"policy/v1beta1": true}},
 		"core group": {config: api.RuntimeConfig{"v1": false},
 			wrong: "runtime-config: v1 is always served, with bindings"},
