@@ -51,7 +51,7 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 	}
 	all := m.changed.end(0)
 	changed = m.reordered || len(all) > 0
-	managers, ok = k.applied(managers, c, without(all, k.reset), m.owned.end(0))
+	managers, ok = k.applied(managers, c, without(all, k.reset), m.unsure.end(0), m.owned.end(0))
 	if !ok {
 		return nil, false, false
 	}
@@ -86,9 +86,10 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 }
 
 // applied returns managers after an apply: the applying manager is the last one, and owns the paths
-// owned. It returns false if another manager owns a changed path, or the applying manager no longer
-// applies a path that it owned.
-func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set) ([]manager, bool) {
+// owned. A forced apply takes changed paths from other managers, except those in unsure. applied
+// returns false if another manager owns a path that cannot be taken, or if the applying manager no
+// longer applies a path that it owned.
+func (k *Keeper) applied(managers []manager, c Configuration, changed, unsure, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 		Manager: c.Manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,
 		FieldsType: fieldsType, Subresource: k.cfg.Subresource,
@@ -99,8 +100,12 @@ func (k *Keeper) applied(managers []manager, c Configuration, changed, owned set
 			mine = m
 			continue
 		}
-		if len(intersection(m.fields, changed)) > 0 {
-			return nil, false // also with Force: the value may be the same in another form
+		kept := changed
+		if c.Force {
+			kept = unsure
+		}
+		if len(intersection(m.fields, kept)) > 0 {
+			return nil, false
 		}
 		m.remove(changed)
 		others = append(others, m)

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -227,4 +228,34 @@ func BenchmarkApply(b *testing.B) {
 			}
 		}
 	})
+}
+
+// TestForcedApply checks which fields of another manager a forced apply takes without the help of
+// structured-merge-diff: only those whose value is certain to change.
+func TestForcedApply(t *testing.T) {
+	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
+	const config = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"priority":1,
+		"hostNetwork":true,"containers":[{"name":"c","image":"i","resources":{"limits":{"cpu":"1"}}}]}}`
+	for name, tc := range map[string]struct {
+		old, new string // parts of the configuration
+		taken    bool
+	}{
+		"label":                {`"a":"b"`, `"a":"c"`, true},
+		"string in a list":     {`"image":"i"`, `"image":"j"`, true},
+		"number":               {`"priority":1`, `"priority":2`, true},
+		"empty string":         {`"image":"i"`, `"image":""`, false},
+		"zero":                 {`"priority":1`, `"priority":0`, false},
+		"boolean":              {`"hostNetwork":true`, `"hostNetwork":false`, false},
+		"quantity, same value": {`"cpu":"1"`, `"cpu":"1000m"`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, NewTypes(), testConverter(), gvk)
+			live := stored(t, w, w.apply(t, newObject(t, gvk), []byte(config), "one", false))
+			known := w.known
+			w.apply(t, live, []byte(strings.Replace(config, tc.old, tc.new, 1)), "two", true)
+			if taken := w.known > known; taken != tc.taken {
+				t.Errorf("taken: %t, want %t", taken, tc.taken)
+			}
+		})
+	}
 }

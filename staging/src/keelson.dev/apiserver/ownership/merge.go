@@ -22,18 +22,21 @@ import (
 type merging struct {
 	comparison
 	owned     builder // every path of the configuration
+	unsure    builder // changed paths whose value may be the same again once it is stored
 	reordered bool    // a list has another order, or more elements
 }
 
-// fate says whether a path itself, apart from the paths below it, is owned and has changed.
-type fate struct{ owned, changed bool }
+// fate says whether a path itself, apart from the paths below it, is owned, has changed, and has
+// changed to a value that is certain to be stored as another value.
+type fate struct{ owned, changed, certain bool }
 
 // step calls merge for the path with element at its end, and records the result.
 func (m *merging) step(element string, merge func() fate) {
-	owned, changed := m.owned.begin(), m.changed.begin()
+	owned, changed, unsure := m.owned.begin(), m.changed.begin(), m.unsure.begin()
 	f := merge()
 	m.owned.close(element, owned, f.owned)
 	m.changed.close(element, changed, f.changed)
+	m.unsure.close(element, unsure, f.changed && !f.certain)
 }
 
 // structure merges the fields of a struct. n describes it; into is the object's struct and from the
@@ -125,10 +128,28 @@ func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 	if l.state == present && m.equals(n, l.v, v) || l.state == null && v == nil {
 		return fate{owned: true}
 	}
+	certain := l.state == present && n.replaces(l.v, v)
 	if dst.IsValid() {
 		dst.Set(src)
 	}
-	return fate{owned: true, changed: true}
+	return fate{owned: true, changed: true, certain: certain}
+}
+
+// replaces reports whether v, a value of the document that differs from the object's, will still
+// differ after it has been defaulted, encoded and decoded. That is certain only if both are strings
+// or integers and neither is empty or zero: defaults replace zero values, and other types have more
+// than one spelling for a value.
+func (n *node) replaces(have reflect.Value, v any) bool {
+	if n.opaque || n.whole || have.IsZero() {
+		return false
+	}
+	switch v := v.(type) {
+	case string:
+		return have.Kind() == reflect.String && v != ""
+	case int64:
+		return have.CanInt() && v != 0
+	}
+	return false
 }
 
 // accepts reports whether the schema of a leaf accepts v.
