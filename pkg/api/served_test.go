@@ -56,7 +56,7 @@ func TestServed(t *testing.T) {
 		"alpha": {config: api.RuntimeConfig{"api/alpha": true},
 			feature: "StorageVersionMigrator", more: []string{versions}},
 		"all versions except one": {
-			asked:   api.RuntimeConfig{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
+			config:  api.RuntimeConfig{"api/all": true, "internal.apiserver.k8s.io/v1alpha1": false},
 			feature: "StorageVersionMigrator", more: append([]string{migrations}, older...)},
 		"resource turned on in a version that is off": {
 			config: api.RuntimeConfig{"internal.apiserver.k8s.io/v1alpha1": false,
