@@ -321,6 +321,7 @@ func TestBackoff(t *testing.T) {
 		s := newServer()
 		f := newFollower(t, Source(s))
 		advance(time.Second)
+		synctest.Wait()
 		before := s.requests
 		s.interrupt(apierrors.NewForbidden(v1.Resource("configmaps"), "", nil))
 		advance(time.Hour)
