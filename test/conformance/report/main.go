@@ -41,28 +41,29 @@ const (
 )
 
 // nodesInZones is the reason why specs about nearby endpoints do not run on two nodes.
-const nodesInZones = "needs three zones with two nodes each; passes there"
+const nodesInZones = "needs three zones with two nodes each, and passes in such a cluster"
 
 // reasons explain why specs fail that cannot pass here or need not pass. The key is a part of the
 // spec's name.
 var reasons = map[string]string{
-	"should check kube-proxy urls": "the proxy's metrics are by TLS, for those who may read them, in " +
-		"clusters of `ctl cluster`",
-	"sctp":                        "the kernel here has no SCTP",
+	"should check kube-proxy urls": "in clusters of `ctl cluster`, the proxy serves metrics by TLS and only to " +
+		"authorized clients",
+	"sctp":                        "the kernel of the test machine has no SCTP",
 	"Traffic Distribution should": nodesInZones,
 	"Topology Hints should":       nodesInZones,
-	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "needs three nodes; passes there",
+	"HealthCheckNodePort correctly when ExternalTrafficPolicy changes": "needs three nodes, and passes in " +
+		"such a cluster",
 	"ExternalIP when the external IP is not assigned": "external IPs are denied " +
 		"in clusters of `ctl cluster`",
 	"[Provider:GCE]": "only for Google's cloud",
-	"should modify volumes with a different": "wants volumes that are made before a pod " +
-		"wants them (STORAGE=now); passes there",
-	"restoring snapshot to larger size pvc": "a directory has the size of its disk, as " +
-		"the driver's description says since",
-	"storage with any volume data source": "its populator's images and their sources " +
-		"are not to be had",
-	"should forward PTR records lookup to upstream nameserver": "asks a name server of the Internet, and " +
-		"nothing leads out of the cluster",
+	"should modify volumes with a different": "needs volumes that are created before a pod " +
+		"uses them, and passes with STORAGE=now",
+	"restoring snapshot to larger size pvc": "a volume is a directory and has the size " +
+		"of its disk; the driver's description says so now",
+	"storage with any volume data source": "the images of its populator are not " +
+		"available on the test machine",
+	"should forward PTR records lookup to upstream nameserver": "needs a name server on the Internet, " +
+		"and the test cluster has no route to the Internet",
 }
 
 func main() {
