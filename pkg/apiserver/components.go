@@ -80,7 +80,7 @@ func healthz(client *http.Client, name string, port int) componentCheck {
 		if err != nil {
 			return false, err.Error()
 		}
-		defer resp.Body.Close() // an error loses nothing
+		defer resp.Body.Close() // an error of Close does not matter: the body has been read
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealthBytes))
 		switch {
 		case err != nil:

@@ -91,8 +91,9 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// metricsHandler serves the server's own metrics and those that libraries register in their
-// default registry, after filter. The server's own win if a name is in both. DELETE resets them.
+// metricsHandler serves the server's own metrics and those that libraries register in their default
+// registry, after filter. If both have a metric of the same name, the server's own is served.
+// DELETE resets them.
 func metricsHandler(own prometheus.Gatherer, filter *metricFilter) http.Handler {
 	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		mine, err := own.Gather()

@@ -45,7 +45,8 @@ func sinceStart(h http.Handler, started time.Time) http.Handler {
 	})
 }
 
-// unvaried removes the header Vary, which the metrics library sets and Kubernetes does not.
+// unvaried removes the header Vary. The metrics library sets it, and Kubernetes sends no such
+// header.
 type unvaried struct{ http.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.

@@ -28,7 +28,7 @@ func Snapshot(ctx context.Context, c *Config, file string, deps Deps) error {
 	if c.replicated() {
 		return fmt.Errorf("%w: save it with etcdctl snapshot save", errOwnEtcd)
 	}
-	var keys []string // 0 if ctl does not know them
+	var keys []string // nil if ctl does not know the names of the keys
 	e, err := readEncryption(c.dirs().encryption())
 	switch {
 	case err == nil:

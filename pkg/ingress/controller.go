@@ -108,7 +108,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 		Settle: func(took time.Duration) time.Duration { return max(settle, busy*took) },
 	}.Run(ctx, func(ctx context.Context) bool {
 		if err := c.sync(ctx); err != nil {
-			c.log.Error("Failed to build the table", "err", err)
+			c.log.Error("Failed to build the table of hosts and paths", "err", err)
 			return false
 		}
 		if first {

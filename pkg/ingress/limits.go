@@ -61,7 +61,7 @@ type shares[K comparable] struct {
 
 	mu   sync.Mutex
 	all  int
-	held map[K]int // no entry is zero
+	held map[K]int // units by holder; holders without units are removed
 }
 
 func newShares[K comparable](all, each int) *shares[K] {

@@ -21,7 +21,7 @@ type owners struct {
 	named map[string][]claim // by host, oldest first; "" stands for rules without a host
 }
 
-// claim is an Ingress that names a host, and since when it does.
+// claim is an Ingress that names a host, and the time since which it names the host.
 type claim struct {
 	*networkingv1.Ingress
 	since time.Time

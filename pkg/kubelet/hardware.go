@@ -53,9 +53,9 @@ var (
 	_ worker.Placement = (*hardware)(nil)
 )
 
-// newHardware reads the machine's layout. What kept contains is not assigned to pods. The handler
-// storage registers storage drivers. cpusChanged is called when the shared CPUs change, on which
-// pods without CPUs of their own run.
+// newHardware reads the machine's layout. The resources in kept are not assigned to pods. The
+// handler storage registers storage drivers. cpusChanged is called when the shared CPUs change, on
+// which pods without CPUs of their own run.
 func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, cpusChanged func()) (*hardware, error) {
 	cfg := s.cfg
 	length := int64(userns.DefaultLength)

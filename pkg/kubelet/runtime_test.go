@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// mute is a runtime with one image that does not answer while hangs is set.
+// mute is a runtime with one image. While hangs is set, it does not answer.
 type mute struct {
 	runtimeapi.UnimplementedImageServiceServer
 	hangs bool

@@ -25,7 +25,7 @@ func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	capacity := uint64(max(u.machine.Memory, 0))
 	if _, memory := groupStats(root, now); memory != nil {
 		n.Memory = memory
-	} else if a, err := eviction.Memory(); err == nil { // the root of cgroup v2
+	} else if a, err := eviction.Memory(); err == nil { // the root cgroup of cgroup v2 has no memory.current
 		used := uint64(max(a.Capacity-a.Available, 0))
 		n.Memory.WorkingSetBytes, n.Memory.UsageBytes = &used, &used
 	}

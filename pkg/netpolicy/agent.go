@@ -171,7 +171,8 @@ func (a *Agent) round(ctx context.Context) bool {
 		if err != nil {
 			done = false
 			a.metrics.failures.WithLabelValues(f.name).Inc()
-			a.deps.Log.Error("Kernel rejected transaction", "err", err)
+			a.deps.Log.Error("Kernel rejected the changes to the nftables table of network policies",
+				"family", f.name, "err", err)
 			continue
 		}
 		a.metrics.sync.WithLabelValues(f.name).Observe(a.deps.Clock.Now().Sub(start).Seconds())
@@ -190,7 +191,7 @@ func (a *Agent) idle() bool {
 			continue
 		}
 		if err := f.remove(); err != nil {
-			a.deps.Log.Error("Failed to remove table", "err", err)
+			a.deps.Log.Error("Failed to remove the nftables table of network policies", "family", f.name, "err", err)
 			done = false
 			continue
 		}
@@ -227,12 +228,14 @@ func (a *Agent) audit() {
 			continue
 		}
 		if there, err := f.present(); err != nil || !there {
-			a.deps.Log.Error("Table in the kernel is missing, writing it again", "family", f.name, "err", err)
+			a.deps.Log.Error("Nftables table of network policies is missing in the kernel, writing it again",
+				"family", f.name, "err", err)
 			f.full = true
 			continue
 		}
 		if err := f.sweep(); err != nil {
-			a.deps.Log.Error("Failed to delete unused chains and sets, replacing the table", "family", f.name, "err", err)
+			a.deps.Log.Error("Failed to delete unused chains and sets of network policies, replacing the nftables table",
+				"family", f.name, "err", err)
 			f.full = true
 		}
 	}

@@ -76,8 +76,8 @@ func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
 
-// Get looks up the registers from r on in a map, and loads the value into the registers from to
-// on. It continues if the map has the key.
+// Get looks up a key in a map. The key is in the registers that begin with r, and the value is
+// loaded into those that begin with to. Get continues if the map has the key.
 func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }

@@ -161,7 +161,7 @@ func (p *process) ready() time.Duration {
 	for {
 		var line struct{ Msg, Family string }
 		p.must(p.lines.Decode(&line))
-		if line.Msg == "Table created" && line.Family == "IPv4" {
+		if line.Msg == "Nftables table created" && line.Family == "IPv4" {
 			go func() { // so that the process never blocks on its output
 				for p.lines.Decode(&line) == nil {
 				}

@@ -180,7 +180,7 @@ func (c *cleaner) clean(f ruleset.Family, claims conntrack.Claims) bool {
 	start := c.clock.Now()
 	n, err := c.table.Clean(f, claims, c.unlessHeld(f))
 	if err != nil {
-		c.log.Error("Failed to delete stale flows", "family", f.String(), "err", err)
+		c.log.Error("Failed to delete stale conntrack entries", "family", f.String(), "err", err)
 	}
 	c.metrics.conntrack.WithLabelValues(f.String()).Observe(c.clock.Since(start).Seconds())
 	c.metrics.conntrackDeleted.WithLabelValues(f.String()).Add(float64(n))

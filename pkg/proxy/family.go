@@ -116,7 +116,7 @@ func (p *Proxy) apply(f *family) bool {
 	if err != nil {
 		f.full = true
 		p.metrics.failures.WithLabelValues(name).Inc()
-		p.log.Error("Kernel rejected transaction", "family", name, "err", err)
+		p.log.Error("Kernel rejected the changes to the nftables table", "family", name, "err", err)
 		return false
 	}
 	f.full, f.ranges = false, false
@@ -151,7 +151,7 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 	if !ok {
 		var err error
 		if found, ok, err = f.kernel.Read(); err != nil {
-			p.log.Error("Failed to read table, replacing it", "family", f.String(), "err", err)
+			p.log.Error("Failed to read the nftables table, replacing it", "family", f.String(), "err", err)
 			ok = false
 		}
 	}
@@ -159,16 +159,17 @@ func (p *Proxy) applyFull(f *family) (int, error) {
 		changes := f.table.Diff(found)
 		err := f.kernel.Apply(changes, p.rangesOf(f))
 		if err == nil {
-			p.log.Info("Table adopted", "family", f.String(), "changes", changes.Len())
+			p.log.Info("Existing nftables table updated", "family", f.String(), "changes", changes.Len())
 			return changes.Len(), nil
 		}
-		p.log.Error("Kernel rejected the changes to the table, replacing the whole table", "family", f.String(), "err", err)
+		p.log.Error("Kernel rejected the changes to the nftables table, replacing the whole table",
+			"family", f.String(), "err", err)
 	}
 	changes := f.table.Diff(ruleset.NewContents())
 	if err := f.kernel.Replace(changes.Add, p.rangesOf(f)); err != nil {
 		return 0, err
 	}
-	p.log.Info("Table created", "family", f.String(), "elements", changes.Len())
+	p.log.Info("Nftables table created", "family", f.String(), "elements", changes.Len())
 	return changes.Len(), nil
 }
 
@@ -185,7 +186,7 @@ func (p *Proxy) audit() {
 		}
 		there, err := f.kernel.Present()
 		if err != nil || !there {
-			p.log.Error("Table in the kernel is missing, writing it again", "family", f.String(), "err", err)
+			p.log.Error("Nftables table is missing in the kernel, writing it again", "family", f.String(), "err", err)
 			f.full = true
 			continue
 		}

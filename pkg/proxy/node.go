@@ -55,7 +55,7 @@ func (p *Proxy) relayout() {
 		}
 		old := f.kernel
 		if err := p.open(f); err != nil {
-			p.log.Error("Failed to reopen the table", "family", f.String(), "err", err)
+			p.log.Error("Failed to apply new pod ranges to the nftables table", "family", f.String(), "err", err)
 			f.kernel = old
 			continue
 		}

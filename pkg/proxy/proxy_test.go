@@ -138,7 +138,8 @@ func TestSessionAffinity(t *testing.T) {
 	if len(first) != 1 {
 		t.Fatalf("one client reached %v", first)
 	}
-	// A client keeps its endpoint when others are removed, and gets a new one when its own is.
+	// A client keeps its endpoint when other endpoints are removed. When its own endpoint is
+	// removed, it gets a new one.
 	var kept, rest []endpoint
 	for _, p := range pods {
 		if first[p.name] > 0 {

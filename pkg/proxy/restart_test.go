@@ -221,7 +221,7 @@ func TestKill(t *testing.T) {
 		t.Errorf("after the restart: %v", got)
 	}
 	kill(running)
-	if n := strings.Count(logs.String(), "Table created"); n > 2 {
+	if n := strings.Count(logs.String(), "Nftables table created"); n > 2 {
 		t.Errorf("tables made %d times; want once each, and then adopted:\n%s", n, logs.String())
 	}
 }

@@ -82,8 +82,8 @@ func podWriteHandled(a admission.Attributes) bool {
 	return false
 }
 
-// isCharged reports whether a pod is charged for compute resources: not if it has ended, nor if its
-// grace period is over.
+// isCharged reports whether a pod is charged for compute resources. A pod that has ended, or whose
+// grace period is over, is not charged.
 func isCharged(p *corev1.Pod, now time.Time) bool {
 	if p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
 		return false

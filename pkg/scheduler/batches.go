@@ -51,7 +51,7 @@ func (b *batches) post(ctx context.Context, path string, body, answer any) (serv
 		return false, nil
 	}
 	if err != nil {
-		return true, err // the same as for a request about one pod
+		return true, err // the same error as for a request about one pod
 	}
 	return true, json.Unmarshal(raw, answer)
 }

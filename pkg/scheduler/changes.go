@@ -21,8 +21,8 @@ var ErrUnknown = errors.New("not known to this scheduler")
 
 // Limits of the search for changes.
 const (
-	maxRounds  = 60 // evaluations
-	maxChanges = 8  // reported
+	maxRounds  = 60 // maximum number of evaluations
+	maxChanges = 8  // maximum number of changes that are reported
 )
 
 // dropped replaces the topology key of a term that is removed. The other terms keep their indexes.

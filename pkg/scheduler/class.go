@@ -202,7 +202,7 @@ func (k *class) follow(v *view) {
 		k.evaluateAll(v.Nodes())
 		return
 	}
-	moved := false // the highest raw score of a scorer
+	moved := false // whether the highest raw score of a scorer may have changed
 	for _, c := range changes {
 		if n := c.Node; n.Generation != k.evaluated[n.Index] {
 			moved = k.evaluateNode(n) || moved

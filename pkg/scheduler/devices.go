@@ -157,7 +157,7 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	case now == nil && isSpecial(c):
 		// The scheduler has just created it, so the cache does not have it yet.
 	case now == nil || now.UID != c.UID:
-		d.observe(c, true) // deleted since
+		d.observe(c, true) // the claim was deleted after the write
 	default:
 		d.observe(now, false)
 	}

@@ -90,7 +90,7 @@ func withDevices(t *testing.T) kubernetes.Interface {
 	return c
 }
 
-// unfollowed returns that cell without a scheduler.
+// unfollowed returns the API server of the cell that withDevices describes. No scheduler runs.
 func unfollowed(t *testing.T) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	c := s.Client

@@ -43,8 +43,8 @@ type evaluation struct {
 	pod     *scheduling.Pod
 	class   *class
 	cell    []scheduling.Filter      // compiled CellScope filters
-	volumes *volumebinding.Filter    // the one of them that plans volumes, or nil
-	devices *dynamicresources.Filter // the one of them that plans devices, or nil
+	volumes *volumebinding.Filter    // the filter in cell that plans volumes, or nil
+	devices *dynamicresources.Filter // the filter in cell that plans devices, or nil
 	scorers []weightedScorer         // compiled CellScope scorers
 	buffers *buffers
 

@@ -129,7 +129,7 @@ func (s *Scheduler) candidates(p *profile.Profile, item *queue.Item) ([]*v1.Node
 // opinion is the combined answer of all extenders.
 type opinion struct {
 	allowed  map[string]bool
-	scores   map[string]int64 // weighted
+	scores   map[string]int64 // sums of the extenders' weighted scores, by node
 	statuses map[string]*scheduling.Status
 }
 
@@ -259,7 +259,7 @@ func chosen(ext *extender.Extender, byNode map[string]candidate, answer map[stri
 		}
 		if len(meta.Pods) == 0 {
 			if ext.Ignorable() {
-				continue // as in Kubernetes: no room would be made there
+				continue // as in Kubernetes: without victims the node gets no room for the pod
 			}
 			return nil, fmt.Errorf("extender %q names no victim on node %q", ext.Name(), node)
 		}

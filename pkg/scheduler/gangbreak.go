@@ -20,7 +20,7 @@ type breaks struct {
 	yield     func()    // called in each break; nil if there are none
 	since     time.Time // end of the last break
 	placed    []int     // indexes of the pods that have a node, in the order of placement
-	lifted    []lifted  // victims
+	lifted    []lifted  // pods of lower rank that were taken off their nodes to make room
 	overtaken bool      // what had been found was no longer possible after a break
 }
 

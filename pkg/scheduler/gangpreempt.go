@@ -27,7 +27,7 @@ type lifted struct {
 	node string
 	by   int // index of the pod that it makes room for
 	off  bool
-	back func() // puts it back
+	back func() // puts the pod back on its node
 }
 
 func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
@@ -169,7 +169,8 @@ func (c *clearing) fitsWhereItIs(i int) (fits bool) {
 	return fits
 }
 
-// bringBack puts the victims from index n on back on their nodes.
+// bringBack puts the victims back on their nodes, beginning with index from, and removes them from
+// lifted.
 func (c *clearing) bringBack(from int) {
 	for i := from; i < len(c.lifted); i++ {
 		if c.lifted[i].off {

@@ -175,8 +175,8 @@ func TestExhaustedRange(t *testing.T) {
 	eventually(t, "the pod runs", func() bool { return readyPods(t, ns, "app=asker") == 1 })
 }
 
-// TestKilledNameServers checks that no lookup fails when a name server dies, one of the cluster's
-// or the one of the asking node.
+// TestKilledNameServers kills a CoreDNS pod, and then the node-dns pod on the node of the client.
+// No lookup may fail.
 func TestKilledNameServers(t *testing.T) {
 	ns := namespace(t, "names")
 	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {

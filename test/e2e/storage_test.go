@@ -152,8 +152,8 @@ func volumesOf(t *testing.T, ns string) []string {
 }
 
 // devicesOf returns the machine's loop devices of volumes. The kernel shows the file's path as the
-// driver saw it, in a pod or on the node, even after the file is removed. All drivers here have the
-// volume's name in it.
+// driver saw it, in a pod or on the node, even after the file is removed. The file names of all
+// drivers here contain the volume's name.
 func devicesOf(t *testing.T, volumes []string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")

@@ -38,8 +38,8 @@ type killer struct {
 	// upgrades is how often all programs were replaced.
 	upgrades int
 	nodes    sync.WaitGroup
-	// pulled is the killed node; empty if none is. Only the killer's own goroutine uses it and,
-	// while nodes is not done, the one that restarts the node.
+	// pulled is the killed node, or empty if no node is killed. Only the killer's own goroutine
+	// uses it and, while nodes is not done, the goroutine that restarts the node.
 	mu     sync.Mutex
 	pulled string
 }

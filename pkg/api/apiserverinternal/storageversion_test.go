@@ -76,8 +76,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestAgree: the condition is computed from the servers, and its transition time changes only if
-// its status does.
+// TestAgree checks that the condition is computed from the servers, and that its transition time
+// changes only if its status changes.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }

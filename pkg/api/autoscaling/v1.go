@@ -212,7 +212,7 @@ func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	}
 	var current []autoscalingv1.MetricStatus
 	if text, there := in.Annotations[currentMetricsAnnotation]; there && json.Unmarshal([]byte(text), &current) == nil {
-		out.Status.CurrentMetrics = nil // the annotation has more detail
+		out.Status.CurrentMetrics = nil // the annotation has all current metrics, with more detail than the field
 		for _, m := range current {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(m))
 		}

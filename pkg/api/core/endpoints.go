@@ -109,7 +109,7 @@ func validateEndpointsUpdate(ctx context.Context, e, old *corev1.Endpoints) fiel
 
 func warnEndpoints(_ context.Context, e, _ *corev1.Endpoints) []string {
 	if e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
-		return nil // this controller writes addresses in their usual form
+		return nil // the endpoint controller writes addresses in canonical form
 	}
 	var warnings []string
 	check := func(addresses []corev1.EndpointAddress, path *field.Path) {

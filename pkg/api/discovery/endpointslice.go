@@ -252,7 +252,7 @@ func warnEndpointSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) []s
 	}
 	switch s.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
-		return nil // these controllers write addresses in their usual form
+		return nil // the endpoint slice controllers write addresses in canonical form
 	}
 	var warnings []string
 	for i := range s.Endpoints {

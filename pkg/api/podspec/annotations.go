@@ -59,8 +59,8 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 	return r.Errors
 }
 
-// ReadAnnotation decodes an annotation's JSON for a value that has been a field since. Its errors
-// name types as Kubernetes' internal version does.
+// ReadAnnotation decodes the JSON of an annotation whose value is now a field. Its errors name
+// types as Kubernetes' internal version does.
 func ReadAnnotation(text string, into any) error {
 	err := json.Unmarshal([]byte(text), into)
 	var wrong *json.UnmarshalTypeError

@@ -81,7 +81,8 @@ func (p *nodeRestriction) audience(ctx context.Context, a admission.Attributes,
 }
 
 // mountsAudience reports whether a volume of the pod, or the CSI driver of a volume, uses tokens
-// for audience. Objects that are not found cause an error only if no other volume does.
+// for audience. If an object is not found, that is an error only if no other volume uses such
+// tokens.
 func (p *nodeRestriction) mountsAudience(ctx context.Context, pod *corev1.Pod, audience string) (bool, error) {
 	var errs []error
 	for i := range pod.Spec.Volumes {

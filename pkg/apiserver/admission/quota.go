@@ -35,8 +35,8 @@ const (
 	quotasKept = 1000
 )
 
-// quotas charges writes to the quotas of their namespace. The library does the charging, and
-// package quota computes the usage of objects.
+// quotas charges writes to the quotas of their namespace. Kubernetes' quota library does the
+// charging, and package quota computes the usage of objects.
 type quotas struct {
 	*admission.Handler
 	evaluator resourcequota.Evaluator
@@ -141,7 +141,7 @@ func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 		q.keep(live)
 		next, fits := recharge(base, charged, live)
 		if !fits || attempt == chargeAttempts {
-			return err // the evaluator checks all writes again
+			return err // the quota evaluator then checks all waiting writes against the new quotas
 		}
 		base, charged = live, next
 	}

@@ -229,7 +229,7 @@ func (i *Issuers) build(ctx context.Context, c *apiserver.AuthenticationConfigur
 func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	c := i.current.Load()
 	if c == nil {
-		return nil, false, nil // not started
+		return nil, false, nil // Start has not run yet
 	}
 	return c.tokens.AuthenticateToken(ctx, token)
 }

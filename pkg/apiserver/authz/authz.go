@@ -43,7 +43,7 @@ import (
 // Config configures the authorizers.
 type Config struct {
 	config.Authorization
-	Modes    []string // used without a file
+	Modes    []string // used if there is no authorization configuration file
 	ServerID string
 	Clock    clock.Clock
 	Log      *slog.Logger

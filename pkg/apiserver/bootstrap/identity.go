@@ -132,7 +132,7 @@ func (i *Identity) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// expired reports whether a lease has run out. A lease without times has.
+// expired reports whether a lease has run out. A lease without times counts as run out.
 func expired(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {

@@ -118,7 +118,7 @@ func (c *Controller) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	for ctx.Err() == nil {
 		if err := c.follow(ctx); err != nil && ctx.Err() == nil {
-			c.log.Info("Watch of definitions ended", "err", err)
+			c.log.Info("Watch of custom resource definitions ended", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -83,7 +83,7 @@ func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.
 	if err != nil {
 		return out.OpenAPIV3Schema, nil, err
 	}
-	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // else it would share defaults with the schema
+	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // copied, because it shares defaults with the schema
 }
 
 // validators returns the validators of objects and of their status.

@@ -70,7 +70,7 @@ type Graph struct {
 	unread map[string]map[string]*store.Record
 	read   func(*store.Record) *corev1.Pod // nil if the pod cannot be decoded
 
-	recent [16][]object // cache of the function alike
+	recent [16][]object // slices that alike has returned recently
 	oldest int
 }
 

@@ -292,9 +292,9 @@ func (b *Batch) admit(ctx context.Context, binding *corev1.Binding) error {
 		corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, &metav1.CreateOptions{}, false, user)
 	objects := registry.SchemeInterfaces(b.Scheme)
 	if err := b.Admission.Admit(ctx, attrs, objects); err != nil {
-		return err // returned as it is, like Kubernetes
+		return err // returned unwrapped, as in Kubernetes
 	}
-	return b.Admission.Validate(ctx, attrs, objects) // returned as it is, like Kubernetes
+	return b.Admission.Validate(ctx, attrs, objects) // returned unwrapped, as in Kubernetes
 }
 
 func statusOf(err error) metav1.Status {

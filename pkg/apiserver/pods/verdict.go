@@ -71,8 +71,9 @@ func (b *Batch) pass(ctx context.Context, from *sender, batch *v1alpha1.VerdictB
 	return out
 }
 
-// preempt deletes a pod to make room for another and records the reason in its status. It replaces
-// two requests and does nothing unless both are allowed.
+// preempt deletes a victim and sets the condition DisruptionTarget in its status. Without batches,
+// the scheduler would send a patch of the status and a delete. Both are authorized and audited here
+// as two requests, and nothing is done unless both are allowed.
 func (b *Batch) preempt(ctx context.Context, from *sender, batch *v1alpha1.VerdictBatch, v *v1alpha1.Verdict,
 	victim v1alpha1.PodRef) v1alpha1.Result {
 	told := statusUpdate(victim, func(pod *corev1.Pod) {

@@ -172,10 +172,10 @@ func (f *families) reduce() {
 		}
 		return
 	}
-	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // any of the two may be left
+	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // the client may have removed either of the two
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
-	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // any of the two may be left
+	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // the client may have removed either of the two
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
 	}
 }

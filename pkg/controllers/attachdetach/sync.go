@@ -166,7 +166,7 @@ func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
 }
 
 // attachable reports whether a volume's driver requires attaching. A driver without a CSIDriver
-// object does.
+// object requires it.
 func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	if v.Spec.CSI == nil {
 		return false

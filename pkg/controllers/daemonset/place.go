@@ -73,7 +73,7 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 			t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}
 			i := slices.IndexFunc(out, func(o v1.Toleration) bool { return o.MatchToleration(&t) })
 			if i >= 0 {
-				out[i] = t // replaces one that expires
+				out[i] = t // the template's toleration may have tolerationSeconds; t has none
 			} else {
 				out = append(out, t)
 			}

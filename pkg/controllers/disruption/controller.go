@@ -82,7 +82,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		}
 		budgets, err := c.budgets.GetPodPodDisruptionBudgets(p)
 		if err != nil {
-			continue // no budget selects it
+			continue // no budget selects the pod
 		}
 		for _, b := range budgets {
 			c.queue.AddObject(b)

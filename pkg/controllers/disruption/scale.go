@@ -53,8 +53,8 @@ type owner struct {
 // sum returns how many pods the owners of the given pods want together. unmanaged is true if some
 // pods have no owner; these do not count.
 func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanaged bool, err error) {
-	seen := map[types.UID]bool{}   // references of pods
-	wanted := map[types.UID]bool{} // owners counted
+	seen := map[types.UID]bool{}   // UIDs of owners that were looked up
+	wanted := map[types.UID]bool{} // UIDs of owners that are included in total
 	for _, pod := range pods {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		if ref == nil {

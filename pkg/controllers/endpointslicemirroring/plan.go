@@ -35,8 +35,8 @@ func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key
 	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))} // NewPortMapKey sorts its argument
 }
 
-// mirrored reports whether Endpoints are mirrored: not if they are a leader election lock, nor if
-// they have the label to skip mirroring.
+// mirrored reports whether Endpoints are mirrored. Leader election locks and Endpoints with the
+// label to skip mirroring are not.
 func mirrored(e *v1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"

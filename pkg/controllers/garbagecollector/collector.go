@@ -32,7 +32,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		return nil
 	}
 	if v.guessed {
-		return nil // its dependents are queued themselves
+		return nil // the object is known only from references; its dependents are in the queue themselves
 	}
 	if done, err := c.collectKnown(ctx, v); done || err != nil {
 		return err

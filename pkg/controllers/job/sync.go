@@ -25,7 +25,7 @@ import (
 // parallel is the number of a job's pods that are written at once.
 const parallel = 32
 
-// hands carry out what a sync decides.
+// hands make the writes that a sync has decided on.
 type hands interface {
 	// create returns the UID of the created pod, or "" if the cache shows it already.
 	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error)

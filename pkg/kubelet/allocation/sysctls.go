@@ -15,8 +15,8 @@ import (
 
 const reasonSysctl = "SysctlForbidden"
 
-// safe returns the sysctls that every pod may set, each with the kernel version from which on it is
-// namespaced.
+// safe returns the sysctls that every pod may set, each with the first kernel version in which it
+// is namespaced.
 func safe() map[string]string {
 	return map[string]string{
 		"kernel.shm_rmid_forced":              "",

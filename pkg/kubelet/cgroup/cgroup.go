@@ -50,7 +50,7 @@ type Config struct {
 	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
 	PidsPerPod int64
 	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no
-	// CPU quota. If it is nil, no container has.
+	// CPU quota. Nil means that no container has CPUs of its own.
 	Exclusive func(pod types.UID) bool
 	// Pods are the limits of all pods together; nil for none.
 	Pods *qos.PodLimits

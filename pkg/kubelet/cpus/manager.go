@@ -160,8 +160,8 @@ func (m *Manager) AllowedCPUs(pod types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
-// Exclusive reports whether a container has CPUs of its own. With an empty name it reports whether
-// any container of the pod has.
+// Exclusive reports whether a container, or with an empty name any container of the pod, has CPUs
+// of its own.
 func (m *Manager) Exclusive(pod types.UID, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

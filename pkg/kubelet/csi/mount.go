@@ -306,8 +306,8 @@ func capability(r request, able abilities) *csi.VolumeCapability {
 	return c
 }
 
-// accessMode converts an access mode. With precise it says whether one or several pods of the node
-// write the volume; older drivers have only one mode for both.
+// accessMode converts an access mode. If precise is true, the result says whether one or several
+// pods of the node write the volume. Older drivers have only one mode for both cases.
 func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
 	switch {
 	case mode == v1.ReadOnlyMany:

@@ -149,8 +149,8 @@ func (b *bench) noteFlags(call string, req any) {
 	}
 }
 
-// TestLabelsAreCounted checks the metrics: volumes that are mounted with a label count once for
-// each pod, as do those that cannot be.
+// TestLabelsAreCounted checks the metrics. Each pod counts once for each volume that is mounted
+// with a label, and once for each volume that cannot be.
 func TestLabelsAreCounted(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)

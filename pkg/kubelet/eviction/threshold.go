@@ -164,8 +164,8 @@ func thresholdQuantity(q resource.Quantity, percent float64, capacity int64) *re
 	return &q
 }
 
-// crossed reports whether less than the threshold is available. If it was crossed before, Reclaim
-// is added to the threshold.
+// crossed reports whether less than the threshold is available. If before is true, Reclaim is added
+// to the threshold, so that it stays crossed until that much more is available.
 func (t *Threshold) crossed(a Amount, before bool) bool {
 	least := t.quantity(a.Capacity)
 	if before {

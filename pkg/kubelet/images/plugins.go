@@ -130,7 +130,7 @@ type identity struct {
 	account     *kubeletconfig.ImagePullServiceAccount // nil for the node
 	annotations map[string]string
 	token       string
-	as          string // different for identities that need different answers
+	as          string // key of the identity: equal for identities that get the same answers
 }
 
 // ask returns a plugin's answer, which may be cached. The account is nil if the answer does not

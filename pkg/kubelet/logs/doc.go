@@ -5,10 +5,9 @@
 //
 // The runtime appends to one file per run of a container, below the directory of its pod. A file
 // that exceeds the size limit is renamed, with the time as suffix, and the runtime opens a new one.
-// Of the renamed files all but the newest are compressed, and the oldest are removed. Names and
-// order are Kubernetes', so that log collectors find the files. Names sort in the order in which
-// the files were written, even if the clock is set back: a new name is never less than an earlier
-// one.
+// All renamed files except the newest are compressed, and the oldest are removed. Names and order
+// are Kubernetes', so that log collectors find the files. Names sort in the order in which the
+// files were written, even if the clock is set back: a new name is never less than an earlier one.
 //
 // Read reads a log and follows it from file to file. It watches the directory before it opens the
 // file, and checks at the end of each file whether the name refers to another file. A reader that

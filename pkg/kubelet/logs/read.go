@@ -206,7 +206,7 @@ func (r *reader) wait(ctx context.Context) error {
 			return nil
 		case e := <-r.changes.Events:
 			if filepath.Base(e.Name) != filepath.Base(r.path) {
-				continue // a file of another run
+				continue // the file belongs to another run of the container
 			}
 			// This event means only new lines; the check of the container waits for its time.
 			if err := r.onward(); err != nil {

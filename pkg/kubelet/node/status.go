@@ -57,8 +57,8 @@ func (n *Node) addresses() []v1.NodeAddress {
 // pressure is a condition about a resource, with Kubernetes' reasons and messages.
 type pressure struct {
 	condition   v1.NodeConditionType
-	with        string // reason
-	without     string // reason
+	with        string // reason while there is pressure
+	without     string // reason while there is none
 	withoutText string
 	withText    string
 }

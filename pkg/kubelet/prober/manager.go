@@ -61,15 +61,13 @@ type Manager struct {
 
 // run is one run of a container with its probes.
 type run struct {
-	// The run.
-
 	pod   *v1.Pod
 	spec  *v1.Container
 	id    string
 	ip    string
 	start time.Time
 
-	// Its end.
+	// How the probes are stopped.
 
 	cancel context.CancelFunc
 	// stopChecks ends the probes whose failure restarts the container.

@@ -300,8 +300,8 @@ func Pod(pod *v1.Pod, n Node) PodLimits {
 	return out
 }
 
-// Larger returns the larger of each limit of a and b. What only one of them limits is unlimited in
-// the result.
+// Larger returns the larger of each limit of a and b. A limit that only one of them has is
+// unlimited in the result.
 func Larger(a, b PodLimits) PodLimits {
 	larger := func(x, y *int64, none int64) *int64 {
 		switch {

@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// pluginOf returns the plugin of a volume. For a claim it is known only once its volume is.
+// pluginOf returns the plugin of a volume. It returns pluginNone for a claim: use persistentPlugin
+// with the volume that the claim is bound to.
 func pluginOf(s *v1.VolumeSource) string {
 	switch {
 	case s.EmptyDir != nil:

@@ -31,7 +31,7 @@ type kill struct {
 	reported bool      // the Killing event has been recorded
 	failures int       // consecutive failed stops
 	next     time.Time // when to retry after a failure
-	now      *attempt  // the current or last one
+	now      *attempt  // the current attempt, or else the last one
 	// over is closed when the container has been stopped.
 	over chan struct{}
 }

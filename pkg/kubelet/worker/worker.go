@@ -38,7 +38,7 @@ type worker struct {
 		pod     *v1.Pod
 		seen    time.Time // when first seen; zero once the pod runs, or if it had been started before
 		removed bool
-		bare    bool // only the runtime knows the pod
+		bare    bool // the pod has containers or a sandbox, but no source has the pod
 		verdict *status.Verdict
 		grace   *int64             // grace period of an eviction, in seconds
 		cancel  context.CancelFunc // cancels the start of the pod's containers
@@ -62,7 +62,7 @@ type worker struct {
 	released    bool // volumes and cgroup are released
 	events      map[string]bool
 	phases      map[Phase]time.Duration // durations of the pod's start, until reported
-	looked      *v1.Pod                 // version of the last sync
+	looked      *v1.Pod                 // the version of the pod at the last sync
 	ending      time.Time               // when the pod began to end; zero before
 }
 

@@ -3,15 +3,15 @@
 
 // Package announce makes a node answer, on its links, for addresses of load balancers.
 //
-// The addresses are on a device of our own, a bridge without ports, so that they belong to the node.
-// The kernel then answers ARP requests for them on every link. Neighbour solicitations it answers
-// only for addresses that are configured one by one. Packets to these addresses are sent to
-// endpoints by the proxy's tables, before they could arrive at the node itself. When an address is
-// new on this node, the neighbours on its links are notified, because they remember which node had
-// it before.
+// The addresses are on a device of our own, a bridge without ports, so that they belong to the
+// node. The kernel then answers ARP requests for them on every link. It answers neighbour
+// solicitations only for addresses that are configured one by one. Packets to these addresses are
+// sent to endpoints by the proxy's tables, before they could arrive at the node itself. When an
+// address is new on this node, the neighbours on its links are notified, because they remember
+// which node had it before.
 //
-// The addresses on the device are the only state: a process that starts takes them over. An Announcer
-// belongs to one goroutine.
+// The addresses on the device are the only state: a process that starts takes them over. An
+// Announcer belongs to one goroutine.
 package announce
 
 import (

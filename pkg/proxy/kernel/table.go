@@ -65,8 +65,8 @@ func Open(c Config) (*Table, error) {
 func (t *Table) Close() error { return t.conn.Close() }
 
 // Read returns the elements in the kernel, and reports whether the table has the expected layout.
-// If it has not, the next change must be a Replace. Of a table with another layout, which another
-// version has made, Read returns only the frontends.
+// If another version made the table with another layout, Read returns only the frontends, and the
+// next change must be a Replace.
 func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	chains, err := t.conn.ListChainsOfTableFamily(t.TableFamily())
 	if err != nil {

@@ -19,7 +19,8 @@ type Name string
 type Port struct {
 	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel.
 	VIP Frontend
-	// Created decides between services that claim the same frontend.
+	// Created is when the service was created, in seconds since 1970. If several ports claim the
+	// same frontend, the port of the oldest service gets it.
 	Created int64
 	// External are the external and load balancer addresses.
 	External []netip.Addr

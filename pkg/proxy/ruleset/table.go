@@ -16,10 +16,10 @@ type Table struct {
 	family  Family
 	ports   map[Name]*entry
 	claims  map[string][]Name // ports by key of the frontend; the oldest port comes first and has the frontend
-	shared  map[Element]int   // number of ports that want each
+	shared  map[Element]int   // number of ports that want an element
 	classes map[Class]int
 	pending map[address]*change     // nil if changes are not recorded until the next Diff
-	seed    map[string][2]Endpoints // slots found in the kernel, by cluster IP key
+	seed    map[string][2]Endpoints // by cluster IP key: endpoints found in the kernel, in the order of slots
 	flows
 }
 
@@ -53,7 +53,7 @@ func (t *Table) Set(name Name, p *Port) {
 	if old == nil && p == nil {
 		return
 	}
-	affected := map[Name]*compiled{name: nil} // what each was compiled to before
+	affected := map[Name]*compiled{name: nil} // the previous elements of each affected port
 	if old != nil {
 		affected[name] = old.built
 		for _, f := range old.port.Frontends() {

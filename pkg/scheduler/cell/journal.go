@@ -81,7 +81,7 @@ func (c *Cell) Topology(key string) *scheduling.Topology {
 		return t
 	}
 	if len(c.topologies) >= maxTopologies {
-		clear(c.topologies) // callers may still use the dropped ones
+		clear(c.topologies) // callers may still use topologies that are dropped here
 	}
 	t := &scheduling.Topology{Key: key, Of: make([]int32, len(c.nodes))}
 	domains := map[string]int32{}

@@ -95,7 +95,7 @@ type Queue struct {
 	// event. Together they show what an item in flight has missed.
 	happened uint64
 	latest   [32]uint64
-	wake     chan struct{} // has a token if Pop must look again
+	wake     chan struct{} // has a token if Pop must check the queue again
 }
 
 // New returns an empty queue.
@@ -238,8 +238,8 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		if first.failed {
 			return nil, first.ready.Sub(now)
 		}
-		// Nothing else is waiting, so the pod is tried before its backoff ends, as in Kubernetes.
-		// After an error it is not.
+		// Nothing else is waiting, so the pod is tried before its backoff ends, as in Kubernetes. A
+		// pod whose last try ended with an error waits until its backoff ends (above).
 		heap.Pop(&q.backoff)
 		return q.take(first), 0
 	}
@@ -392,7 +392,7 @@ func (q *Queue) Flush() {
 	}
 	late := now.Add(q.cfg.MaxBackoff)
 	for _, item := range q.backoff.items {
-		if item.ready.After(late) { // the same
+		if item.ready.After(late) { // the clock may have been set back
 			item.ready = late
 		}
 	}
@@ -453,7 +453,7 @@ func (q *Queue) push(item *Item, where place) {
 	q.signal()
 }
 
-// signal makes Pop look again.
+// signal makes Pop check again whether a pod can be tried.
 func (q *Queue) signal() {
 	select {
 	case q.wake <- struct{}{}:

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wal is a log of records in one file. What Append has returned from is on the
-// disk. Open reads what is there; a record that was cut by a crash was never
-// acknowledged and is cut off.
+// Package wal is a log of records in one file. When Append returns, the record is on the disk. Open
+// reads all complete records. It cuts off a record that was cut by a crash; such a record was never
+// acknowledged.
 //
 // Each record is its length and its CRC32C, four bytes each, and its bytes.
 package wal

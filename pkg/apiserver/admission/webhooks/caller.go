@@ -109,7 +109,8 @@ func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	}()
 }
 
-// buffer reads a whole answer into memory, so that its outcome is known.
+// buffer reads a whole answer into memory, so that the caller knows whether the answer is complete
+// and not longer than limit.
 func buffer(resp *http.Response, limit int64) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	_ = resp.Body.Close()

@@ -141,8 +141,8 @@ func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }
 
-// meet adds tallies for terms of a group that select the incoming pod, if no pod on a node has
-// these terms.
+// meet adds a count for each required anti-affinity term of the group g that selects the incoming
+// pod. Terms that pods on nodes have are counted by compileFilter and skipped here.
 func (f *filter) meet(g *scheduling.Group) {
 	for i := range g.Affinity.RequiredAnti {
 		term := &g.Affinity.RequiredAnti[i]

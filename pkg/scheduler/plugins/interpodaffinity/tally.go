@@ -20,7 +20,7 @@ type tally struct {
 	// of returns how often a pod of a group counts.
 	of func(g *scheduling.Group) int64
 
-	lastGroup *scheduling.Group // lastCount is what of returned for it
+	lastGroup *scheduling.Group // the group for which lastCount is the result of t.of
 	lastCount int64
 }
 

@@ -107,7 +107,7 @@ type fitFilter struct {
 	// elsewhere has the scalars that device classes provide. A node without such a resource is
 	// accepted; DynamicResources checks its devices.
 	elsewhere map[v1.ResourceName]bool
-	statuses  map[objection]*scheduling.Status // there are few, for many nodes
+	statuses  map[objection]*scheduling.Status // many nodes share a few statuses
 }
 
 // classedFilter is the fitFilter of a pod that asks for extended resources, which device classes

@@ -68,8 +68,8 @@ func Example() {
 	// [node(s) lacked a label]
 }
 
-// FewestPods returns a plugin that prefers nodes with fewer pods. What it looks at is the node
-// alone, so the scope is NodeScope and the scheduler keeps the scores.
+// FewestPods returns a plugin that prefers nodes with fewer pods. It looks only at the node, so the
+// scope is NodeScope and the scheduler keeps the scores.
 func FewestPods() scheduling.Plugin {
 	return scheduling.Plugin{Name: "FewestPods", Score: &scheduling.ScorePoint{
 		Scope: scheduling.NodeScope,

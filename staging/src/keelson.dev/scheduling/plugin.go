@@ -126,11 +126,12 @@ type Scope int8
 
 // The scopes of a plugin.
 const (
-	// NodeScope plugins look at the node alone, and of the pod only at what makes up its class:
-	// node name, node selector, node affinity, tolerations, requests, host ports and images. The
-	// scheduler keeps their results for all pods of the class.
+	// NodeScope plugins look at the node alone, and at those fields of the pod that define its
+	// class: node name, node selector, node affinity, tolerations, requests, host ports and images.
+	// The scheduler keeps their results for all pods of the class.
 	NodeScope Scope = iota
-	// CellScope plugins also look at other nodes and their pods, or at more of the pod.
+	// CellScope plugins also look at other nodes and their pods, or at parts of the pod that do not
+	// belong to its class.
 	CellScope
 )
 

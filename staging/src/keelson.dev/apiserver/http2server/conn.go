@@ -64,7 +64,7 @@ type conn struct {
 	maxFrame  int64        // largest payload to send
 	window    int64        // window of the connection, for data to the client
 	initial   int64        // window of a new stream
-	waiting   []*stream    // wait for window or for room in out
+	waiting   []*stream    // streams whose goroutines wait for window or for room in out
 	stalled   timer        // runs while streams wait for the connection's window
 	leaving   bool         // GOAWAY has been queued
 	leaveCode http2.ErrCode

@@ -306,7 +306,8 @@ func (r *response) sendTrailersLocked() error {
 
 // field adds a field to the header that is being made.
 func (c *conn) field(name, value string) {
-	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value}) // into memory
+	// never fails, because it writes to memory
+	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 
 // fields adds the valid fields of h, except some.

@@ -68,10 +68,10 @@ func (c *conn) countControlLocked() bool {
 // greetLocked queues the server's settings and opens the connection's receive window.
 func (c *conn) greetLocked() {
 	l := &c.server.limits
-	settings := []http2.Setting{ // small numbers
-		{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},
-		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},
-		{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)},
+	settings := []http2.Setting{ // all values fit in 32 bits
+		{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},               //nolint:gosec
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},   //nolint:gosec
+		{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)}, //nolint:gosec
 		{ID: http2.SettingMaxHeaderListSize, Val: c.server.maxHeaderList()},
 		{ID: http2.SettingNoRFC7540Priorities, Val: 1},
 	}
@@ -175,7 +175,8 @@ func (c *conn) waitLocked(st *stream) {
 	st.waiters--
 }
 
-// signalWaitingLocked makes all streams that wait look again.
+// signalWaitingLocked wakes all goroutines that wait for window or for room in out. Each checks
+// again whether it can send.
 func (c *conn) signalWaitingLocked() {
 	for i, st := range c.waiting {
 		st.listed = false

@@ -14,7 +14,7 @@ import (
 type comparison struct {
 	changed, removed builder
 
-	odd bool // structured-merge-diff has to handle the objects
+	odd bool // if true, structured-merge-diff has to compare the objects instead
 }
 
 // of compares two objects of the kind that root describes. It returns false for objects that it

@@ -46,7 +46,7 @@ func interleave(theirs, mine []string) []slot {
 				continue
 			}
 			if at(inMine, name) >= 0 && next != "" && next != name {
-				l++ // the name is added when mine reaches it
+				l++ // skip it: it is added when r reaches it in mine
 				continue
 			}
 		}

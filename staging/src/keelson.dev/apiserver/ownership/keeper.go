@@ -51,7 +51,7 @@ type Keeper struct {
 
 	once sync.Once
 	root *node // nil if the package does not support the kind
-	err  error // why it does not
+	err  error // why the package does not support the kind
 
 	texts   sync.Pool // pool of *[]byte, buffers for FieldsV1
 	parsed  parsed

@@ -11,7 +11,7 @@ import (
 
 const (
 	maxPlainKey    = 512 // YAML does not accept longer keys
-	maxPlainDigits = 15  // a longer integer may not survive as a float64
+	maxPlainDigits = 15  // an integer with more digits may change when it is converted to float64
 )
 
 // Document decodes a configuration to apply, which is YAML, if it is also JSON with the same

@@ -150,8 +150,8 @@ func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
-// formOf returns the form of stored bytes that declare the given kind. What they do not declare is
-// taken from the row.
+// formOf returns the form of stored bytes that declare the given kind. An apiVersion or kind that
+// they do not declare is taken from the row.
 func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredForm, error) {
 	own, kind := resource.StoredForm{New: c.row.New}, c.row.GroupVersionKind()
 	if said.Kind == "" {

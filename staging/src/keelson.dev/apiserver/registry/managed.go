@@ -183,7 +183,8 @@ func unchanged(obj, live resource.Object) bool {
 }
 
 // apply merges the configuration patch into live. After a conflict, or if it would take fields from
-// other managers, it looks again with spelling ignored: the values may be equal.
+// other managers, it merges with live in the spelling of patch: values that are only spelled
+// differently are then no changes.
 func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
 	fields := m.fields
 	if force {

@@ -41,7 +41,8 @@ type Config struct {
 	// Metrics registers the apiserver_request_* metrics. It may be nil.
 	Metrics prometheus.Registerer
 	// Missing reports whether a resource that is not served has just been added, for example by
-	// another server. If it returns true, the server looks again. It may be nil.
+	// another server. If it returns true, the server resolves the request a second time. It may be
+	// nil.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool
 	// Transcode caches what the encodings of the kinds share. If it is nil, the server has a cache of
 	// its own.

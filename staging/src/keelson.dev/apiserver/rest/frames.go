@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// shareFrom is the number of watches of a view from which on their frames are shared.
+	// shareFrom is the smallest number of watches of a view that makes them share frames.
 	shareFrom = 3
 	// keptFrames is how many frames are kept, and keptFrame the largest size of one.
 	keptFrames, keptFrame = 16, 32 << 10

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// blockedPage is the number of records from which on a page is made from encoded blocks. The items
-// of smaller pages are more likely to be remembered by their records.
+// blockedPage is the smallest number of records for which a page is made from texts of blocks.
+// Records of smaller pages are more likely to keep encodings of their own.
 const blockedPage = 64
 
 // listMeta returns the metadata of a page.

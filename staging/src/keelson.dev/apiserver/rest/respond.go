@@ -56,8 +56,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	return s.pools.writeJSON(w, r, out, code, doc)
 }
 
-// appendProtoAs appends the record, or its metadata, as an envelope. The record does not remember
-// what can be made directly from the stored bytes.
+// appendProtoAs appends the record, or its metadata, as an envelope. If the envelope can be made
+// directly from the stored bytes, it is not kept with the record.
 func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "" && v.splice(rec, func(item wire.Item) { dst = v.header.AppendItem(dst, &item) }) {
 		return dst, nil
@@ -66,8 +66,9 @@ func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output
 	return append(dst, data...), err
 }
 
-// appendOnce appends the item for a single answer. The record does not remember what can be made
-// directly from the stored bytes, because that would take more memory than it saves time.
+// appendOnce appends the item for a single answer. An item that can be made directly from the
+// stored bytes is not kept with the record, because keeping it would take more memory than it saves
+// time.
 func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.program != nil && v.program() != nil {
 		return v.appendItem(dst, rec)

@@ -159,7 +159,7 @@ func noNamespace(info *request.RequestInfo) bool {
 // inNamespace reports whether the resource in a path comes after a namespace. In the path of a
 // namespace itself, RequestInfo has the name both as namespace and as name.
 func inNamespace(info *request.RequestInfo) bool {
-	before := 2 // prefix and version
+	before := 2 // the elements of the path before the namespace: prefix and version
 	if oldWatch(info) {
 		before++
 	}

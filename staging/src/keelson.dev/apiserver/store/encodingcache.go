@@ -94,7 +94,8 @@ func (c *encodingCache) droppableLocked() bool {
 	return e.encoding.Value() == nil || c.uses-e.used > encodingRounds*uint64(c.order.Len())
 }
 
-// hold counts e at its present size. It returns false if there is no room.
+// hold adds the present size of e to the memory in use and drops other encodings if necessary. It
+// returns false if e does not fit; then e is not counted.
 func (c *encodingCache) hold(e *blockEncoding) bool {
 	drop, ok := c.account(e, e.bytes())
 	for _, old := range drop {

@@ -51,7 +51,7 @@ type watcher struct {
 
 	// The position, guarded by c.mu.
 	timer   clock.Timer // timer of the next bookmark; may be nil
-	pending bool        // changes from position next on may be selected
+	pending bool        // changes at position next or later may be selected
 	next    uint64
 	ended   bool  // the watcher may have missed events
 	oldest  int64 // for the error: earliest revision after which a watch could have started

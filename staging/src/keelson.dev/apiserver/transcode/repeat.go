@@ -61,7 +61,7 @@ func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	return dst, true
 }
 
-// make appends the JSON of a part without looking at repeats.
+// make converts a part to JSON and appends it. It does not use r.repeats.
 func (r *run) make(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	switch {
 	case at > 0:
