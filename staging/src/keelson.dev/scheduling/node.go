@@ -39,7 +39,7 @@ type HostPort struct {
 	Port     int32
 }
 
-// Pod is a pod with what the scheduler computed from its spec.
+// Pod is an API pod, with values that the scheduler computed from its spec.
 type Pod struct {
 	*v1.Pod
 	// GroupKey identifies the pod's Group.
@@ -87,8 +87,8 @@ type Topology struct {
 	Domains int
 }
 
-// PortFree reports whether no pod on the node uses p. A port on all addresses conflicts with the
-// same port on any address.
+// PortFree reports whether no pod on the node uses the port p. A port on all addresses conflicts
+// with the same port on any address.
 func (n *Node) PortFree(p HostPort) bool {
 	if n.Ports[p] > 0 || n.Ports[HostPort{AnyIP, p.Protocol, p.Port}] > 0 {
 		return false
@@ -114,7 +114,7 @@ type Group struct {
 	Labels      labels.Set
 	Terminating bool
 	Affinity    Affinity
-	// Nodes has the number of the group's pods on each node that has any.
+	// Nodes maps each node that has pods of the group to the number of these pods.
 	Nodes map[*Node]int
 }
 
@@ -124,7 +124,7 @@ type Affinity struct {
 	Preferred, PreferredAnti []Term
 }
 
-// Empty reports whether there is no term.
+// Empty reports whether the pod has no affinity terms.
 func (a *Affinity) Empty() bool {
 	return len(a.Required)+len(a.RequiredAnti)+len(a.Preferred)+len(a.PreferredAnti) == 0
 }
@@ -138,7 +138,7 @@ const (
 	RequiredAnti
 	Preferred
 	PreferredAnti
-	TermKinds // the number of kinds
+	TermKinds // number of kinds
 )
 
 // Of returns the terms of one kind.
@@ -156,7 +156,7 @@ func (a *Affinity) Of(kind TermKind) []Term {
 	return nil
 }
 
-// HeldTerm is a term and how often pods on each node have it.
+// HeldTerm is a term, and for each node the number of pods on it that have the term.
 type HeldTerm struct {
 	Term  *Term
 	Nodes map[*Node]int

@@ -42,8 +42,8 @@ type Filter struct {
 	// Check returns the objection to a node, or nil. The node may be a copy with other pods on
 	// it: the scheduler tries evictions that way.
 	Check func(node *Node) *Status
-	// CheckAt is Check for a filter that needs no more than the node's index. It is faster and
-	// must not return Failed.
+	// CheckAt does the same as Check, for a filter that needs only the node's index. It is faster
+	// and must not return Failed.
 	CheckAt func(index int) *Status
 	// Adjust, which is optional, accounts for a pod added to a node (n is 1) or removed from it
 	// (n is -1). A filter with CellScope that depends on pods of other nodes needs it, because
@@ -68,14 +68,14 @@ type ScorePoint struct {
 type Scorer struct {
 	// Score returns the raw score of a node.
 	Score func(node *Node) int64
-	// ScoreAt is Score for a scorer that needs no more than the node's index. It is faster. A
-	// scorer with NodeScope sets Score.
+	// ScoreAt does the same as Score, for a scorer that needs only the node's index. It is faster.
+	// A scorer with NodeScope sets Score.
 	ScoreAt func(index int) int64
-	// Normalization maps raw scores to 0..MaxNodeScore in one of the usual ways. The scheduler
-	// then updates only nodes whose score changed.
+	// Normalization maps raw scores to 0..MaxNodeScore in one of the usual ways. With it, unlike
+	// with Normalize, the scheduler updates only nodes whose score changed.
 	Normalization Normalization
-	// Normalize does the same in another way, in place. scores[i] is the score of the node with
-	// index nodes[i].
+	// Normalize maps the raw scores to 0..MaxNodeScore in place, in a way that no Normalization
+	// offers. scores[i] is the score of the node with index nodes[i].
 	Normalize func(nodes []int32, scores []int64)
 	// Prepare, which is optional, gets the feasible nodes before a scorer with CellScope scores
 	// them.

@@ -71,7 +71,8 @@ type VolumeView interface {
 type DeviceView interface {
 	// Claim returns a claim.
 	Claim(namespace, name string) *resourcev1.ResourceClaim
-	// Pending reports whether the scheduler has chosen devices for a claim and not written them.
+	// Pending reports whether the scheduler has chosen devices for a claim but has not written them
+	// to the API server yet.
 	Pending(claim types.UID) bool
 	// Allocated returns the claims that have devices, pending ones included.
 	Allocated() []*resourcev1.ResourceClaim

@@ -19,8 +19,9 @@ const IngressController = "keelson.dev/ingress"
 // owns the host.
 const ShareHosts = "ingress.keelson.dev/share-hosts"
 
-// MaxIngressSecrets is how many Secrets the Ingresses of one namespace may use for certificates. The
-// controller manager lets the ingress proxy read that many Secrets, in order of their names.
+// MaxIngressSecrets is the maximum number of Secrets that the Ingresses of one namespace may use
+// for certificates. The controller manager lets the ingress proxy read that many Secrets, in order
+// of their names.
 const MaxIngressSecrets = 100
 
 // AnnouncedBy is an annotation of a Service with the name of the node that announces the

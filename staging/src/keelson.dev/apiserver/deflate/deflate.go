@@ -23,9 +23,9 @@ type Piece struct {
 	Sum  uint32 // CRC-32 of the text
 }
 
-// Pool compresses pieces. It keeps nothing of them and is safe for concurrent use.
+// Pool compresses pieces. It does not keep the texts, and is safe for concurrent use.
 type Pool struct {
-	writers sync.Pool // *writer
+	writers sync.Pool // elements are of type *writer
 }
 
 type writer struct {
@@ -36,7 +36,7 @@ type writer struct {
 // NewPool returns a Pool.
 func NewPool() *Pool {
 	return &Pool{writers: sync.Pool{New: func() any {
-		f, _ := flate.NewWriter(nil, flate.BestSpeed) // the level is valid
+		f, _ := flate.NewWriter(nil, flate.BestSpeed) // does not fail, because the level is valid
 		return &writer{flate: f}
 	}}}
 }
@@ -125,7 +125,7 @@ func (s *Stream) write(b []byte) {
 // combine returns the checksum of two texts in a row. size is the length of the second. Appending
 // it multiplies the polynomial of the first text by x^(8*size).
 func combine(first, second uint32, size int) uint32 {
-	shift, square := uint32(1)<<31, uint32(1)<<30 // 1, x
+	shift, square := uint32(1)<<31, uint32(1)<<30 // the polynomials 1 and x
 	for range 3 {
 		square = multiply(square, square)
 	}

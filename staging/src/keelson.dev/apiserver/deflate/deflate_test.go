@@ -50,7 +50,7 @@ func TestStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Multistream(false) // one stream it is
+		r.Multistream(false) // the answer must be one gzip stream
 		got, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%d bytes, %v, want %d", len(got), err, len(want))

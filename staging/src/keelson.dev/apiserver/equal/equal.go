@@ -65,10 +65,10 @@ func structs(a, b reflect.Value) bool {
 		return x.Cmp(y) == 0
 	case reflect.TypeFor[metav1.Time]():
 		x, y := a.Interface().(metav1.Time), b.Interface().(metav1.Time)
-		return x.UTC() == y.UTC() // as apimachinery does
+		return x.UTC() == y.UTC() // apimachinery does the same
 	case reflect.TypeFor[metav1.MicroTime]():
 		x, y := a.Interface().(metav1.MicroTime), b.Interface().(metav1.MicroTime)
-		return x.UTC() == y.UTC() // as apimachinery does
+		return x.UTC() == y.UTC() // apimachinery does the same
 	case reflect.TypeFor[metav1.FieldsV1]():
 		x, y := a.Interface().(metav1.FieldsV1), b.Interface().(metav1.FieldsV1)
 		return x.Equal(y)

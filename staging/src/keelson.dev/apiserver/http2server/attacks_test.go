@@ -78,7 +78,7 @@ func TestTooManyStreams(t *testing.T) {
 }
 
 // flood writes without reading until the server closes the connection, and reports whether it did.
-// It also checks how much memory that takes.
+// It also checks how much memory the server uses meanwhile.
 func flood(t *testing.T, c *http2test.Client, write func(i int) error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -215,8 +215,8 @@ func TestHeaderBomb(t *testing.T) {
 	}
 }
 
-// TestSlowHeader sends a header slowly and never completes it. Only its bytes show that the client
-// is alive.
+// TestSlowHeader sends nothing, or a header without its end, and answers no ping. The server must
+// close the connection after one ping.
 func TestSlowHeader(t *testing.T) {
 	for name, begin := range map[string]func(c *http2test.Client) error{
 		"silent": func(*http2test.Client) error { return nil },

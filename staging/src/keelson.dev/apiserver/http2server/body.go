@@ -16,11 +16,11 @@ func newReceiveWindow(size int) receiveWindow {
 	return receiveWindow{size: int64(size), available: int64(size)}
 }
 
-// receiveWindow is how much the client may send.
+// receiveWindow is a flow-control window: how many bytes the client may send.
 type receiveWindow struct {
 	size      int64 // the largest window
 	available int64
-	unsent    int64 // consumed, but not yet granted again
+	unsent    int64 // bytes that were consumed but not granted again yet
 }
 
 // take uses n bytes of the window, and reports whether the client was allowed to send them.
@@ -32,7 +32,8 @@ func (w *receiveWindow) take(n int64) bool {
 	return true
 }
 
-// give returns how many bytes to grant after n bytes have been consumed. It collects small grants.
+// give returns how many bytes to grant after n bytes have been consumed. It adds up small amounts
+// until a grant is worth a frame.
 func (w *receiveWindow) give(n int64) int64 {
 	if w.unsent += n; w.unsent < w.size/4 {
 		return 0
@@ -42,8 +43,8 @@ func (w *receiveWindow) give(n int64) int64 {
 	return n
 }
 
-// grantLocked lets the client send as much again as was consumed. st may be nil if the stream has
-// ended.
+// grantLocked allows the client to send n more bytes, because n were consumed. st may be nil if the
+// stream has ended.
 func (c *conn) grantLocked(st *stream, n int64) {
 	update := func(id uint32, n int64) {
 		if n > 0 {
@@ -68,7 +69,7 @@ type body struct {
 	mu      sync.Mutex
 	more    sync.Cond
 	data    []byte
-	at      int   // data up to here has been read
+	at      int   // everything before this offset has been read
 	err     error // returned after data, or instead of it if failed
 	failed  bool
 	trailer http.Header // trailers received so far; copied to Request.Trailer at the end
@@ -81,7 +82,7 @@ func newBody(st *stream) *body {
 	return b
 }
 
-// add appends data and returns how much of it a later read will consume.
+// add appends data. It returns how many bytes of data will be read later.
 func (b *body) add(p []byte) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,8 +124,8 @@ func (b *body) end() {
 	b.more.Broadcast()
 }
 
-// fail makes reads return err. If drop is set, it also discards unread data, and returns how much
-// that was.
+// fail makes reads return err. If drop is set, it also discards unread data, and returns the number
+// of discarded bytes.
 func (b *body) fail(err error, drop bool) (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -43,7 +43,7 @@ type conn struct {
 	end      context.CancelFunc
 	tlsState *tls.ConnectionState
 	remote   string
-	framer   *http2.Framer // reads
+	framer   *http2.Framer // only reads; write.go writes
 
 	mu sync.Mutex // guards everything below
 
@@ -71,13 +71,13 @@ type conn struct {
 
 	// input
 	receive  receiveWindow
-	lastRead time.Time // when a frame was read last
+	lastRead time.Time // time of the last frame that was read
 	pinged   time.Time // when a ping was sent, if no frame has arrived since; otherwise zero
-	idle     time.Time // since when there has been no stream
+	idle     time.Time // time since which the connection has had no stream
 	timer    timer
 }
 
-// newConn returns the connection n, which is TLS over below.
+// newConn returns the conn for n, a TLS connection over below.
 func newConn(
 	s *server, n net.Conn, below io.Closer, state *tls.ConnectionState, h http.Handler, base context.Context,
 ) *conn {
@@ -100,7 +100,7 @@ func newConn(
 func (c *conn) serve() {
 	defer c.end()
 	now := c.server.clock.Now()
-	_ = c.net.SetReadDeadline(now.Add(c.server.prefaceLimit())) // fails if it is closed
+	_ = c.net.SetReadDeadline(now.Add(c.server.prefaceLimit())) // fails if the connection is closed
 	if err := c.readPreface(); err != nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (c *conn) refuse(code http2.ErrCode) {
 	c.goAwayLocked(code)
 	c.flushSoonLocked()
 	c.mu.Unlock()
-	_ = c.net.SetReadDeadline(c.server.clock.Now().Add(farewell)) // fails if it is closed
+	_ = c.net.SetReadDeadline(c.server.clock.Now().Add(farewell)) // fails if the connection is closed
 	// Closing with unread input would reset the connection, and the client would lose GOAWAY.
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.net, maxOut))
 }
@@ -195,7 +195,7 @@ func (c *conn) goAwayLocked(code http2.ErrCode) {
 	c.closeIfDoneLocked()
 }
 
-// closeIfDoneLocked closes the connection after GOAWAY and the last stream. What is queued is still
+// closeIfDoneLocked closes the connection after GOAWAY and the last stream. Queued frames are still
 // sent: a client that does not read it loses the connection after WriteTimeout.
 func (c *conn) closeIfDoneLocked() {
 	if !c.leaving || len(c.streams) > 0 || c.err != nil {
@@ -229,7 +229,7 @@ func (c *conn) failLocked(err error) {
 	}
 	c.queued = nil
 	c.end()
-	// Not c.net.Close: closing TLS waits for a write that waits for the client.
+	// c.net.Close would not do: closing TLS waits for a write that waits for the client.
 	_ = c.below.Close()
 }
 

@@ -34,7 +34,7 @@ func pattern(from, n int) []byte {
 	return b
 }
 
-// exchange is a request, and a handler for it.
+// exchange is a request, with a handler that answers it.
 type exchange struct {
 	method  string
 	header  http.Header
@@ -185,7 +185,7 @@ func client(t *testing.T) *http.Client {
 	}
 }
 
-// do returns everything that a client sees of an answer.
+// do sends a request and returns everything that a client sees of the answer.
 func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	t.Helper()
 	var seen strings.Builder
@@ -245,7 +245,7 @@ func TestLikeNetHTTP(t *testing.T) {
 			want := e.do(t, client(t), reference.URL)
 			own := client(t)
 			url := "https://" + http2test.Serve(t, e.handler)
-			for range 2 { // the connection stays usable
+			for range 2 { // the connection must stay usable after each exchange
 				if got := e.do(t, own, url); got != want {
 					t.Errorf("got %.500s\nwant %.500s", got, want)
 				}

@@ -27,10 +27,10 @@ const limit = 500 * time.Millisecond
 
 func writeLimit(s *http.Server) { s.WriteTimeout = limit }
 
-// sized answers with as much of the pattern as the path says.
+// sized answers with part of the pattern. The path says how many bytes.
 func sized(w http.ResponseWriter, r *http.Request) {
 	n, _ := strconv.Atoi(r.URL.Path[1:])
-	_, _ = w.Write(pattern(0, n)) // the client may have gone
+	_, _ = w.Write(pattern(0, n)) // fails if the client has closed the connection
 }
 
 // TestWindows uses a client that grants windows at random and changes the initial window. The
@@ -44,9 +44,10 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// account tracks the windows of a connection and the answers that it expects.
+// account records the windows of a connection and the answers that it expects.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
-	most := []int{1, 1 << 20}[random.IntN(2)] // maximum size of a stream's window beyond the default
+	// maximum number of bytes that a stream's window is larger than the default
+	most := []int{1, 1 << 20}[random.IntN(2)]
 	initial := int64(64<<10 + random.IntN(most))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(initial)})
 	all := int64(64<<10 - 1 + 1<<20)

@@ -62,8 +62,8 @@ func requests(change func(f *http2.Framer, block func(method string) []byte)) []
 	return out.Bytes()
 }
 
-// FuzzConnection serves arbitrary bytes. The connection must end with them, and so must its
-// handlers. What the server sends must be valid frames, with no more data than the client's
+// FuzzConnection serves arbitrary bytes. When they have been read, the connection and its handlers
+// must end. What the server sends must be valid frames, with no more data than the client's
 // settings allow.
 func FuzzConnection(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))

@@ -47,7 +47,7 @@ func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f 
 // begin sends the client's preface and settings.
 func begin(end net.Conn) *http2.Framer {
 	f := http2.NewFramer(end, end)
-	_, _ = io.WriteString(end, http2.ClientPreface) // reads of the answer fail if it has
+	_, _ = io.WriteString(end, http2.ClientPreface) // if this fails, reads of the answer fail too
 	_ = f.WriteSettings()
 	return f
 }

@@ -79,7 +79,7 @@ func (c *conn) processLocked(f http2.Frame) error {
 // isIdle reports whether the client has not opened a stream yet.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.lastID }
 
-// ignores reports whether a frame is for a stream that the client opened after GOAWAY.
+// ignores reports whether the server ignores a frame because its stream was opened after GOAWAY.
 func (c *conn) ignores(id uint32) bool { return c.leaving && id > c.lastID }
 
 func (c *conn) settings(f *http2.SettingsFrame) error {
@@ -184,7 +184,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	if len(data) > 0 {
 		taken = st.body.add(data)
 	}
-	if rest := size - int64(taken); rest > 0 { // padding, and data that no handler will read
+	if rest := size - int64(taken); rest > 0 { // bytes of padding, and data that no handler will read
 		c.grantLocked(st, rest)
 	}
 	if f.StreamEnded() {

@@ -44,7 +44,7 @@ func (st *stream) makeRequest(f *http2.MetaHeadersFrame) error {
 		return malformed
 	}
 	if method == http.MethodConnect {
-		path = host // as HTTP/1 has it
+		path = host // as in an HTTP/1 request
 	}
 	if cookies := header["Cookie"]; len(cookies) > 1 {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
@@ -69,7 +69,7 @@ func (st *stream) makeRequest(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// setBody sets the request's body and length, and reports whether they are possible.
+// setBody sets the request's body and length. It reports false if the header contradicts itself.
 func (st *stream) setBody(header http.Header, invite bool) bool {
 	if lengths := header["Content-Length"]; len(lengths) > 0 {
 		n, err := strconv.ParseUint(textproto.TrimString(lengths[0]), 10, 63)
@@ -106,7 +106,7 @@ func authority(f *http2.MetaHeadersFrame, header http.Header) (string, bool) {
 func requestTarget(f *http2.MetaHeadersFrame, host string) (*url.URL, bool) {
 	method, scheme, path := f.PseudoValue("method"), f.PseudoValue("scheme"), f.PseudoValue("path")
 	if f.PseudoValue("protocol") != "" {
-		return nil, false // extended CONNECT is not offered
+		return nil, false // extended CONNECT is not supported
 	}
 	if method == http.MethodConnect {
 		return &url.URL{Host: host}, scheme == "" && path == "" && host != ""

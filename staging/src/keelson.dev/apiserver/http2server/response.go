@@ -35,7 +35,7 @@ type response struct {
 
 	header http.Header
 	sent   http.Header // the header as it was when WriteHeader was called
-	status int         // 0 before that
+	status int         // 0 until WriteHeader is called
 
 	held     *[]byte // buffered part of the body; nil if empty
 	begun    bool    // the header has been queued
@@ -143,8 +143,8 @@ func (r *response) WriteString(s string) (int, error) { return r.Write([]byte(s)
 // Flush implements http.Flusher.
 func (r *response) Flush() { _ = r.FlushError() }
 
-// FlushError sends what is buffered. It implements the method that http.ResponseController looks
-// for.
+// FlushError sends the buffered part of the answer. It implements the method that
+// http.ResponseController looks for.
 func (r *response) FlushError() error {
 	if r.finished {
 		return errFinished
@@ -185,7 +185,7 @@ func (r *response) holds() int {
 	return len(*r.held)
 }
 
-// releaseLocked discards what is buffered.
+// releaseLocked discards the buffered part of the answer.
 func (r *response) releaseLocked() {
 	r.finished = true
 	r.dropHeld()
@@ -198,7 +198,8 @@ func (r *response) dropHeld() {
 	}
 }
 
-// sendLocked queues the header if that has not been done, then what is buffered, then p.
+// sendLocked queues the header unless it has been queued, then the buffered part of the body, then
+// p.
 func (r *response) sendLocked(p []byte, end bool) error {
 	st := r.stream
 	if st.err != nil {
@@ -241,8 +242,8 @@ func (r *response) sendLocked(p []byte, end bool) error {
 
 func (r *response) request() *http.Request { return r.stream.request }
 
-// beginLocked queues the header. p is the part of the body after what is buffered. If whole is set,
-// there is nothing after p.
+// beginLocked queues the header. p is the part of the body after the buffered part. If whole is
+// set, p is the last part.
 func (r *response) beginLocked(p []byte, whole, end bool) {
 	r.begun = true
 	c, h := r.stream.conn, r.sent
@@ -251,7 +252,7 @@ func (r *response) beginLocked(p []byte, whole, end bool) {
 		body = *r.held
 	}
 	c.field(":status", strconv.Itoa(r.status))
-	if h.Get("Connection") == "close" { // a server of HTTP/1 would close the connection
+	if h.Get("Connection") == "close" { // an HTTP/1 server would close the connection
 		c.goAwayLocked(http2.ErrCodeNo)
 	}
 	c.fields(h, forbidden...)
@@ -304,13 +305,13 @@ func (r *response) sendTrailersLocked() error {
 	return nil
 }
 
-// field adds a field to the header that is being made.
+// field adds a field to the header that is being encoded.
 func (c *conn) field(name, value string) {
 	// never fails, because it writes to memory
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 
-// fields adds the valid fields of h, except some.
+// fields adds the valid fields of h, except those named in the other arguments.
 func (c *conn) fields(h http.Header, except ...string) {
 	for key, values := range h {
 		if slices.Contains(except, key) || strings.HasPrefix(key, http.TrailerPrefix) {
@@ -328,17 +329,18 @@ func (c *conn) fields(h http.Header, except ...string) {
 	}
 }
 
-// SetReadDeadline implements what http.ResponseController looks for.
+// SetReadDeadline implements the method that http.ResponseController looks for.
 func (r *response) SetReadDeadline(t time.Time) error {
 	return r.stream.setDeadline(&r.stream.readTimer, t, r.stream.endReads)
 }
 
-// SetWriteDeadline implements what http.ResponseController looks for.
+// SetWriteDeadline implements the method that http.ResponseController looks for.
 func (r *response) SetWriteDeadline(t time.Time) error {
 	return r.stream.setDeadline(&r.stream.writeTimer, t, r.stream.endWrites)
 }
 
-// EnableFullDuplex implements what http.ResponseController looks for. HTTP/2 always is.
+// EnableFullDuplex implements the method that http.ResponseController looks for. HTTP/2 is always
+// full duplex.
 func (r *response) EnableFullDuplex() error { return nil }
 
 // CloseNotify implements http.CloseNotifier, which Kubernetes' wrappers of ResponseWriters look
@@ -349,7 +351,7 @@ func (r *response) CloseNotify() <-chan bool {
 		r.gone = gone
 		ctx := r.request().Context()
 		go func() {
-			<-ctx.Done() // ends with the stream
+			<-ctx.Done() // ends when the stream ends
 			gone <- true
 		}()
 	}

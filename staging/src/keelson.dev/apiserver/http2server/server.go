@@ -26,7 +26,7 @@ const (
 	defaultPingTimeout  = 15 * time.Second
 )
 
-// server is what the connections of one http.Server share.
+// server is the state that the connections of one http.Server share.
 type server struct {
 	http    *http.Server
 	clock   clock.Clock
@@ -70,7 +70,8 @@ func Configure(hs *http.Server, c clock.Clock) error {
 	return nil
 }
 
-// checkCiphers rejects cipher suites without the one that RFC 9113, section 9.2.2, requires.
+// checkCiphers rejects a list of cipher suites that lacks the one that RFC 9113, section 9.2.2,
+// requires.
 func checkCiphers(c *tls.Config) error {
 	if c.CipherSuites == nil || c.MinVersion >= tls.VersionTLS13 {
 		return nil
@@ -111,7 +112,8 @@ func (s *server) isDraining() bool {
 	return s.draining
 }
 
-// drain makes clients open no more streams. Connections end with their last stream.
+// drain sends GOAWAY on all connections, so that clients open no more streams. Each connection ends
+// with its last stream.
 func (s *server) drain() {
 	s.mu.Lock()
 	s.draining = true
@@ -132,7 +134,7 @@ func (s *server) maxHeaderList() uint32 {
 	return uint32(size) + perField*typicalFields //nolint:gosec // bounded
 }
 
-// maxKept is the largest buffer that is used again.
+// maxKept is the size of the largest buffer that is kept for reuse.
 const maxKept = 2 * maxOut
 
 func (s *server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }
@@ -150,7 +152,7 @@ func (s *server) logf(format string, args ...any) {
 	}
 }
 
-// prefaceLimit is how long a client may take to begin.
+// prefaceLimit is how long a client may take to send its preface.
 func (s *server) prefaceLimit() time.Duration {
 	return cmp.Or(s.http.ReadHeaderTimeout, 10*time.Second)
 }

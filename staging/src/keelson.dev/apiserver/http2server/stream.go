@@ -23,25 +23,26 @@ type stream struct {
 
 	// request
 	request      *http.Request
-	body         *body // nil if there is none
+	body         *body // nil if the request has no body
 	declared     int64 // content-length; -1 if unknown
 	received     int64
 	receive      receiveWindow
 	remoteClosed bool // the client has ended the request
-	tooLarge     bool // the header exceeds its limit; a part of it is missing
+	tooLarge     bool // the header exceeds its limit, so only a part of it was kept
 
 	// answer
 	response    *response
 	window      int64
 	localClosed bool      // the end of the answer has been queued
-	changed     sync.Cond // wakes the goroutines that send, on the connection's lock
+	changed     sync.Cond // wakes goroutines that wait to send; its lock is the connection's
 	waiters     int       // goroutines that wait for changed
 	listed      bool      // whether the stream is in conn.waiting
 
 	readTimer, writeTimer timer
 }
 
-// openLocked opens the stream of a request. Its handler starts now, or when another one returns.
+// openLocked opens the stream of a request. Its handler starts now, or when another handler
+// returns.
 func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 	st := &stream{
 		conn: c, id: f.StreamID, changed: sync.Cond{L: &c.mu},
@@ -64,8 +65,7 @@ func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// run runs the handler. If the handler does not return, because of a panic or runtime.Goexit, the
-// stream is reset.
+// run runs the handler. If the handler panics or calls runtime.Goexit, the stream is reset.
 func (st *stream) run() {
 	c := st.conn
 	defer c.handlerDone()
@@ -91,7 +91,8 @@ func (st *stream) run() {
 
 func handleTooLarge(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
-	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>")) // the client may be gone
+	// fails if the client has closed the connection
+	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>"))
 }
 
 // abort resets the stream of a handler that has not returned.
@@ -104,7 +105,7 @@ func (st *stream) abort() {
 	c.flushSoonLocked()
 }
 
-// handlerDone starts the next handler.
+// handlerDone starts the next queued handler.
 func (c *conn) handlerDone() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *conn) handlerDone() {
 	c.running--
 }
 
-// endLocked ends the stream after its answer has been queued.
+// endLocked ends the stream after the whole answer has been queued.
 func (st *stream) endLocked() {
 	if st.err != nil {
 		return
@@ -160,7 +161,7 @@ func (st *stream) closeLocked(err error) {
 	}
 }
 
-// failLocked ends what the handler waits for.
+// failLocked ends the reads and writes that the handler waits for.
 func (st *stream) failLocked(err error) {
 	if st.err != nil {
 		return

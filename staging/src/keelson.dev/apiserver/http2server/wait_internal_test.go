@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestManyWaiters checks that all goroutines that wait to send on one stream go on when the client
-// grants window, and when the stream ends.
+// TestManyWaiters checks that all goroutines that wait to send on one stream continue when the
+// client grants window, and when the stream ends.
 func TestManyWaiters(t *testing.T) {
 	const waiters = 3
 	for name, wake := range map[string]func(f *http2.Framer) error{

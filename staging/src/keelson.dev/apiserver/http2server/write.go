@@ -19,8 +19,9 @@ const (
 	maxSend = 16<<10 - frameHeader
 	// maxOut bounds the frames that wait to be written. A stream whose data exceed it waits.
 	maxOut = 64 << 10
-	// maxControl bounds the frames that wait to be written and take no window, beyond one for each
-	// stream. A client that causes more of them than it reads loses the connection.
+	// maxControl bounds the frames that wait to be written and use no flow-control window, in
+	// addition to one for each stream. A client that causes more of them than it reads loses the
+	// connection.
 	maxControl = 1000
 	// maxTurns is how many times a goroutine writes before another takes over.
 	maxTurns = 4
@@ -36,7 +37,7 @@ func (s sink) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// outLocked returns the frames to be sent, to append to.
+// outLocked returns the buffer of frames to be sent, for appending.
 func (c *conn) outLocked() *[]byte {
 	if c.out == nil {
 		c.out = c.server.buffer()
@@ -44,7 +45,7 @@ func (c *conn) outLocked() *[]byte {
 	return c.out
 }
 
-// appendControlLocked queues a frame that takes no window.
+// appendControlLocked queues a frame that uses no flow-control window.
 func (c *conn) appendControlLocked(write func(*http2.Framer) error) {
 	if !c.countControlLocked() {
 		return
@@ -54,7 +55,8 @@ func (c *conn) appendControlLocked(write func(*http2.Framer) error) {
 	}
 }
 
-// countControlLocked counts what takes no window, and reports whether it may be queued.
+// countControlLocked counts a frame that uses no flow-control window, and reports whether it may be
+// queued.
 func (c *conn) countControlLocked() bool {
 	if c.err != nil {
 		return false
@@ -92,8 +94,8 @@ func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uin
 	return out
 }
 
-// appendBlockLocked queues what is in c.block as HEADERS and CONTINUATION frames. They count as one
-// frame: an answer that is only a header does not wait for room in out.
+// appendBlockLocked queues the encoded header in c.block as HEADERS and CONTINUATION frames. They
+// count as one frame: an answer that is only a header does not wait for room in out.
 func (c *conn) appendBlockLocked(id uint32, end bool) {
 	if !c.countControlLocked() {
 		c.block.Reset()
@@ -106,7 +108,7 @@ func (c *conn) appendBlockLocked(id uint32, end bool) {
 	for {
 		n := min(len(b), int(c.maxFrame))
 		if n == len(b) {
-			flags |= http2.FlagHeadersEndHeaders // the same bit in CONTINUATION
+			flags |= http2.FlagHeadersEndHeaders // the flag has the same value in CONTINUATION frames
 		}
 		out := c.appendFrameLocked(kind, flags, id, n)
 		*out = append(*out, b[:n]...)
@@ -118,7 +120,8 @@ func (c *conn) appendBlockLocked(id uint32, end bool) {
 	c.block.Reset()
 }
 
-// sendLocked queues p as DATA of a stream, and sends while it waits for room or for a window.
+// sendLocked queues p as DATA of a stream. While it waits for room or for a window, it sends queued
+// frames.
 func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
 	for {
 		if st.err != nil {
@@ -161,7 +164,7 @@ func (c *conn) waitLocked(st *stream) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			if c.stalled != t {
-				return // stopped too late
+				return // the timer was stopped after it had fired
 			}
 			c.stalled = nil
 			if slices.ContainsFunc(c.waiting, func(st *stream) bool { return st.waiters > 0 }) {
@@ -186,7 +189,7 @@ func (c *conn) signalWaitingLocked() {
 	c.waiting = c.waiting[:0]
 }
 
-// flushSoonLocked sends what is queued without waiting for it.
+// flushSoonLocked starts to send the queued frames and does not wait for it.
 func (c *conn) flushSoonLocked() {
 	if c.out == nil || c.writing || c.err != nil {
 		return
@@ -208,7 +211,7 @@ func (c *conn) flushLocked() {
 	}
 	c.writing = true
 	if len(c.streams) > 1 && len(*c.out) < maxOut {
-		// Others that are about to run may have frames for the same write.
+		// Other goroutines that are about to run may have frames for the same write.
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -219,7 +222,7 @@ func (c *conn) flushLocked() {
 // writeLocked writes until nothing is queued. The caller has set c.writing.
 func (c *conn) writeLocked() {
 	for turn := 0; c.out != nil && c.err == nil; turn++ {
-		if turn == maxTurns { // the caller has to return to its handler
+		if turn == maxTurns { // the caller has to return to its handler, so another goroutine continues
 			go func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()
@@ -243,7 +246,7 @@ func (c *conn) writeLocked() {
 
 func (c *conn) write(b []byte) error {
 	if limit := c.server.http.WriteTimeout; limit > 0 {
-		_ = c.net.SetWriteDeadline(c.server.clock.Now().Add(limit)) // fails if it is closed
+		_ = c.net.SetWriteDeadline(c.server.clock.Now().Add(limit)) // fails if the connection is closed
 	}
 	_, err := c.net.Write(b)
 	return err

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// attempts is how often Run looks for goroutines that still run. Each look waits for about half a
+// attempts is how often Run looks for goroutines that still run. Each attempt takes about half a
 // second, so that on a busy machine goroutines have ten seconds to end.
 const attempts = 20
 
@@ -40,7 +40,7 @@ func Run(m *testing.M) int {
 	if code != 0 {
 		return code
 	}
-	// A kept connection of the default client has goroutines and is no leak.
+	// Idle connections of the default HTTP client have goroutines. They are not leaks.
 	http.DefaultClient.CloseIdleConnections()
 	var err error
 	for range attempts {

@@ -5,7 +5,7 @@
 // apimachinery's validation. It recognizes valid names without regular expressions and leaves all
 // others to apimachinery, so the messages are apimachinery's.
 //
-// Each function returns what is wrong with a name, or nil. The package has no state.
+// Each function returns the faults of a name, or nil. The package has no state.
 package naming
 
 import (

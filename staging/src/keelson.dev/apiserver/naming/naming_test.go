@@ -108,7 +108,7 @@ func TestSuspect(t *testing.T) {
 				apivalidation.ValidateObjectMetaAccessorUpdate(o, obj, field.NewPath("metadata"))...) {
 				all = append(all, err.Error())
 			}
-			slices.Sort(all) // maps have no order
+			slices.Sort(all) // sorted, because maps have no order
 			return all
 		}
 		if got, want := say(Suspect{obj}), say(obj); !slices.Equal(got, want) {

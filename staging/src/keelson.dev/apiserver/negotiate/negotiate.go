@@ -27,7 +27,7 @@ const (
 // Standard returns the offer of built-in kinds. Its first type is the default.
 func Standard() Offer { return Offer{MediaTypes: []string{JSON, YAML, Protobuf}} }
 
-// Offer describes what an endpoint can answer with.
+// Offer describes the content types and forms that an endpoint can answer with.
 type Offer struct {
 	MediaTypes []string
 	// NoProtobufObjects excludes protobuf, except for answers with only metadata (custom resources).
@@ -161,8 +161,8 @@ func Pretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// ContentType returns the media type of r's body, which is one of accepted. If r does not declare
-// one, it is the first. Its error is a Status with code 415.
+// ContentType returns the media type of r's body, which is one of accepted. If r does not declare a
+// media type, it returns the first of accepted. Its error is a Status with code 415.
 func ContentType(r *http.Request, accepted []string) (string, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {
@@ -189,7 +189,7 @@ type statusError struct{ status metav1.Status }
 func (e *statusError) Error() string         { return e.status.Message }
 func (e *statusError) Status() metav1.Status { return e.status }
 
-// NotAcceptable returns the error for an Accept header that nothing satisfies.
+// NotAcceptable returns the error for an Accept header that no offered type satisfies.
 func NotAcceptable(accepted []string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join(accepted, ", "))
@@ -203,12 +203,12 @@ func NotRouted(mediaTypes []string) error {
 	return err
 }
 
-// NotAcceptableMessage is NotAcceptable with another message.
+// NotAcceptableMessage is like NotAcceptable, with another message.
 func NotAcceptableMessage(message string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, message)
 }
 
-// UnsupportedMediaType returns the error for a body of a type that is not accepted.
+// UnsupportedMediaType returns the error for a body whose type is not accepted.
 func UnsupportedMediaType(accepted []string) error {
 	return failure(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType,
 		"the body of the request was in an unknown format - accepted media types include: "+strings.Join(accepted, ", "))

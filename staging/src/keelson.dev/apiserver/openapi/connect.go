@@ -20,7 +20,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	kind := strings.TrimPrefix(name, "Namespaced")
 	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
 	if e.common != nil {
-		named = append(named, e.common[1:len(e.common)-1]...) // without the row's name and pretty
+		named = append(named, e.common[1:len(e.common)-1]...) // except the row's name and pretty
 	}
 	query := p.options(e.gvk)
 	add := func(path, suffix string, parameters []any) {
@@ -70,7 +70,7 @@ func (p *paths) options(gvk schema.GroupVersionKind) []any {
 		}
 	}
 	if err := json.Unmarshal(p.defs.Schemas[p.defs.Name(gvk)], &def); err != nil {
-		return nil // no such definition
+		return nil // the definition does not exist
 	}
 	var out []any
 	for _, name := range slices.Sorted(maps.Keys(def.Properties)) {

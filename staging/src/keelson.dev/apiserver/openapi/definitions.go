@@ -71,7 +71,7 @@ func (d *Definitions) Clone() *Definitions {
 	return &Definitions{Schemas: maps.Clone(d.Schemas), names: maps.Clone(d.names), ref: d.ref}
 }
 
-// Name returns the name of a kind's definition. It is empty if there is none.
+// Name returns the name of a kind's definition. It is empty if the kind has no definition.
 func (d *Definitions) Name(gvk schema.GroupVersionKind) string { return d.names[gvk] }
 
 // AddKind adds the schema of a row's kind in one version and that of its list. An empty schema
@@ -194,7 +194,7 @@ func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage 
 	return out
 }
 
-// refs returns what a definition refers to.
+// refs returns the names of the definitions that a definition refers to.
 func (d *Definitions) refs(def []byte) []string {
 	var found []string
 	marker := []byte(`"$ref":"` + d.ref)

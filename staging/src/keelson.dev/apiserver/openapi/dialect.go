@@ -16,8 +16,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// dialect is a version of OpenAPI, 2 or 3. They describe the same things in different places. In
-// v2, operations share parameters, which a document defines only once.
+// dialect is a version of OpenAPI, 2 or 3. The two versions describe the same things in different
+// places of a document. In v2, operations share parameters, which a document defines only once.
 type dialect struct {
 	v      int
 	shared *parameters // nil in v3
@@ -206,7 +206,7 @@ func sortParameters(list []any) []any {
 	return list
 }
 
-// operation returns op in the dialect.
+// operation returns op in the form that the dialect requires.
 func (d dialect) operation(op operation) map[string]any {
 	out := map[string]any{"description": op.description, "operationId": op.id, "responses": d.responses(op)}
 	if op.tag != "" {

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// info describes the release that a document is of, for example 1.36 for v1.36.3.
+// info describes the release that a document belongs to, for example 1.36 for v1.36.3.
 func info(version string) map[string]any {
 	if v, err := semver.ParseGeneric(version); err == nil {
 		version = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
@@ -28,7 +28,7 @@ func ofGroup(schemas map[string]json.RawMessage, group, version string) map[stri
 }
 
 // ofClients restricts the schemas of kinds that are in every group to the groups that clients know.
-// It excludes those of servers and webhooks.
+// It excludes the groups that only servers and webhooks use.
 func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool {
 		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
@@ -43,7 +43,7 @@ func ofKinds(schemas map[string]json.RawMessage, keep func(k kindName) bool) map
 		var fields map[string]json.RawMessage
 		var kinds []kindName
 		if json.Unmarshal(schemas[name], &fields) != nil || json.Unmarshal(fields[kindExtension], &kinds) != nil {
-			continue // the definition is missing or names no kinds
+			continue // the definition is missing or lists no kinds
 		}
 		kinds = slices.DeleteFunc(kinds, func(k kindName) bool { return !keep(k) })
 		said, err := json.Marshal(kinds)

@@ -23,8 +23,8 @@ import (
 type Part struct {
 	paths       []byte   // members of a JSON object, separated by commas
 	definitions []byte   // definitions of the row's own kinds, in the same form
-	uses        []string // names of other definitions that it needs
-	parameters  []member // shared by operations
+	uses        []string // names of other definitions that the part needs
+	parameters  []member // parameters that operations share
 }
 
 type member struct{ name, value string }
@@ -184,7 +184,7 @@ func (s *Sum) Add(part *Part) {
 	s.AddShared(part)
 }
 
-// AddShared adds what the part has in common with others.
+// AddShared adds definitions and parameters that the part may have in common with other parts.
 func (s *Sum) AddShared(part *Part) {
 	for _, name := range part.uses {
 		s.uses[name] = true

@@ -25,7 +25,7 @@ type paths struct {
 	group, version string
 	base           string // "/apis/apps/v1"
 	out            map[string]any
-	used           map[string]bool // names of definitions that are referred to
+	used           map[string]bool // names of definitions that the paths refer to
 }
 
 // groupPaths returns the paths of rows in a version.
@@ -100,7 +100,8 @@ func (p *paths) use(name string) string {
 	return name
 }
 
-// kind returns the reference to the definition of a kind, or an empty string if there is none.
+// kind returns the reference to the definition of a kind, or an empty string if the kind has no
+// definition.
 func (p *paths) kind(gvk schema.GroupVersionKind) string {
 	if name := p.defs.Name(gvk); name != "" {
 		return p.use(name)
@@ -147,7 +148,7 @@ func (p *paths) row(row *resource.Row) {
 	}
 }
 
-// watches adds the old paths of watches, which have the same query as lists.
+// watches adds the deprecated paths of watches, which have the same query as lists.
 func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	const old = ". deprecated: use the 'watch' parameter with a list operation instead"
 	query := append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...)
@@ -177,7 +178,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 // subresource adds the path of a view, a scale or a connector.
 func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
-		if !e.custom { // all operations of a custom resource have its own kind
+		if !e.custom { // all operations of a custom resource have the kind of the resource itself
 			e.gvk = s.Kind
 		}
 		if !s.Connects() {
@@ -321,9 +322,11 @@ func (e endpoint) collection() map[string]any {
 	if e.has("deletecollection") {
 		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"),
 			action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
-		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc()) // the library's map is shared
+		// copied, because all operations share the library's map
+		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc())
 		if e.custom {
-			op.parameters = p.query(docs, listParameters) // Kubernetes leaves out the DeleteOptions
+			// Kubernetes leaves out the DeleteOptions of custom resources
+			op.parameters = p.query(docs, listParameters)
 		} else {
 			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())
 			op.body, op.parameters = p.use(metaPackage+"DeleteOptions"),

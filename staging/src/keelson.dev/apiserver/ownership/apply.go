@@ -26,7 +26,7 @@ type Configuration struct {
 // Apply merges a configuration into a copy of live and sets its managedFields. The result shares no
 // memory with live. changed reports whether it differs from live beside managedFields; it then has
 // to be defaulted. Apply returns ok false in cases that it does not handle, such as conflicts,
-// invalid fields and fields that the manager gives up.
+// invalid fields, and fields that the manager owned and no longer applies.
 func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Object, changed, ok bool) {
 	root := k.kind()
 	if root == nil || !k.usual(live, c) {

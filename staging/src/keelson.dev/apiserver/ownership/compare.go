@@ -35,7 +35,7 @@ func (c *comparison) reset() {
 	c.odd = false
 }
 
-// outcome says how a path itself, apart from the paths below it, differs.
+// outcome is how a path itself, apart from the paths below it, differs between the two objects.
 type outcome uint8
 
 const (

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// errUnusual says that apimachinery has to handle a case.
+// errUnusual means that apimachinery has to handle a case.
 var errUnusual = errors.New("unusual managed fields")
 
 // maxDepth bounds the nesting of FieldsV1.
@@ -16,7 +16,8 @@ const maxDepth = 100
 
 // parse parses FieldsV1 in the form that appendFields writes. n describes the objects. It returns
 // errUnusual for everything else: another order, white space, escapes, and sets that do not fit the
-// schema any more (an owner of a part of a list or map that is now owned as a whole).
+// schema any more (for example, if a manager owns a part of a list or map that is now owned as a
+// whole).
 func parse(text string, n *node) (set, error) {
 	p := parser{text: text}
 	s, _, err := p.object(n, 0)
@@ -27,11 +28,11 @@ func parse(text string, n *node) (set, error) {
 }
 
 type parser struct {
-	text string // not read yet
+	text string // the part of the text that has not been read yet
 	made builder
 }
 
-// take reads the byte c, if it is next.
+// take reads the byte c if it is the next byte, and reports whether it was.
 func (p *parser) take(c byte) bool {
 	if p.text == "" || p.text[0] != c {
 		return false
@@ -75,12 +76,12 @@ func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 		}
 	}
 	if s = p.made.end(start); len(s) == 0 {
-		return nil, false, errUnusual // an object with only "."
+		return nil, false, errUnusual // an element without children: its object contains only "."
 	}
 	return s, self, nil
 }
 
-// entry reads what is owned below an element.
+// entry reads one path element and the paths below it.
 func (p *parser) entry(element string, n *node, depth int) (entry, error) {
 	below, self, err := p.object(n, depth+1)
 	if err != nil {

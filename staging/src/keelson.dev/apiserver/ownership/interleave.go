@@ -10,8 +10,8 @@ type slot struct {
 }
 
 // interleave merges two lists of distinct names like server-side apply: mine, the applied list,
-// keeps its order, and the other elements of theirs, the object's list, stay before the shared
-// element that they preceded.
+// keeps its order, and the other elements of theirs, the object's list, are put before the shared
+// element that follows them in theirs.
 func interleave(theirs, mine []string) []slot {
 	inTheirs, inMine := positions(theirs), positions(mine)
 	at := func(index map[string]int, name string) int {
@@ -82,8 +82,8 @@ func positions(names []string) map[string]int {
 	return index
 }
 
-// sameOrder reports whether a merged list has the same elements in the same order as theirs, which
-// has n.
+// sameOrder reports whether a merged list has the same elements in the same order as theirs, a list
+// of n elements.
 func sameOrder(merged []slot, n int) bool {
 	if len(merged) != n {
 		return false

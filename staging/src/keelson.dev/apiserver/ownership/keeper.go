@@ -18,8 +18,8 @@ import (
 
 const (
 	fieldsType  = "FieldsV1"
-	maxUpdaters = 10        // with more entries of updates, apimachinery merges the oldest
-	unnamed     = "unknown" // manager of a request that names none
+	maxUpdaters = 10        // if there are more entries of updates, apimachinery merges the oldest
+	unnamed     = "unknown" // manager of a request that does not name one
 )
 
 // Object is an object with managedFields.
@@ -96,7 +96,7 @@ func (k *Keeper) kind() *node {
 type manager struct {
 	metav1.ManagedFieldsEntry
 	fields  set
-	touched bool // fields differ from the FieldsV1 of the entry
+	touched bool // fields has been changed and must be encoded again
 }
 
 // isUpdate reports whether m is the entry of the updates of a manager by this endpoint.
@@ -151,8 +151,8 @@ func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 	return true
 }
 
-// before returns the managers before an update: those of obj, if it has managedFields, or else
-// those of live. A client removes all managers by an empty list or one empty entry.
+// before returns the managers before an update: those in obj, if it has managedFields, or else
+// those in live. A client can remove all managers by sending an empty list or one empty entry.
 func (k *Keeper) before(root *node, live, obj Object) ([]manager, bool) {
 	entries := live.GetManagedFields()
 	if said := obj.GetManagedFields(); k.cfg.Subresource == "" && said != nil {

@@ -39,8 +39,8 @@ func (m *merging) step(element string, merge func() fate) {
 	m.unsure.close(element, unsure, f.changed && !f.certain)
 }
 
-// structure merges the fields of a struct. n describes it; into is the object's struct and from the
-// decoded one.
+// structure merges the fields of a struct. n describes it, into is the struct of the object, and
+// from that of the decoded configuration.
 func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := n.field(name)
@@ -71,9 +71,9 @@ func (n *node) field(name string) *field {
 	return &n.fields[i]
 }
 
-// value merges one value. v is the value in the document, src the decoded one, and l the object's.
-// dst is the field or element of the object to set; it is invalid inside a value that has been
-// copied as a whole.
+// value merges one value. v is the value in the document, src the decoded value, and l the object's
+// value. dst is the field or element of the object to set; it is invalid inside a value that has
+// been copied as a whole.
 func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate {
 	if n.shape == leaf {
 		return m.leaf(n, v, l, dst, src)
@@ -112,7 +112,7 @@ func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate 
 	return fate{}
 }
 
-// addressed returns src, or a pointer to it, to fit the type of dst.
+// addressed returns src, or a pointer to src if dst is a pointer.
 func addressed(dst, src reflect.Value) reflect.Value {
 	if dst.Kind() == reflect.Pointer {
 		return src.Addr()
@@ -301,7 +301,7 @@ func (m *merging) spelled(n *node, items []any) []string {
 	return names
 }
 
-// repeated reports whether two names are equal.
+// repeated reports whether two of the names are equal.
 func repeated(names []string) bool {
 	if len(names) < 2 {
 		return false

@@ -251,8 +251,8 @@ func (w *world) update(t testing.TB, sub, who string, live, obj Object) Object {
 }
 
 // spell formats managedFields without the times of this test. The order of entries depends on their
-// times in seconds, so if a write of the model took place in another second, the order is not
-// compared.
+// times in seconds, so the order is not compared if a write of the model happened in another second
+// than that of the Keeper.
 func spell(obj Object, inOrder bool) string {
 	var lines []string
 	for _, e := range obj.GetManagedFields() {

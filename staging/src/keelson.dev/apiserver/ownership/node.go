@@ -45,7 +45,8 @@ type node struct {
 	check  func(v any) bool              // of a whole: reports whether the schema accepts a document
 	same   func(a, b reflect.Value) bool // reports whether two present values are equal
 
-	// These fields are for the other shapes.
+	// These fields are for the other shapes. Each comment begins with the shapes that use the
+	// field.
 	root   bool             // structure: the object itself
 	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names
@@ -70,7 +71,7 @@ type key struct {
 	fallback string // JSON of the default; empty if there is none
 }
 
-// at returns the node of a path element below n, or nil.
+// at returns the node of a path element below n, or nil if there is none.
 func (n *node) at(element string) *node {
 	switch {
 	case n == nil:
@@ -104,7 +105,7 @@ func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 		return nil, errUncompiled
 	}
 	maps.Copy(ts.known, c.fresh)
-	// Both objects of a comparison have the same kind and apiVersion.
+	// The two objects of a comparison have the same kind and apiVersion.
 	top := *root
 	top.root = true
 	top.fields = slices.DeleteFunc(slices.Clone(root.fields), func(f field) bool {
@@ -263,7 +264,7 @@ func fieldOf(f reflect.StructField, name string) field {
 }
 
 // jsonFields adds the fields of a struct, and of structs that are inlined in it, to into, by their
-// JSON names. The error says that a name is not unique or a field is not exported.
+// JSON names. It returns an error if a name is not unique or a field is not exported.
 func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) error {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -26,7 +26,7 @@ const (
 	present
 )
 
-// of returns the field of a struct as JSON would have it: absent if it is omitted, null if it is
+// of returns the field of a struct as it would be in JSON: absent if it is omitted, null if it is
 // nil.
 func (f *field) of(s reflect.Value) operand {
 	var v reflect.Value
@@ -58,7 +58,7 @@ func (f *field) of(s reflect.Value) operand {
 	return operand{v, present}
 }
 
-// empty reports whether omitempty omits v.
+// empty reports whether omitempty leaves v out.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -190,7 +190,7 @@ func appendScalar(dst []byte, v reflect.Value) ([]byte, bool) {
 	case reflect.Bool:
 		return strconv.AppendBool(dst, v.Bool()), true
 	}
-	const most = 1_000_000_000_000_000 // one more than the largest number of maxDigits digits
+	const most = 1_000_000_000_000_000 // the smallest number with more than maxDigits digits
 	i := v.Int()
 	return strconv.AppendInt(dst, i, 10), -most < i && i < most
 }

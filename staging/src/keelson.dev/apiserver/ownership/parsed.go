@@ -8,14 +8,15 @@ import (
 	"sync"
 )
 
-// parsedKept bounds the number of texts that are kept, and parsedMost their length in bytes.
+// parsedKept is the maximum number of texts that are kept, and parsedMost their maximum length in
+// bytes.
 const parsedKept, parsedMost = 8, 8 << 10
 
 // parsed keeps the sets of the FieldsV1 that were parsed last. The pods of one controller, for
 // example, have the same FieldsV1.
 type parsed struct {
 	mu   sync.Mutex
-	last []parsedText // at most parsedKept, the last used first
+	last []parsedText // at most parsedKept, the most recently used first
 }
 
 type parsedText struct {
@@ -29,7 +30,7 @@ func (p *parsed) parse(text string, n *node) (set, error) {
 	if fields, ok := p.find(text); ok {
 		return fields, nil
 	}
-	text = strings.Clone(text) // the set refers to it
+	text = strings.Clone(text) // cloned, because the set refers to the text
 	fields, err := parse(text, n)
 	if err == nil && len(text) <= parsedMost {
 		p.add(parsedText{text, fields})

@@ -43,7 +43,7 @@ func TestParsed(t *testing.T) {
 	})
 }
 
-// TestParsedKept checks that a text that is parsed more often than others stays.
+// TestParsedKept checks that a text that is parsed more often than others stays in the cache.
 func TestParsedKept(t *testing.T) {
 	var p parsed
 	text := func(i int) string { return fmt.Sprintf(`{"f:%d":{}}`, i) }

@@ -22,11 +22,11 @@ type entry struct {
 
 // builder builds sets from the leaves up: the caller calls begin, adds the elements below a path in
 // order by close, and then closes the path itself. The sets of one builder share blocks of memory,
-// which are garbage together.
+// so a block stays in memory while one of its sets is in use.
 type builder struct {
 	open  []entry // entries whose parents are not closed
-	block []entry // the spare capacity is for further sets
-	used  int     // number of entries of all sets, those in former blocks included
+	block []entry // block of entries; its spare capacity is for further sets
+	used  int     // number of entries of all sets, including those in earlier blocks
 }
 
 // leastBlock and mostBlock bound the number of entries of a block. keptBlock bounds the block that
@@ -39,7 +39,7 @@ func (b *builder) reset() {
 	b.open = b.open[:0]
 	switch {
 	case b.used > cap(b.block) && b.used <= keptBlock:
-		b.block = make([]entry, 0, b.used) // one block for as many entries
+		b.block = make([]entry, 0, b.used) // one block that has room for as many entries as were used
 	case cap(b.block) > keptBlock:
 		b.block = nil
 	default:

@@ -44,7 +44,8 @@ func TestBuilder(t *testing.T) {
 	})
 }
 
-// TestBuilderKeepsRoom checks that a second set of the same size needs no allocation.
+// TestBuilderKeepsRoom checks that building a second set of the same size after reset needs no
+// allocation.
 func TestBuilderKeepsRoom(t *testing.T) {
 	var b builder
 	build := func() {

@@ -14,7 +14,7 @@ import (
 // the text, which is not modified.
 type written struct {
 	mu   sync.Mutex
-	last []metav1.FieldsV1 // at most parsedKept, the last used first
+	last []metav1.FieldsV1 // at most parsedKept, the most recently used first
 }
 
 // fields returns FieldsV1 with a copy of text.

@@ -40,7 +40,7 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// TestWrittenKept checks that a text that is written more often than others stays.
+// TestWrittenKept checks that a text that is written more often than others stays in the cache.
 func TestWrittenKept(t *testing.T) {
 	var w written
 	first := w.fields([]byte("often"))

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	maxPlainKey    = 512 // YAML does not accept longer keys
+	maxPlainKey    = 512 // YAML accepts no key that is longer
 	maxPlainDigits = 15  // an integer with more digits may change when it is converted to float64
 )
 

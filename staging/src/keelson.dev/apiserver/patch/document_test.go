@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// floats returns v with numbers as YAML's decoder returns them.
+// floats returns v with every number in the type in which YAML's decoder returns it.
 func floats(v any) any {
 	switch v := v.(type) {
 	case int64:

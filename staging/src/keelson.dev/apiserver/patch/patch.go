@@ -28,16 +28,17 @@ import (
 const (
 	// maxOperations limits the number of operations in a JSON patch.
 	maxOperations = 10000
-	// maxCopied limits by how many bytes the copy operations of a JSON patch may enlarge a document.
+	// maxCopied is the maximum number of bytes that the copy operations of a JSON patch may add to
+	// a document.
 	maxCopied = 3 << 20
-	// maxStep limits the size of the document after one step of copy operations, and maxWork the bytes
-	// that all steps read.
+	// maxStep is the maximum size of the document after one step of copy operations, and maxWork
+	// the maximum number of bytes that all steps read.
 	maxStep = 8 << 20
 	maxWork = 32 << 20
 )
 
-// Strict handles the findings of strict decoding as the client asks (fieldValidation): they end the
-// request, become warnings or are ignored.
+// Strict handles the findings of strict decoding in the way that the client chooses
+// (fieldValidation): as an error, as warnings, or not at all.
 type Strict struct {
 	// Mode is metav1.FieldValidationStrict, Warn or Ignore.
 	Mode string
@@ -45,7 +46,7 @@ type Strict struct {
 	Warn func([]error)
 }
 
-// On reports whether findings are needed.
+// On reports whether findings of strict decoding are needed.
 func (s Strict) On() bool { return s.Mode != metav1.FieldValidationIgnore }
 
 // report returns an error for the findings, or warns. doc is the document that they are about.
@@ -131,8 +132,8 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	return patched, findings, nil
 }
 
-// apply rejects patches that would make the library panic, such as the replacement of the whole
-// document by nothing.
+// apply rejects patches that would make the library panic, such as a patch that removes the whole
+// document.
 func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -168,7 +169,8 @@ func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
 	return doc, nil
 }
 
-// step returns how many operations can be applied at once to a document of a size.
+// step returns how many of the next operations can be applied at once to a document of the given
+// size.
 func step(p jsonpatch.Patch, size int) int {
 	for i, op := range p {
 		if op.Kind() != "copy" {

@@ -32,7 +32,7 @@ func TestJSON(t *testing.T) {
 		patch   string
 		mode    string
 		want    string // the patched document
-		code    int32  // code of the error
+		code    int32  // status code of the error
 		warning string
 	}{
 		"Merge": {kind: types.MergePatchType, patch: `{"data":{"x":null,"y":"2"}}`,
@@ -131,10 +131,11 @@ func FuzzPatch(f *testing.F) {
 			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"a", "b"}},
 				Data: map[string]string{"x": "1"}}
 			into := runtime.Object(&corev1.ConfigMap{})
-			_ = patch.Strategic(from, into, data, strict) // only panics matter
+			_ = patch.Strategic(from, into, data, strict) // the result does not matter, only panics
 			return
 		}
 		patchType := []types.PatchType{types.JSONPatchType, types.MergePatchType}[kind%3]
-		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap) // only panics matter
+		// the result does not matter, only panics
+		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap)
 	})
 }

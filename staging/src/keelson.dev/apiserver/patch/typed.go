@@ -18,7 +18,7 @@ import (
 // Merge applies a merge patch to obj, a pointer to an API struct, without encoding obj as JSON: it
 // decodes only the fields in the patch. It reports false for a patch that only a merge of JSON
 // documents handles exactly, such as one that is malformed, has unknown or repeated fields, or
-// changes the kind. obj may be partly changed then.
+// changes the kind. In that case, obj may have been changed in part.
 func Merge(obj any, patch []byte) bool { return merger{}.all(obj, patch) }
 
 // StrategicMerge is Merge for strategic merge patches. For lists that are merged it supports only

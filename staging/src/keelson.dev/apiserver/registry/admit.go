@@ -73,7 +73,8 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
-// facade is like attributes, for the new view shown and the old view before of another kind.
+// facade is like attributes, for a write through a Facade: shown is the new view of the other kind,
+// and before the old view.
 func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
 	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(),
@@ -104,7 +105,7 @@ func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	return nil
 }
 
-// mutator returns the mutating plugins, or nil if there is nothing to run.
+// mutator returns the mutating plugins, or nil if they do not run for this write.
 func (w *write) mutator() admission.MutationInterface {
 	plugin, ok := w.registry.cfg.Admission.(admission.MutationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -382,7 +383,7 @@ func (i facadeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 // copier converts between objects of one type.
 type copier struct{ *runtime.Scheme }
 
-// Convert copies in to out, which are of the same type.
+// Convert copies in to out. Both have the same type.
 func (c copier) Convert(in, out, _ any) error {
 	src, dst := reflect.ValueOf(in), reflect.ValueOf(out)
 	if src.Type() != dst.Type() || src.Kind() != reflect.Pointer {

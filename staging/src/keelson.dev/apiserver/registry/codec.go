@@ -62,7 +62,7 @@ func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 		return nil, fmt.Errorf("encode %T: not a protobuf type", obj)
 	}
 	if c.hollows(obj) && c.row.Default != nil {
-		c.row.Default(obj) // as it would be when it is decoded
+		c.row.Default(obj) // decoding would apply the defaults too
 	}
 	rv := obj.GetResourceVersion()
 	obj.SetResourceVersion("")
@@ -128,7 +128,7 @@ func notEnvelope(data []byte, err error) error {
 	return cmp.Or((&runtime.Unknown{}).Unmarshal(raw), err)
 }
 
-// encrypted is the prefix of values that only a server with the key can read.
+// encrypted is the prefix of encrypted values. Only a server with the key can read them.
 const encrypted = "k8s:enc:"
 
 func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
@@ -190,8 +190,8 @@ func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error)
 	return obj, nil
 }
 
-// Attrs returns a function that extracts what selectors look at, which is an object's labels and
-// selectable fields.
+// Attrs returns a function that extracts an object's labels and selectable fields, which selectors
+// use.
 func Attrs(row *resource.Row) func(store.Object) store.Attrs {
 	return func(obj store.Object) store.Attrs {
 		var set fields.Set

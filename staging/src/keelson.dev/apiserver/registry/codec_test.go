@@ -178,8 +178,8 @@ func TestReencode(t *testing.T) {
 	}
 }
 
-// TestPart checks that parts of objects are decoded alone, also into one object after the other,
-// and that attributes are found without decoding the rest.
+// TestPart checks that parts of objects are decoded alone, also if one object after the other is
+// decoded into the same memory, and that attributes are found without decoding the rest.
 func TestPart(t *testing.T) {
 	row, types := pods(), transcode.NewTypes()
 	data := func(name string, containers ...string) []byte {
@@ -223,7 +223,7 @@ func TestPart(t *testing.T) {
 	}
 
 	peek := registry.Peek(row, types)
-	for range 2 { // the second uses the object of the first
+	for range 2 { // the second decoding uses the object of the first again
 		attrs, ok := peek(data("p"))
 		if !ok || attrs.Labels.Get("a") != "p" || attrs.Fields.Get("spec.nodeName") != "node" ||
 			attrs.Fields.Get("metadata.namespace") != "ns" {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	collectionWorkers = 4             // concurrent deletes of one collection
-	collectionPage    = 1000          // objects listed at a time
-	together          = kv.MaxChanges // objects deleted at one revision
+	collectionWorkers = 4             // number of objects of one collection that are deleted concurrently
+	collectionPage    = 1000          // number of objects that are listed at a time
+	together          = kv.MaxChanges // number of objects that are deleted at one revision
 )
 
 // DeleteCollection deletes every object that list selects, and returns the list from before the
@@ -167,7 +167,7 @@ func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.
 }
 
 // partOf returns the deletion of one object of a collection. Admission sees no name, because the
-// request has none.
+// request names no object.
 func (r *Registry) partOf(version string, rec *store.Record, options metav1.DeleteOptions) (*deletion, error) {
 	namespace, name := r.split(rec.Key)
 	d, err := r.deletion(version, namespace, name, *options.DeepCopy())

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// names returns the names of what is stored in namespace "ns".
+// names returns the names of the stored objects in namespace "ns".
 func names(t testing.TB, e *env) (list []string) {
 	t.Helper()
 	page, err := e.List(e.ctx, "ns", metav1.ListOptions{})
@@ -93,7 +93,8 @@ func TestDeleteCollection(t *testing.T) {
 	}
 }
 
-// TestDeleteManyPages deletes more objects than are listed at a time. Others are removed meanwhile.
+// TestDeleteManyPages deletes more objects than are listed at a time. Another client removes some
+// of them meanwhile.
 func TestDeleteManyPages(t *testing.T) {
 	const objects = 1010
 	var e *env

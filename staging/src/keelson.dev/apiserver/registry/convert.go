@@ -166,7 +166,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 		}
 	}
 	if c.dynamic {
-		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // is checked later
+		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // the kind is checked later
 	}
 	obj.GetObjectKind().SetGroupVersionKind(target)
 	return obj, nil
@@ -252,7 +252,7 @@ func (c *convertor) Convert(in, out, _ any) error {
 			return err
 		}
 	case c.dynamic:
-		src = src.DeepCopyObject().(resource.Object) // out gets a kind of its own
+		src = src.DeepCopyObject().(resource.Object) // copied, so that setting the kind of out does not change in
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
 		kind := c.row.GroupVersionKind()
@@ -263,7 +263,7 @@ func (c *convertor) Convert(in, out, _ any) error {
 	return nil
 }
 
-// ConvertFieldLabel accepts the row's selectable fields.
+// ConvertFieldLabel accepts the row's selectable fields and rejects all others.
 func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
 	return c.fieldLabel(label, value)
 }

@@ -118,7 +118,8 @@ func TestConvertCustom(t *testing.T) {
 	}
 }
 
-// TestInterfaces checks what else admission plugins handle the objects of a row with.
+// TestInterfaces checks the creater, defaulter and mapper that admission plugins get for the
+// objects of a row.
 func TestInterfaces(t *testing.T) {
 	known := known()
 	row := autoscalers()
@@ -145,7 +146,7 @@ func TestInterfaces(t *testing.T) {
 	if o.GetObjectDefaulter().Default(a); a.Spec.MinReplicas == nil {
 		t.Error("no defaults")
 	}
-	o.GetObjectDefaulter().Default(&corev1.Pod{}) // is left alone
+	o.GetObjectDefaulter().Default(&corev1.Pod{}) // stays as it is
 	if o.GetObjectTyper() != known {
 		t.Error("another scheme")
 	}
@@ -180,8 +181,8 @@ func TestInterfaces(t *testing.T) {
 	}
 }
 
-// TestPrune checks that what a plugin adds, and the kind has no place for, is dropped before it is
-// stored.
+// TestPrune checks that a field that a plugin adds is dropped before the object is stored if the
+// kind does not have it.
 func TestPrune(t *testing.T) {
 	row := widgets()
 	e := newEnv(t, row, func(c *registry.Config) {

@@ -31,7 +31,7 @@ import (
 const (
 	maxGeneratedPrefix = 58 // longest part of generateName that comes before the suffix
 	suffixLength       = 5
-	maxNameAttempts    = 8 // attempts to find a generated name that is not taken
+	maxNameAttempts    = 8 // maximum number of generated names that are tried
 
 	repeatedOwners = ".metadata.ownerReferences contains duplicate entries; API server dedups owner " +
 		"references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; " +
@@ -41,7 +41,7 @@ const (
 		"1.24; please fix your requests; duplicate UID(s) observed: %v"
 )
 
-// errVersionSet has no Status, as in Kubernetes: clients see 500.
+// errVersionSet has no Status, so clients get status code 500, as in Kubernetes.
 var errVersionSet = errors.New("resourceVersion should not be set on objects to be created")
 
 // Create stores obj, a new object of the storage version's type, which it may modify. The record of
@@ -94,7 +94,8 @@ func (r *Registry) context(ctx context.Context, namespace string) context.Contex
 	return resource.WithTime(request.WithNamespace(ctx, namespace), r.cfg.Clock.Now())
 }
 
-// admissionNamespace returns the namespace that plugins see. A namespace is in itself.
+// admissionNamespace returns the namespace that admission plugins see. A Namespace object counts as
+// being in itself.
 func (r *Registry) admissionNamespace(namespace string, obj resource.Object) string {
 	if namespace == "" && r.row.NamespaceItself {
 		return obj.GetName()
@@ -226,7 +227,7 @@ func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.E
 	return append(r.validateMeta(obj), errs...)
 }
 
-// validateMeta validates the whole ObjectMeta of a new object.
+// validateMeta validates all metadata of a new object.
 func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	meta := field.NewPath("metadata")
 	errs := validation.ValidateObjectMetaAccessor(naming.Suspect{Object: obj}, r.row.Namespaced, r.nameFn(), meta)
@@ -274,12 +275,12 @@ func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
 	return apierrors.NewInvalid(r.kindOf(obj), obj.GetName(), distinct(errs))
 }
 
-// distinct returns errs without repeated ones. Rules overlap: those for every kind with those of one
-// kind, and those for a create with those for an update.
+// distinct returns errs without duplicates. The rules for every kind and those for one kind may
+// find the same fault, and so may the rules for creates and those for updates.
 func distinct(errs field.ErrorList) field.ErrorList {
 	seen := make(map[string]bool, len(errs))
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		text := err.Error() // the type, the field and the value are part of the text
+		text := err.Error() // the text contains the type, the field and the value
 		if seen[text] {
 			return true
 		}
@@ -327,7 +328,8 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64) // the answer has the request's resourceVersion
+		// the answer has the resourceVersion that the client sent
+		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 		return r.makeRecord(key, obj, said)
 	}
 	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
@@ -348,8 +350,8 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	})
 }
 
-// insertInNamespace stores obj unless check rejects it. Admission may have looked at the namespace
-// a long time ago. An object stored after the namespace's contents were deleted would be left
+// insertInNamespace stores obj unless check rejects it. Admission may have checked the namespace a
+// long time ago, and an object stored after the namespace's contents were deleted would be left
 // behind.
 func (r *Registry) insertInNamespace(
 	ctx context.Context, key string, obj resource.Object, ttl int64, check func(latest bool) ([]kv.Unchanged, error),

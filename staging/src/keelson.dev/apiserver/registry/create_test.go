@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// TestCreate checks what a create stores, and which creates are rejected.
+// TestCreate checks which objects a create stores, and which creates are rejected.
 func TestCreate(t *testing.T) {
 	meta := func(change func(*metav1.ObjectMeta)) *corev1.ConfigMap {
 		c := configMap("new")
@@ -183,7 +183,8 @@ func TestCreate(t *testing.T) {
 
 // with sets a field of a custom resource.
 func with(u *unstructured.Unstructured, value any, path ...string) *unstructured.Unstructured {
-	_ = unstructured.SetNestedField(u.Object, value, path...) // the path leads through maps
+	// all elements of the path except the last are names of maps
+	_ = unstructured.SetNestedField(u.Object, value, path...)
 	return u
 }
 
@@ -354,7 +355,7 @@ func TestCreateHooks(t *testing.T) {
 }
 
 // TestNamespaceCheck checks that a create is checked against the latest namespace if conditions no
-// longer hold, and what is exempt.
+// longer hold, and which creates are exempt.
 func TestNamespaceCheck(t *testing.T) {
 	var asked []bool
 	closed := false
@@ -367,7 +368,8 @@ func TestNamespaceCheck(t *testing.T) {
 				)
 			}
 			if !latest {
-				return []kv.Unchanged{{Key: "namespaces/ns", Revision: 1 << 40}}, nil // does not hold
+				// a condition that does not hold
+				return []kv.Unchanged{{Key: "namespaces/ns", Revision: 1 << 40}}, nil
 			}
 			return nil, nil
 		}

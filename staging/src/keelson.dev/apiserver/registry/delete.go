@@ -46,7 +46,8 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 	return d.run(r.context(ctx, namespace))
 }
 
-// DeleteAdmitted is Delete without admission, which has already seen the deletion in another form.
+// DeleteAdmitted is like Delete, but does not run admission: it has already accepted the deletion
+// in another form.
 func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
 	rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(r.row.Version, namespace, name, options)
@@ -168,7 +169,8 @@ func (d *deletion) readShallow(rec *store.Record) (resource.Object, error) {
 	return d.r.shallow(rec, d.seen.obj)
 }
 
-// mark stores the object as being deleted. now reports whether nothing keeps it any longer.
+// mark stores the object as being deleted. now reports whether the object can be removed now,
+// because nothing keeps it.
 func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err error) {
 	var seen *store.Record
 	var grace int64
@@ -284,8 +286,8 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 	return rec, true, nil
 }
 
-// begin decides how obj ends, and sets its deletion timestamp and grace period. pending means that
-// an earlier delete is in progress and this request changes nothing.
+// begin determines how obj ends, and sets its deletion timestamp and grace period. pending means
+// that an earlier delete is in progress and this request changes nothing.
 func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pending bool, err error) {
 	if err := d.preconditions(obj); err != nil {
 		return false, false, err
@@ -338,7 +340,7 @@ func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, 
 	if end.Before(&now) {
 		end = now
 		if want != 0 {
-			want = 1 // the period is over, but a client still has to confirm the end
+			want = 1 // the grace period is over, but a client has not confirmed the end yet
 		}
 	}
 	obj.SetDeletionTimestamp(&end)
@@ -352,7 +354,7 @@ func (d *deletion) preconditions(obj resource.Object) error {
 		return nil
 	}
 	kind := d.r.kindOf(obj)
-	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes puts the kind here
+	gr := schema.GroupResource{Group: kind.Group, Resource: kind.Kind} // Kubernetes puts the kind in this field
 	if p.UID != nil && *p.UID != obj.GetUID() {
 		return apierrors.NewConflict(gr, obj.GetName(), fmt.Errorf("the UID in the precondition (%s) does "+
 			"not match the UID in record (%s). The object might have been deleted and then recreated", *p.UID, obj.GetUID()))
@@ -392,15 +394,15 @@ func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool)
 // request says.
 const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 
-// propagation returns what happens to dependents. The request decides; then the object's
-// finalizers; then the row.
+// propagation returns what happens to dependents. The request takes precedence over the object's
+// finalizers, and these take precedence over the row.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
 	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
 		return metav1.DeletePropagationBackground
 	}
-	if o.OrphanDependents != nil { // part of the API
-		if *o.OrphanDependents { // part of the API
+	if o.OrphanDependents != nil { // the deprecated field is part of the API
+		if *o.OrphanDependents { // the deprecated field is part of the API
 			return metav1.DeletePropagationOrphan
 		}
 		return metav1.DeletePropagationBackground

@@ -130,11 +130,11 @@ func TestDelete(t *testing.T) {
 // TestGracefulDeletion follows pods through several deletes.
 func TestGracefulDeletion(t *testing.T) {
 	type step struct {
-		after   time.Duration // since the step before
+		after   time.Duration // time since the step before
 		options metav1.DeleteOptions
 		gone    bool
 		grace   int64         // grace period of the pod that stays
-		end     time.Duration // its deletion timestamp, since start
+		end     time.Duration // its deletion timestamp, as time since start
 	}
 	for name, tc := range map[string]struct {
 		finalizers []string
@@ -222,7 +222,8 @@ func TestGracefulDryRun(t *testing.T) {
 	}
 }
 
-// TestGracefulRules checks kinds that decide against graceful deletion, or that forget the period.
+// TestGracefulRules checks kinds that decide against graceful deletion, or that set no grace
+// period.
 func TestGracefulRules(t *testing.T) {
 	e := newEnv(t, pods(func(k *resource.Kind[*corev1.Pod]) {
 		k.GracefulDelete = func(
@@ -272,8 +273,8 @@ func TestDeleteHooks(t *testing.T) {
 	sameStrings(t, "after", after, []string{"free"})
 }
 
-// TestDeleteAdmission checks that admission sees the object that goes as the old one, and can keep
-// it.
+// TestDeleteAdmission checks that admission sees the deleted object as the old object, and can
+// reject the deletion.
 func TestDeleteAdmission(t *testing.T) {
 	var calls []string
 	e := newEnv(t, configMaps(), withAdmission(log(&calls)))
@@ -342,11 +343,11 @@ func TestUpdateAndDelete(t *testing.T) {
 	for name, tc := range map[string]struct {
 		row     *resource.Row
 		options metav1.DeleteOptions
-		marked  bool // before
+		marked  bool // state of the pod before
 		refuse  error
 		reason  metav1.StatusReason
 		gone    bool
-		states  int // number of states that a watch sees, the deletion included
+		states  int // number of states that a watch sees, including the deletion
 	}{
 		"together":             {states: 1},
 		"together, at once":    {options: grace(0), gone: true, states: 2},

@@ -43,8 +43,8 @@ func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1
 	return err
 }
 
-// endTogether updates and marks the object in one write. It returns false, and has done nothing, if
-// that takes two.
+// endTogether updates and marks the object in one write. If this cannot be done in one write, it
+// does nothing and returns false.
 func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.DeleteOptions) (bool, error) {
 	if h := &r.row.Hooks; h.BeforeDelete != nil || h.AfterUpdate != nil || r.row.GracefulDelete == nil {
 		return false, nil
@@ -71,7 +71,8 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	return true, err
 }
 
-// before returns the object that the deletion marks, after the update that is stored with it.
+// before returns the object that the deletion marks: the object after the update that is stored
+// together with the mark.
 func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Object, error) {
 	if d.first == nil {
 		return d.read(cur)

@@ -110,12 +110,12 @@ func newEnv(t testing.TB, row *resource.Row, change ...func(*registry.Config)) *
 	return e
 }
 
-// recorder keeps warnings.
+// recorder records warnings.
 type recorder struct{ to *[]string }
 
 func (r recorder) AddWarning(_, text string) { *r.to = append(*r.to, text) }
 
-// must returns the object of a write that succeeds.
+// must returns the object of a write and fails the test if the write failed.
 func must[T resource.Object](t testing.TB, rec *store.Record, err error) T {
 	t.Helper()
 	if err != nil {
@@ -145,7 +145,7 @@ func get[T resource.Object](t testing.TB, e *env, name string) (obj T, ok bool) 
 	return must[T](t, rec, err), true
 }
 
-// update applies change to an object, with the rest of u.
+// update applies change to an object. u has the other settings of the update.
 func update[T resource.Object](
 	e *env, name string, u registry.Update, change func(obj T),
 ) (*store.Record, bool, error) {
@@ -208,7 +208,7 @@ func (p plugin) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	return p.validate(ctx, a)
 }
 
-// log returns a plugin that appends what it is asked to a list.
+// log returns a plugin that appends each of its calls to a list.
 func log(to *[]string) plugin {
 	write := func(step string) func(context.Context, admission.Attributes) error {
 		return func(_ context.Context, a admission.Attributes) error {
@@ -441,7 +441,7 @@ func widget(name, color string) *unstructured.Unstructured {
 	}}
 }
 
-// sameStrings compares lists whose order counts.
+// sameStrings compares lists, including the order of their elements.
 func sameStrings(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {

@@ -10,8 +10,9 @@ import (
 )
 
 // hollows lists the slices and maps in a struct type. Protobuf does not distinguish an empty list
-// or map from nil, so an object in memory should not either. A []byte that is the value of a map is
-// the opposite: an entry exists, so nil becomes an empty slice.
+// or map from nil, so an object in memory should not either. For a []byte that is the value of a
+// map it is the other way round: the entry exists, so decoding returns an empty slice, and nil must
+// become one.
 type hollows struct {
 	fields []hollowField
 	done   bool // false while the fields of a recursive type are being collected

@@ -155,7 +155,7 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 		obj.SetManagedFields(live.GetManagedFields())
 		return obj
 	}
-	live, _ = live.DeepCopyObject().(resource.Object) // the field manager sets its kind
+	live, _ = live.DeepCopyObject().(resource.Object) // the field manager sets the kind of its argument
 	out, ok := m.fields.UpdateNoErrors(live, obj, who).(resource.Object)
 	if !ok {
 		return obj

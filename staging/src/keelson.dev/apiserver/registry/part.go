@@ -26,13 +26,13 @@ func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data 
 }
 
 // Parts is Part for many objects in sequence. Each function that it returns decodes into one
-// object, which is valid until the next call: most of the cost of decoding a part is the allocation
-// of the object, which is large.
+// object, which is valid until the next call. This avoids allocating the object, which is large and
+// is most of the cost of decoding a part.
 func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	lists := sync.OnceValue(func() [][]int { return listsOn(reflect.TypeOf(row.New()).Elem(), paths) })
 	return func() func(data []byte) (store.Object, bool) {
-		var r *recycler // made at the first call
+		var r *recycler // allocated at the first call
 		return func(data []byte) (store.Object, bool) {
 			if r == nil {
 				r = newRecycler(row.New(), lists())
@@ -43,7 +43,8 @@ func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() fu
 	}
 }
 
-// partReader returns a function that does what Part's does, into an empty object of the caller.
+// partReader returns a function that does the same as Part's, but decodes into an empty object of
+// the caller.
 func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte,
 	into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
@@ -53,7 +54,7 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 		}
 		p, err := types.Picker(row.New(), paths...)
 		if err != nil {
-			return nil // not a type that protobuf can be picked from
+			return nil // single fields of this type cannot be decoded from protobuf
 		}
 		return p
 	})

@@ -65,11 +65,11 @@ type patching struct {
 	up      *updating
 	strict  patch.Strict
 
-	versionless bool // the patch has removed the apiVersion of a custom resource
+	versionless bool // also true if the patch has removed the apiVersion of a custom resource
 }
 
-// apply computes the patched object from cur, and checks that it is still the one that the request
-// names.
+// apply computes the patched object from cur, after it has checked that cur is still the object
+// that the request names.
 func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resource.Object, err error) {
 	switch pp.p.Type {
 	case types.ApplyYAMLPatchType:
@@ -139,7 +139,8 @@ func (pp *patching) kind() schema.GroupVersionKind {
 // finish applies defaults to a patched object, converts it to the storage version and records its
 // manager.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
-	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == "" // recording the manager sets one
+	// read now, because recording the manager sets the version
+	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == ""
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)
 	if err != nil {

@@ -126,8 +126,8 @@ func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource
 	return pp.check(out, findings)
 }
 
-// readNothing does with a document without a version what Kubernetes does: it decodes into the
-// internal type, whose fields have other names, and so finds no field that it knows.
+// readNothing decodes a document without a version in the same way as Kubernetes: into the internal
+// type, whose fields have other names, so that all fields of the document are unknown.
 func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	kind := out.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(out).Elem().SetZero()
@@ -153,8 +153,8 @@ func unknownFields(doc []byte) []error {
 	return findings
 }
 
-// declared returns the kind that a patched document declares. What the patch has removed is taken
-// from the request.
+// declared returns the kind that a patched document declares. If the patch has removed the kind or
+// apiVersion, those of the request are used.
 func (pp *patching) declared(got schema.GroupVersionKind) schema.GroupVersionKind {
 	want := pp.kind()
 	if got.Kind == "" {

@@ -30,7 +30,7 @@ const (
 	apply     = types.ApplyYAMLPatchType
 )
 
-// TestPatch patches a stored deployment in each of the ways that there are.
+// TestPatch patches a stored deployment with each type of patch.
 func TestPatch(t *testing.T) {
 	strict := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
 	ignore := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}
@@ -45,7 +45,7 @@ func TestPatch(t *testing.T) {
 		reason      metav1.StatusReason
 		text        string
 		warning     string
-		replicas    int32 // wanted; 1 before
+		replicas    int32 // wanted generation; it is 1 before the patch
 		status      int32
 	}{
 		"JSON": {
@@ -233,8 +233,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestApplyOwners checks who owns what after creates, updates and applies, and that an apply that
-// changes nothing is no write.
+// TestApplyOwners checks which manager owns which fields after creates, updates and applies, and
+// that an apply that changes nothing is not a write.
 func TestApplyOwners(t *testing.T) {
 	config := func(manager, data string) registry.Patch {
 		return registry.Patch{
@@ -262,7 +262,8 @@ func TestApplyOwners(t *testing.T) {
 			if _, _, err = e.Patch(e.ctx, config("two", `"a":"1"`)); err != nil {
 				t.Fatal(err)
 			}
-			// Both managers own a now, so it stays when manager one gives it up. Only one owns b.
+			// Both managers own a now, so it stays when the manager "one" no longer applies it.
+			// Only one manager owns b.
 			rec, _, err = e.Patch(e.ctx, config("one", `"c":"1"`))
 			if c := must[*corev1.ConfigMap](t, rec, err); len(c.Data) != 2 || c.Data["a"] != "1" || c.Data["c"] != "1" {
 				t.Errorf("data %v", c.Data)

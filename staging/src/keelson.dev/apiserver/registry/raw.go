@@ -18,7 +18,7 @@ import (
 // object before it patches it, which rewrites these values, so a patch here has to rewrite them
 // too.
 
-// spelling rewrites the JSON of such a value.
+// spelling rewrites the JSON of a value without a type.
 type spelling func(raw []byte) ([]byte, error)
 
 // compacted removes insignificant space.
@@ -35,8 +35,8 @@ func sorted(raw []byte) ([]byte, error) {
 
 var rawValue = reflect.TypeFor[runtime.RawExtension]()
 
-// holdsRaw reports whether an object of type t may contain such a value. seen has the types that
-// have been visited.
+// holdsRaw reports whether an object of type t may contain a value without a type. seen has the
+// types that have been visited.
 func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == rawValue {
 		return true
@@ -58,14 +58,15 @@ func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// respell rewrites all such values of an object.
+// respell rewrites all values without a type in an object.
 func (r *Registry) respell(obj resource.Object, as spelling) {
 	if r.raw {
 		rewrite(reflect.ValueOf(obj), as)
 	}
 }
 
-// rewrite rewrites all such values in v. Values that are not JSON stay. The API has none in maps.
+// rewrite rewrites all values without a type in v. Values that are not JSON stay as they are. No
+// kind has such values in maps.
 func rewrite(v reflect.Value, as spelling) {
 	switch {
 	case v.Type() == rawValue:

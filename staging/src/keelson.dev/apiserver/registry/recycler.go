@@ -42,7 +42,7 @@ func (r *recycler) empty() {
 	r.reset()
 	for i, list := range r.lists {
 		list.Set(r.room[i])
-		list.SetLen(0) // what is appended overwrites what was there
+		list.SetLen(0) // new items overwrite the old ones in the list's memory
 	}
 }
 

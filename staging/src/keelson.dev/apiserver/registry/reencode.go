@@ -20,14 +20,14 @@ func Reencode(row *resource.Row) func(data []byte) ([]byte, bool) {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
 	return func(data []byte) ([]byte, bool) {
 		if !wire.IsEnvelope(data) {
-			return data, false // empty lists in JSON would be lost
+			return data, false // decoding would turn empty lists in JSON into nil
 		}
 		if _, own := header.Open(data); own {
 			return data, false
 		}
 		obj, err := codec.Decode(data, 0)
 		if err != nil {
-			return data, false // the reader of the object gets the error
+			return data, false // reading the object returns the error
 		}
 		reencoded, err := codec.Encode(obj)
 		if err != nil {

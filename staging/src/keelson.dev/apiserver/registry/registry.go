@@ -23,13 +23,13 @@ import (
 
 // Config configures a registry. Only Scheme, Store and Clock are required.
 type Config struct {
-	// What is stored, and where.
+	// What is stored, and where it is stored.
 
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface
 	Clock  clock.Clock
 
-	// Rules of writes. All may be left out.
+	// Rules of writes. All fields are optional.
 
 	// Admission runs for every write: mutating plugins first, validating plugins after the kind's
 	// rules have accepted the object.

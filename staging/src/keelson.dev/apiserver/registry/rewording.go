@@ -13,7 +13,7 @@ import (
 )
 
 // rewording presents a live object to structured-merge-diff in the spelling of the configuration
-// that is being applied. Then a value that the configuration only spells differently (an empty list
+// that is being applied. So a value that the configuration only spells differently (an empty list
 // that is not stored, "1000m" for "1") is not a change: it causes no conflict and takes no field
 // from its owner. It is used for one apply.
 type rewording struct {
@@ -33,7 +33,7 @@ func (w rewording) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOpt
 	if reworded, err := w.reword(obj, opts); err == nil {
 		return reworded, nil
 	}
-	return live, nil // the merge itself meets the error
+	return live, nil // the merge will return the same error
 }
 
 func (w rewording) reword(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {

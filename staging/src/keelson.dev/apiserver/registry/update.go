@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// modified is Kubernetes' message for a write that came second.
+// modified is Kubernetes' message for a write that lost the race against another write.
 const modified = "the object has been modified; please apply your changes to the latest version and try again"
 
 // Update applies u.Transform and stores the result. created reports whether the object did not
@@ -89,8 +89,8 @@ type updating struct {
 	// exist, and must not be modified.
 	transform   UpdateFunc
 	mayCreate   bool
-	dropManaged bool // the second try for an object that is too large to store
-	keepManaged bool // no second try: an apply has to record what it owns
+	dropManaged bool // this is the second try for an object that was too large to store
+	keepManaged bool // there is no second try, because an apply has to record which fields it owns
 	createOpts  *metav1.CreateOptions
 	dry         bool
 }
@@ -98,7 +98,7 @@ type updating struct {
 var (
 	// errGone is returned by an update whose object has to be removed.
 	errGone = errors.New("object has no finalizers left")
-	// errOvertaken is returned if another write comes before the removal of an object.
+	// errOvertaken is returned if another client writes the object before the update removes it.
 	errOvertaken = errors.New("object has changed")
 )
 
@@ -227,8 +227,8 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 	return up.r.makeRecord(key, obj, cur.Revision)
 }
 
-// next computes the object that follows existing, which it does not modify. done completes what the
-// BeforeUpdate hook has begun; it may be nil.
+// next computes the object that follows existing, which it does not modify. done is the function
+// that the BeforeUpdate hook has returned; it may be nil.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool),
 	err error) {
 	r := up.r
@@ -259,7 +259,7 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 		return nil, done, err
 	}
 	keepTimes(obj, existing)
-	if !up.dry { // a dry run returns the field, since it stores nothing
+	if !up.dry { // a dry run answers with the field, because it stores nothing
 		obj.SetSelfLink("")
 	}
 	if err := w.validate(ctx, obj, existing); err != nil {
@@ -283,7 +283,7 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 	have, err := parseRevision(obj.GetResourceVersion())
 	switch {
 	case err != nil:
-		return err // has no Status, as in Kubernetes: clients see 500
+		return err // the error has no Status, so clients get status code 500, as in Kubernetes
 	case have != 0 && have == uint64(revisionOf(existing)):
 		return nil
 	case have != 0:
@@ -316,7 +316,7 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 	}
 	root := "/registry"
 	if dryRun {
-		root = "" // the check of a dry run does not reach the store, which adds the root
+		root = "" // a dry run does not reach the store, which would add the root to the key
 	}
 	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: "+

@@ -149,8 +149,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateRefused checks that the error of the caller's function is returned as it is, also if it
-// looks as if the object were absent.
+// TestUpdateRefused checks that the error of the caller's function is returned unchanged, even if
+// it is a NotFound error.
 func TestUpdateRefused(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true }))
 	create(t, e, configMap("c"))
@@ -167,7 +167,7 @@ func TestUpdateRefused(t *testing.T) {
 	}
 }
 
-// allow is an authorizer that decides about every request alike.
+// allow is an authorizer that gives the same decision for every request.
 type allow struct {
 	decision authorizer.Decision
 	err      error
@@ -276,8 +276,8 @@ func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row
 	return resource.Of[corev1.NamespaceList](k)
 }
 
-// TestNamespaceItself checks that admission sees a namespace in itself, and that hooks keep it
-// until its own finalizers are gone.
+// TestNamespaceItself checks that admission sees a Namespace object as being in itself, and that
+// hooks keep it until its own finalizers are gone.
 func TestNamespaceItself(t *testing.T) {
 	var calls []string
 	e := newEnv(t, namespaces(), withAdmission(log(&calls)))
@@ -314,7 +314,8 @@ func TestNamespaceItself(t *testing.T) {
 	}
 }
 
-// TestUpdateTogether checks that an update that another write comes before is computed again.
+// TestUpdateTogether checks that an update is computed again if another client writes the object
+// first.
 func TestUpdateTogether(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }))
 	create(t, e, configMap("c", "n", "0"))
@@ -352,7 +353,8 @@ func TestUpdateBlind(t *testing.T) {
 	}
 }
 
-// TestMetaChecks checks which checks of a create an update repeats, which each kind decides.
+// TestMetaChecks checks which of the metadata checks of a create are repeated by an update. Each
+// kind decides that.
 func TestMetaChecks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		checks resource.MetaChecks
@@ -384,7 +386,7 @@ func TestMetaChecks(t *testing.T) {
 	}
 }
 
-// TestFacade checks an update of what an object looks like: admission sees that form alone.
+// TestFacade checks an update through a Facade: admission sees only the view of the other kind.
 func TestFacade(t *testing.T) {
 	var calls []string
 	e := newEnv(t, deployments(), withAdmission(log(&calls)))

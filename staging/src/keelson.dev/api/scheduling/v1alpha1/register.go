@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// GroupVersion returns the group and version of the kinds here.
+// GroupVersion returns the group and version of the kinds in this package.
 func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: Version} }
 
-// TypeMeta returns the type of an object of kind, which is one of the kinds here.
+// TypeMeta returns the TypeMeta of an object of kind, which is one of the kinds in this package.
 func TypeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: GroupVersion().String(), Kind: kind}
 }
 
-// AddToScheme registers the kinds.
+// AddToScheme registers the kinds of this package in a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(), &BindingBatch{}, &VerdictBatch{})
 	metav1.AddToGroupVersion(scheme, GroupVersion())

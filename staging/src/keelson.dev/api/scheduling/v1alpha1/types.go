@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// Group and Version are those of the kinds here.
+	// Group and Version are the API group and version of the kinds in this package.
 	Group   = "scheduling.keelson.dev"
 	Version = "v1alpha1"
 	// BatchPath is the path to post a BindingBatch to. The client needs the verb
@@ -58,14 +58,15 @@ type Binding struct {
 	Namespace string `json:"namespace"`
 	// Name is the name of the pod.
 	Name string `json:"name"`
-	// UID is a precondition: only a pod with this UID is bound. Empty: any pod of the name.
+	// UID is a precondition: only a pod with this UID is bound. If it is empty, any pod with the
+	// name is bound.
 	UID types.UID `json:"uid,omitempty"`
 	// Node is the name of the node.
 	Node string `json:"node"`
 }
 
-// Result is the outcome of one part of a batch: what the status of the answer to the single request
-// would have been.
+// Result is the outcome of one part of a batch: the status that the answer to a separate request
+// would have had.
 type Result struct {
 	// Code is the HTTP status code.
 	Code int32 `json:"code"`
@@ -105,7 +106,8 @@ type Verdict struct {
 	Message string `json:"message,omitempty"`
 	// Generation is the generation of the pod that the decision is about.
 	Generation int64 `json:"generation,omitempty"`
-	// NominatedNode is the node on which the victims make room for the pod. Empty: none.
+	// NominatedNode is the node on which the victims make room for the pod. It is empty if there is
+	// none.
 	NominatedNode string `json:"nominatedNode,omitempty"`
 	// Event asks for a FailedScheduling event with the Message.
 	Event bool `json:"event,omitempty"`
@@ -120,11 +122,13 @@ type PodRef struct {
 	Namespace string `json:"namespace"`
 	// Name is the name of the pod.
 	Name string `json:"name"`
-	// UID is a precondition: only a pod with this UID is changed. Empty: any pod of the name.
+	// UID is a precondition: only a pod with this UID is changed. If it is empty, any pod with the
+	// name is changed.
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// VerdictResult is the outcome of a verdict: of the write of the pod's status.
+// VerdictResult is the outcome of a verdict. The embedded Result is that of writing the pod's
+// status.
 type VerdictResult struct {
 	Result `json:",inline"`
 	// Victims are the outcomes of the preemptions, in the order of the verdict's victims.

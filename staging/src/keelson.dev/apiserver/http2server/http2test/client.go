@@ -24,7 +24,7 @@ type Client struct {
 	encoder *hpack.Encoder
 }
 
-// Dial opens a connection, announces settings and grants as much more of the connection's window.
+// Dial opens a connection, announces settings and grants more bytes of the connection's window.
 func Dial(t testing.TB, address string, granted uint32, settings ...http2.Setting) *Client {
 	t.Helper()
 	conn := DialRaw(t, address)

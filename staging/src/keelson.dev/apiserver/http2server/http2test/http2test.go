@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package http2test serves tests by HTTP/2, and has a client that speaks it frame by frame.
+// Package http2test serves HTTP/2 in tests, and has a client that speaks it frame by frame.
 package http2test
 
 import (
@@ -51,7 +51,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	conn := tls.Server(below, l.config)
-	_ = conn.Handshake() // conn returns the error again
+	_ = conn.Handshake() // a later call on conn returns the error again
 	return conn, nil
 }
 
@@ -97,7 +97,7 @@ func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 	return address
 }
 
-// Start is like Serve, but returns the server, too.
+// Start is like Serve, but returns the server as well as its address.
 func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string, server *http.Server) {
 	t.Helper()
 	server = &http.Server{
@@ -118,7 +118,7 @@ func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(listener{l, server.TLSConfig}) // until it is closed
+		_ = server.Serve(listener{l, server.TLSConfig}) // runs until the server is closed
 	}()
 	t.Cleanup(func() {
 		_ = server.Close()
