@@ -22,10 +22,10 @@ import (
 // admission itself (Request.Connect).
 type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) error
 
-// Creator answers POST of one object with one object: bindings, evictions, tokens, reviews. The
-// server decodes the object, checks that its namespace is the path's, runs admission and encodes
-// the answer. Create checks the namespace and name of the path itself (Request.CheckKey), after it
-// has validated the object.
+// Creator answers POST of one object with one object: for example bindings, evictions, tokens and
+// reviews. The server decodes the object, checks that its namespace is the path's, runs admission
+// and encodes the answer. Create checks the namespace and name of the path itself
+// (Request.CheckKey), after it has validated the object.
 type Creator struct {
 	// New returns the empty object that the body is decoded into.
 	New func() runtime.Object
@@ -33,10 +33,10 @@ type Creator struct {
 	// runs validating admission, once it knows that obj is well-formed.
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc,
 		options *metav1.CreateOptions) (runtime.Object, error)
-	// Default fills what the body leaves out. Nil if there is nothing to fill.
+	// Default fills the fields that the body leaves out. It may be nil.
 	Default func(runtime.Object)
-	// Preconditions says that the object's UID and times come from the client: they select the
-	// object that the request is about.
+	// Preconditions reports whether the object's UID and times come from the client: they select
+	// the object that the request is about.
 	Preconditions bool
 	// Status is the HTTP status of a success; 0 means 201.
 	Status int
@@ -62,13 +62,13 @@ type Request struct {
 type Gate interface {
 	// Connect runs admission for a connection with options (exec, attach, proxy ...).
 	Connect(r *http.Request, options runtime.Object) error
-	// Streams returns an error if the client asks for the metadata of the answer only: the answer
-	// is a stream, which has no metadata. stream is its type in Kubernetes.
+	// Streams returns an error if the client asks for the answer's metadata only, because the
+	// answer is a stream, which has no metadata. stream is the type of the stream in Kubernetes.
 	Streams(r *http.Request, stream string) error
 }
 
-// CheckKey rejects a request that cannot be about an object: without a namespace if the row is
-// namespaced, without a name, or with a name that cannot be part of a path.
+// CheckKey rejects a request that cannot be about an object: one without a namespace if the row is
+// namespaced, one without a name, or one with a name that cannot be part of a path.
 func (req *Request) CheckKey(name string) error {
 	if err := req.Row.CheckNamespace(req.Namespace); err != nil {
 		return err

@@ -16,7 +16,7 @@ var ErrBeingDeleted = errors.New("deletion is pending")
 
 // Hooks tie state that lives beside an object to its writes, for example the allocation of a
 // service's addresses. Each may be nil. They run inside the write, may be called again if another
-// write came first, and must honour dryRun.
+// client wrote the object first, and must honour dryRun.
 type Hooks[O any] struct {
 	// BeforeCreate runs before PrepareCreate and validation, on an object with its name and
 	// namespace set. The server calls finish (which may be nil) exactly once for each success of

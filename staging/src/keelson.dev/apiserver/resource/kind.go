@@ -64,8 +64,8 @@ type Kind[O any] struct {
 	Feature string
 	// Custom reports whether each version of the resource has a row of its own, because its schema,
 	// subresources and columns are its own (custom resources). The row serves Version alone;
-	// Versions are all of the resource's. Requests are routed and answered as Kubernetes does for
-	// custom resources.
+	// Versions are all versions of the resource. Requests are routed and answered as Kubernetes
+	// does for custom resources.
 	Custom bool
 	// Subresources are the paths below an object, in the order of discovery. The function Of sorts
 	// them by name.
@@ -88,13 +88,13 @@ type Kind[O any] struct {
 	// StoredForms are kinds of other groups, and versions that are no longer served, that the row's
 	// objects may have been stored as. A patch may have one as its result.
 	StoredForms []StoredForm
-	// Scheme knows further kinds: a stored object may say that it is of one, or of a version that
-	// has the same fields. Nil if there are no others.
+	// Scheme knows further kinds: stored bytes may declare one of these kinds, or a version that
+	// has the same fields. It is nil if there are no such kinds.
 	Scheme *runtime.Scheme
 	// Codec replaces the scheme's encoding of stored objects.
 	Codec store.Codec
 	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It
-	// returns false if the object must be decoded. Nil if there is no faster way than to decode.
+	// returns false if the object must be decoded. It is nil if decoding is the fastest way.
 	Peek func(data []byte) (store.Attrs, bool)
 	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
 	Ephemeral bool
@@ -118,13 +118,13 @@ type Kind[O any] struct {
 	// Readable returns why a well-formed object cannot be read, for example because of a field that
 	// is stored as an annotation. Stored objects are readable.
 	Readable func(obj O) error
-	// PrepareCreate drops what a client may not set on create (status) and sets what the server
-	// decides. Nil if there is nothing to do.
+	// PrepareCreate drops the fields that a client may not set on create (status) and sets those
+	// that the server decides. It may be nil.
 	PrepareCreate func(ctx context.Context, obj O)
 	// Validate reports everything wrong with a new object.
 	Validate func(ctx context.Context, obj O) field.ErrorList
-	// PrepareUpdate copies from old what this endpoint may not change (status) and increments
-	// metadata.generation if spec changed.
+	// PrepareUpdate copies from old the fields that this endpoint may not change (status) and
+	// increments metadata.generation if spec changed.
 	PrepareUpdate func(ctx context.Context, obj, old O)
 	// ValidateUpdate reports everything wrong with the change from old to obj. It includes
 	// Validate's findings where Kubernetes' does.
@@ -151,8 +151,8 @@ type Kind[O any] struct {
 	MetaLast bool
 	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
 	MetaOnUpdate MetaChecks
-	// HiddenAnnotations are annotations in which a version stores what is not metadata. Only the whole
-	// object shows them.
+	// HiddenAnnotations are annotations in which a version stores values that are not metadata.
+	// They are visible only in the whole object, not in its metadata alone.
 	HiddenAnnotations []string
 
 	// Field selectors.
@@ -185,10 +185,11 @@ type Kind[O any] struct {
 	// GracefulDelete returns true if a deleted object stays until a client confirms the deletion
 	// (pods). It may set the grace period in options, in seconds. Nil removes objects at once.
 	GracefulDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) bool
-	// DefaultGarbageCollection is how a delete without propagationPolicy treats dependents. Empty
-	// means background.
+	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents.
+	// Empty means background.
 	DefaultGarbageCollection metav1.DeletionPropagation
-	// OrphanWarning is sent with a delete that does not say what happens to dependents.
+	// OrphanWarning is the warning that is sent with a delete whose options do not say what happens
+	// to dependents.
 	OrphanWarning string
 	// ReturnDeleted answers a delete with the object's last state instead of a Status (pods,
 	// services, namespaces, claims ...).
@@ -218,7 +219,7 @@ const (
 	CheckFinalizers MetaChecks = iota
 	// CheckNameAndFinalizers also checks the name and generateName by the kind's rules.
 	CheckNameAndFinalizers
-	// CheckNeither leaves names and finalizers as they are.
+	// CheckNeither repeats none of these checks.
 	CheckNeither
 )
 

@@ -10,8 +10,8 @@
 //
 // A row is complete when it is built, and does not change afterwards. Rules of a row (defaults,
 // preparation, validation, columns) are pure: no I/O, no clock, no state. They run concurrently, on
-// objects that no other goroutine uses. What a rule needs beyond that, such as an authorizer, its
-// constructor gets when the table is built.
+// objects that no other goroutine uses. If a rule needs more, such as an authorizer, its
+// constructor gets it when the table is built.
 package resource
 
 import (
@@ -27,7 +27,7 @@ import (
 // Object is an API object in the Go type that is encoded for clients.
 type Object = store.Object
 
-// CellEnv has what a cell of a Table may depend on beside its object.
+// CellEnv has what a cell of a Table may depend on in addition to the row's object.
 type CellEnv struct {
 	// Age prints the time since t as kubectl does ("5m", "<unknown>" for zero).
 	Age func(t metav1.Time) string
@@ -69,15 +69,15 @@ func (k *Kind[O]) GroupResource() schema.GroupResource {
 // Version is one served version of a row. The storage version needs no conversion.
 type Version struct {
 	Name string
-	// New, FromStorage and ToStorage are set for versions with types of their own. Others share the
-	// row's types.
+	// New, FromStorage and ToStorage are set for versions that have their own types. Other versions
+	// use the row's types.
 	New         func() Object
 	NewList     func() runtime.Object
 	FromStorage func(Object) (Object, error)
 	ToStorage   func(Object) (Object, error)
 	// Default applies this version's defaults if it is not the storage version.
 	Default    func(Object)
-	Deprecated string // warning sent with each use
+	Deprecated string // warning that is sent with each use of the version
 }
 
 // StoredForm is a kind, group or version, other than the row's own, in which objects may have been
@@ -93,7 +93,7 @@ type StoredForm struct {
 // Subresource is a path below an object.
 type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
-	Verbs []string // get, update, patch for status; what discovery lists
+	Verbs []string // verbs: get, update and patch for status. Discovery lists these verbs.
 	// Kind is the kind that it accepts and returns. If it is empty, it is the row's own kind
 	// (otherwise autoscaling/v1 Scale, policy/v1 Eviction, v1 Binding ...).
 	Kind schema.GroupVersionKind
@@ -113,11 +113,11 @@ type Subresource struct {
 	Create *Creator
 	// Connect answers all requests (log, exec, attach, portforward, proxy).
 	Connect ConnectFunc
-	// Traffic says what passes through Connect.
+	// Traffic is the kind of data that passes through Connect.
 	Traffic Traffic
 }
 
-// Traffic says what passes through a subresource.
+// Traffic is the kind of data that passes through a subresource.
 type Traffic int
 
 const (
@@ -127,8 +127,8 @@ const (
 	Text
 	// Stream is data of any type to and from a process (exec, attach, portforward).
 	Stream
-	// Proxied are HTTP requests of any method to another server. The path there follows the name of
-	// the subresource.
+	// Proxied are HTTP requests of any method to another server. Their path on that server follows
+	// the name of the subresource.
 	Proxied
 )
 
@@ -159,6 +159,7 @@ type Scale struct {
 	Set func(obj Object, replicas int32)
 	// SpecPath is the path of replicas for managedFields, for example "spec.replicas".
 	SpecPath string
-	// Paths are the paths by version, if they differ. A version without one has no replicas.
+	// Paths are the paths by version, if they differ between versions. A version without a path has
+	// no replicas.
 	Paths map[string]string
 }

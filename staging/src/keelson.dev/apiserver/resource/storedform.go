@@ -37,8 +37,8 @@ func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *I
 	}
 }
 
-// StoredForm returns the version as a form in which objects of the row may have been stored. The
-// defaults of the version are applied. kind is the kind in this version.
+// StoredForm returns a version as a form in which objects of the row may have been stored. The
+// defaults of the version are applied. kind is the name of the kind in this version.
 func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
 	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {

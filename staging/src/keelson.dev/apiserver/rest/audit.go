@@ -25,11 +25,11 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// audited reports whether audit events of a level are logged for the request. Preparing what is
-// logged is expensive.
+// audited reports whether audit events of a level are logged for the request. Callers check this
+// first, because preparing an object for the log is expensive.
 func audited(r *http.Request, level auditapi.Level) bool {
 	ac := audit.AuditContextFrom(r.Context())
-	// A context that no policy has been applied to counts as enabled, at no level.
+	// A context that has not passed through an audit policy counts as enabled, without a level.
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(level)
 }
 
@@ -96,7 +96,7 @@ func auditPatch(r *http.Request, body []byte) {
 	}
 }
 
-// auditForm logs an answer in a form that no kind of the scheme has, such as a Table or
+// auditForm logs an answer whose form is not a kind of the scheme, such as a Table or
 // PartialObjectMetadata: it decodes the JSON that respond writes.
 func auditForm(r *http.Request, out negotiate.Output,
 	respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
@@ -105,7 +105,7 @@ func auditForm(r *http.Request, out negotiate.Output,
 	out.MediaType, out.Pretty = negotiate.JSON, false
 	w := &transcript{header: http.Header{}}
 	if err := respond(w, plain, out); err != nil {
-		return // the client gets the error
+		return // the error is returned to the client elsewhere
 	}
 	obj := map[string]runtime.Object{
 		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{},
@@ -139,7 +139,7 @@ func openRows(table *metav1.Table) {
 	}
 }
 
-// transcript is a response writer that keeps the answer.
+// transcript is a response writer that keeps the answer in memory.
 type transcript struct {
 	bytes.Buffer
 	header http.Header
@@ -151,7 +151,7 @@ func (t *transcript) Header() http.Header { return t.header }
 // WriteHeader implements http.ResponseWriter.
 func (*transcript) WriteHeader(int) {}
 
-// auditResponse logs the object that a client gets.
+// auditResponse logs the object that is sent to a client.
 func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, rec *store.Record) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return
@@ -171,7 +171,7 @@ func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, r
 	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
 }
 
-// auditStatus logs a Status that a client gets.
+// auditStatus logs a Status that is sent to a client.
 func auditStatus(r *http.Request, status *metav1.Status) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -196,7 +196,7 @@ func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.Gro
 	}
 }
 
-// auditPage logs the list that a client gets.
+// auditPage logs the list that is sent to a client.
 func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page *store.Page) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return

@@ -33,8 +33,9 @@ import (
 const (
 	// maxBody is the default limit on the size of a request body.
 	maxBody = 3 << 20
-	// initialBodySize is how much memory is allocated for a body because of its Content-Length alone.
-	// More is allocated as the body arrives, because sending a header costs a client nothing.
+	// initialBodySize is the maximum amount of memory that is allocated before any of a body has
+	// arrived, even if its Content-Length is larger. More is allocated as the body arrives, because
+	// sending a header costs a client nothing.
 	initialBodySize = 64 << 10
 )
 
@@ -148,8 +149,8 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 }
 
-// otherVersionError is the error for a body of the right kind, but in a version or group that is
-// not served here.
+// otherVersionError is the error for a body of the right kind, but in a version or group that the
+// endpoint does not serve.
 type otherVersionError struct{ findings error }
 
 func (*otherVersionError) Error() string { return "another version of the kind" }
@@ -214,7 +215,7 @@ func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersio
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
 	}
-	for _, name := range []string{"kind", "apiVersion"} { // null is an error, a missing field is not
+	for _, name := range []string{"kind", "apiVersion"} { // null is an error, but a missing field is not
 		if _, _, err := unstructured.NestedString(into.Object, name); err != nil {
 			return gvk, err
 		}
@@ -239,7 +240,7 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind,
 	e, err := wire.Parse(body)
 	if err != nil {
 		if unknown := (&runtime.Unknown{}).Unmarshal(body[len(wire.Prefix):]); unknown != nil {
-			return nil, unknown // Kubernetes returns this error
+			return nil, unknown // Kubernetes returns this error instead of err
 		}
 		return nil, err
 	}
@@ -302,7 +303,7 @@ func parameters(query url.Values, options runtime.Object) error {
 	return nil
 }
 
-// query returns r's query parameters, or nil if there are none.
+// query returns r's query parameters, or nil if r has none.
 func query(r *http.Request) url.Values {
 	if r.URL.RawQuery == "" {
 		return nil

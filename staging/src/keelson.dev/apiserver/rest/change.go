@@ -30,12 +30,12 @@ func (s *Server) Add(row *resource.Row, options RowOptions) error {
 
 // Remove stops serving a resource and ends its watches.
 func (s *Server) Remove(gr schema.GroupResource) {
-	_ = s.Change([]schema.GroupResource{gr}, nil) // removing cannot fail
+	_ = s.Change([]schema.GroupResource{gr}, nil) // a change without additions cannot fail
 }
 
 // Change stops serving the resources in gone and starts serving the rows in rows. Each row replaces
-// all previous rows of its resource. Requests see the state before or after the whole change. A row
-// that cannot be served is left out, and the error describes why.
+// all previous rows of its resource. Each request sees either the state before the change or the
+// state after it. A row that cannot be served is left out, and the error describes why.
 //
 // Watches of removed resources end. Other requests in progress are completed.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {

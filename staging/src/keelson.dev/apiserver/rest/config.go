@@ -27,7 +27,7 @@ import (
 
 // Config configures a Server. Rows, Scheme, Store and Clock are required.
 type Config struct {
-	// What is served, and where it is stored.
+	// Which rows are served, and where their objects are stored.
 
 	// Rows are served from the start. Server.Add adds more.
 	Rows []*resource.Row
@@ -44,8 +44,8 @@ type Config struct {
 	// another server. If it returns true, the server resolves the request a second time. It may be
 	// nil.
 	Missing func(ctx context.Context, gr schema.GroupResource) bool
-	// Transcode caches what the encodings of the kinds share. If it is nil, the server has a cache of
-	// its own.
+	// Transcode caches the parts that the encodings of several kinds share. If it is nil, the
+	// server has a cache of its own.
 	Transcode *transcode.Types
 
 	// Rules of writes.
@@ -81,8 +81,8 @@ type Config struct {
 	// Jitter returns numbers in [0, 1) that spread the ends of watches. It is called concurrently. If
 	// it is nil, the numbers are random.
 	Jitter func() float64
-	// NoWatchList rejects watches that ask for the current objects first (sendInitialEvents). Their
-	// clients list instead.
+	// NoWatchList rejects watches that ask for the current objects first (sendInitialEvents).
+	// Clients then list instead.
 	NoWatchList bool
 
 	// Discovery and OpenAPI.

@@ -96,7 +96,7 @@ func (req *connection) decode(r *http.Request, into runtime.Object, defaults fun
 	}
 	req.server.auditConnect(r, req, into, req.Kind.GroupVersion())
 	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
-		obj.SetNamespace("") // the kind is not namespaced
+		obj.SetNamespace("") // dropped, because the kind is not namespaced
 	}
 	return nil
 }
@@ -248,12 +248,13 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 		code = http.StatusCreated
 	}
 	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
-		status.Code = int32(code) // an HTTP status
+		status.Code = int32(code) // does not overflow, because it is an HTTP status code
 	}
 	return req.server.respond(w, r, code, result)
 }
 
-// own records in managedFields the manager that set the fields of obj, starting from empty.
+// own records in managedFields that manager has set all fields of obj. empty is an object of the
+// same type without fields.
 func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {

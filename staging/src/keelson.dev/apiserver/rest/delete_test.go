@@ -131,8 +131,9 @@ func TestPropagationWithoutGarbageCollector(t *testing.T) {
 	}
 }
 
-// TestDryRunOfReleased checks a dry run that removes only the garbage collector's finalizers. As in
-// Kubernetes, it answers with an object that was never read.
+// TestDryRunOfReleased checks a dry run of a delete whose only effects would be to remove the
+// garbage collector's finalizers and then the object. As in Kubernetes, it answers with an object
+// that was never read.
 func TestDryRunOfReleased(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a","finalizers":["orphan"]}}`)
@@ -152,7 +153,7 @@ func TestDryRunOfReleased(t *testing.T) {
 func TestPropagation(t *testing.T) {
 	tests := map[string]struct {
 		finalizers, query string
-		want              []string // finalizers that keep the object; nil if it is removed
+		want              []string // finalizers that keep the object; nil if the object is removed
 	}{
 		"Background":       {query: ""},
 		"Orphan":           {query: "?propagationPolicy=Orphan", want: []string{"orphan"}},

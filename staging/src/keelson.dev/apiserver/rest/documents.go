@@ -118,7 +118,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 		}
 		gvk := schema.GroupVersionKind{Version: "v1", Kind: "APIResourceList"}
 		if group == "" {
-			gvk.Version = "" // as in Kubernetes
+			gvk.Version = "" // as in Kubernetes, the list of the core group has no apiVersion
 		}
 		d.write(w, r, list, gvk)
 	}
@@ -140,8 +140,8 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 	return list
 }
 
-// getOnly returns the errors of Kubernetes' router for documents that only answer GET, in certain
-// types. The lists of groups answer any method.
+// getOnly returns the errors of Kubernetes' router for documents that answer only GET, and only in
+// certain media types. The lists of groups answer any method.
 func getOnly(r *http.Request, types ...string) error {
 	if r.Method != http.MethodGet {
 		return errMethod()
@@ -176,8 +176,8 @@ func (d *documents) registered() map[string][]string {
 	return d.s.cfg.Registered()
 }
 
-// ranked returns the versions of a group: registered versions first, in their order, then others
-// that are served.
+// ranked returns the versions of a group: registered versions first, in their order, then other
+// served versions.
 func (d *documents) ranked(group string, registered []string) []string {
 	if group == "" {
 		return d.state.groups[group]
@@ -254,7 +254,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 		}
 	}
 	names = slices.AppendSeq(names, maps.Keys(registered))
-	seen := map[string]bool{"": true} // the core group is in the list of /api
+	seen := map[string]bool{"": true} // the list of /api contains the core group
 	for _, name := range names {
 		if !seen[name] {
 			list.Groups = append(list.Groups, discovery.Group(name, d.ranked(name, registered[name])))

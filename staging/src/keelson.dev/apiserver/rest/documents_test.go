@@ -35,7 +35,7 @@ func TestDiscovery(t *testing.T) {
 	if want := []string{"deployments", "deployments/scale", "deployments/status"}; !slices.Equal(names, want) {
 		t.Errorf("resources %v, want %v", names, want)
 	}
-	// The hash is Kubernetes' own for this kind.
+	// The hash is the one that Kubernetes has for this kind.
 	if d := list.APIResources[0]; d.StorageVersionHash != "8aSe+NMegvE=" || !slices.Equal(d.Categories, []string{"all"}) {
 		t.Errorf("deployments: %+v", d)
 	}

@@ -25,7 +25,7 @@ import (
 )
 
 // view makes the encodings of the records of one row in one served version, as whole objects or as
-// their metadata only. Records remember these encodings.
+// their metadata only. Most of these encodings are kept with the records.
 type view struct {
 	// What the view shows.
 
@@ -33,23 +33,19 @@ type view struct {
 	version *resource.Version // nil means the storage version
 	gvk     schema.GroupVersionKind
 	listGVK schema.GroupVersionKind
-	dynamic bool // objects have no Go type; their bytes contain their kind
+	dynamic bool // objects have no Go type, and their encoded bytes contain their kind
 
-	// How objects are encoded.
-
-	jsonHead []byte // `"kind":"K","apiVersion":"V",`, put into typed objects
+	jsonHead []byte // `"kind":"K","apiVersion":"V",`, inserted into objects with a Go type
 	header   wire.Header
-	stored   wire.Header // header of stored bytes
-	// program converts stored bytes to JSON. It is nil if objects have to be decoded.
-	program func() *transcode.Program
-	cells   func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
-	buffers *pools
-
-	// What is kept of encoded objects.
-
+	stored   wire.Header // header that stored bytes have
+	// converts stored bytes to JSON; nil if objects have to be decoded
+	program   func() *transcode.Program
+	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
+	buffers   *pools
 	formJSON  store.Form
 	formProto store.Form
-	frames    frames // recent events of its watches
+
+	frames frames // recent events of this view's watches
 }
 
 func newView(row *resource.Row, version string, types *transcode.Types, buffers *pools) *view {
@@ -121,7 +117,8 @@ func (v *view) item(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formJSON, v.encodeJSON)
 }
 
-// appendItem appends the item. The record does not remember it.
+// appendItem appends the item. It uses the encoding that is kept with the record, if there is one,
+// but keeps none.
 func (v *view) appendItem(dst []byte, rec *store.Record) ([]byte, error) {
 	if item, ok := rec.Remembered(v.formJSON); ok {
 		return append(dst, item...), nil
@@ -133,7 +130,7 @@ func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
 	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.appendJSON(dst, rec) })
 }
 
-// appendJSON appends the item, made from the stored bytes if possible.
+// appendJSON appends the item. It makes it from the stored bytes if possible.
 func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.version == nil || v.version.FromStorage == nil {
 		if out, ok := v.transcode(dst, rec, (*transcode.Program).Append); ok {
@@ -157,8 +154,8 @@ func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(dst, item...), err
 }
 
-// transcode appends the result of a method of the view's program for the stored bytes, and reports
-// whether it could.
+// transcode calls a method of the view's program to append the JSON of the stored bytes. It returns
+// false if the program cannot convert them.
 func (v *view) transcode(dst []byte, rec *store.Record,
 	method func(p *transcode.Program, dst, raw []byte, revision string) ([]byte, bool)) (out []byte, ok bool) {
 	program := v.program()
@@ -245,7 +242,7 @@ func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	rec.Use(func(data []byte) {
 		var item wire.Item
 		if item, ok = v.header.Splice(data, rec.Revision); ok {
-			use(item) // this copy stays on the stack
+			use(item) // item is passed by value, so that it stays on the stack
 		}
 	})
 	return ok
@@ -297,7 +294,7 @@ func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error
 	})
 }
 
-// appendPartial appends what partialJSON returns. The record does not remember it.
+// appendPartial appends what partialJSON returns. It does not keep the encoding with the record.
 func (v *view) appendPartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
 	if item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion)); ok {
 		return append(dst, item...), nil

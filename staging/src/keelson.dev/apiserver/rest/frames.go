@@ -25,7 +25,7 @@ type frames struct {
 
 	mu   sync.Mutex
 	kept [keptFrames]frame
-	next int // index of the oldest
+	next int // index of the oldest frame
 }
 
 // frame is one event in one form.
@@ -50,9 +50,9 @@ func (f *frames) begin() (end func()) {
 	}
 }
 
-// of returns the frame of an event in the form of out. It calls encode unless another watch has had
-// the frame made. The frame must not be modified. It is nil if frames are not shared, or if this
-// one is too large to keep.
+// of returns the frame of an event in the form of out. It calls encode unless the frame is cached.
+// The frame must not be modified. It is nil if frames are not shared, or if this one is too large
+// for the cache.
 func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte, error)) ([]byte, error) {
 	if ev.Record == nil || out.As == "Table" || f.watches.Load() < shareFrom {
 		return nil, nil
@@ -64,7 +64,7 @@ func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte
 			return k.data, nil
 		}
 	}
-	data, err := encode() // other watches wait meanwhile
+	data, err := encode() // under the lock, so that other watches wait and use the result
 	if err != nil {
 		return nil, err
 	}

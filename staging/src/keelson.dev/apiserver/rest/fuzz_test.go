@@ -150,7 +150,7 @@ func FuzzOptions(f *testing.F) {
 	e := newEnv(f, nil)
 	const path = "/api/v1/namespaces/ns/configmaps"
 	f.Fuzz(func(t *testing.T, remove bool, body []byte) {
-		e.do(t, http.MethodPost, path, `{"metadata":{"name":"a"}}`) // may be there
+		e.do(t, http.MethodPost, path, `{"metadata":{"name":"a"}}`) // fails if the object exists already
 		if remove {
 			e.try(t, http.MethodDelete, path+"/a", "", "application/json", body)
 			return

@@ -6,16 +6,17 @@ package rest
 // indentStep is how much of a text is indented at a time, in bytes.
 const indentStep = 32 << 10
 
-// indenter indents a JSON document that arrives in pieces, as json.Indent does for a whole one with
-// two spaces. Invalid JSON stays invalid.
+// indenter indents a JSON document that arrives in pieces by two spaces. The result is the same as
+// that of json.Indent for the whole document. Invalid JSON stays invalid.
 type indenter struct {
-	depth                 int
-	text, escaped, opened bool // in a string; after a backslash there; after a bracket
+	depth int
+	// the last byte was in a string; was a backslash in a string; was an opening bracket
+	text, escaped, opened bool
 
 	scratch []byte
 }
 
-// append appends b, indented.
+// append appends b with indentation.
 func (in *indenter) append(dst, b []byte) []byte {
 	for i := 0; i < len(b); i++ {
 		if in.text {

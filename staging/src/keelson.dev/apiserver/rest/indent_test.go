@@ -11,7 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndent compares piecewise indentation with json.Indent of the whole.
+// TestIndent indents documents piece by piece and compares the results with json.Indent of the
+// whole document.
 func TestIndent(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		doc, err := json.Marshal(anyJSON(3).Draw(t, "value"))

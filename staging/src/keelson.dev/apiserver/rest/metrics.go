@@ -29,7 +29,7 @@ type metrics struct {
 	deprecated  *prometheus.GaugeVec
 	watchLists  *prometheus.HistogramVec // duration until the initial events have been sent
 
-	reading, mutating prometheus.Gauge // gauges of inFlight
+	reading, mutating prometheus.Gauge // the gauges in inFlight
 
 	mu    sync.RWMutex
 	known map[requestLabels]*requestMetrics
@@ -48,7 +48,7 @@ type requestMetrics struct {
 	duration, size prometheus.Observer
 }
 
-// of returns the metrics of requests with labels l.
+// of returns the metrics of requests that have the labels l.
 func (m *metrics) of(l requestLabels) *requestMetrics {
 	m.mu.RLock()
 	k := m.known[l]

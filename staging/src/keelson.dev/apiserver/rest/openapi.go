@@ -38,8 +38,8 @@ const (
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
-	since time.Time // time of the state
-	parts *parts    // kept when the state changes
+	since time.Time // when the state was made
+	parts *parts    // caches that are kept when the state changes
 }
 
 // groupVersion identifies a document: "api/v1", "apis/apps/v1".
@@ -137,7 +137,7 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // as in Kubernetes
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // Kubernetes does the same
 	o.content(w, r, doc)
 	return nil
 }
@@ -210,12 +210,12 @@ func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc [
 func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string,
 	document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
-	if protoType == protoV2 { // only this document is compressed
+	if protoType == protoV2 { // the v2 document is the only one that is compressed
 		h.Add("Vary", "Accept-Encoding")
 	}
 	clauses := goautoneg.ParseAccept(cmp.Or(r.Header.Get("Accept"), "*/*"))
 	if len(clauses) == 0 && protoType == protoV3 {
-		return nil // Kubernetes answers with an empty body if the client names no type
+		return nil // Kubernetes answers with an empty body if the Accept header names no type
 	}
 	h.Add("Vary", "Accept")
 	asProto, ok := wantsProto(clauses, protoType)

@@ -19,14 +19,14 @@ const inProto = "+protobuf"
 // keptDocuments caches the OpenAPI v3 documents by path. It is kept when the state changes, so that
 // only changed documents are made again.
 type keptDocuments struct {
-	mu sync.Mutex // held while a document is made: one at a time
+	mu sync.Mutex // held while a document is made, so that only one is made at a time
 	of map[string]keptDocument
 }
 
 // keptDocument is a cached document. It is immutable.
 type keptDocument struct {
 	origin string // identifies the inputs of the document
-	packed []byte // compressed with gzip
+	packed []byte // the document, compressed with gzip
 }
 
 // document returns the cached document of path if it has the given origin. Otherwise it calls build

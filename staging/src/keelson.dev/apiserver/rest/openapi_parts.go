@@ -24,9 +24,9 @@ import (
 // for everything. It is kept when the state changes, so that only changed parts are made again.
 // Parts are kept compressed; the document itself is kept until the next garbage collection.
 type parts struct {
-	mu   sync.Mutex // held while a document is made: one at a time
+	mu   sync.Mutex // held while a document is made, so that only one is made at a time
 	kept map[partOf]*packedPart
-	made map[bool]weak.Pointer[madeDocument] // by whether it is protobuf
+	made map[bool]weak.Pointer[madeDocument] // the key says whether the document is in protobuf
 
 	v3 keptDocuments
 }
@@ -45,7 +45,7 @@ type madeDocument struct {
 	data []byte
 }
 
-// partsBefore returns the parts of the current state, for the next one.
+// partsBefore returns the parts of the current state, which the next state takes over.
 func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts
@@ -104,7 +104,8 @@ func (m *maker) make() ([]byte, error) {
 		m.sum.Add(page)
 	}
 	for _, gv := range m.o.all() {
-		if m.o.d.state.own[gv.group] { // groups that have only custom resources have no such part
+		// groups that have only custom resources have no part for the group version itself
+		if m.o.d.state.own[gv.group] {
 			root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
 			if err != nil {
 				return nil, err

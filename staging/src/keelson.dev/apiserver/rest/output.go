@@ -23,13 +23,13 @@ import (
 )
 
 // bufferSize is how much of an answer is buffered before it is sent. Larger answers are compressed
-// if the client accepts that. The length of smaller ones is set by net/http in the same cases as
-// for Kubernetes.
+// if the client accepts that. net/http sets the Content-Length of smaller answers, in the same
+// cases as for Kubernetes.
 const bufferSize = 128 << 10
 
 // pools are the buffers for answers. They contain no state of requests.
 type pools struct {
-	buffers sync.Pool // *[]byte, empty; put by putBuffer only
+	buffers sync.Pool // buffers of type *[]byte, which are empty; only putBuffer adds one
 	texts   *texts
 	deflate *deflate.Pool
 }
@@ -42,8 +42,8 @@ func newPools(texts *texts) *pools {
 	}
 }
 
-// putBuffer returns a buffer to the pool. It empties the buffer first, so that its content cannot
-// appear in another answer. It drops large buffers.
+// putBuffer empties a buffer and returns it to the pool, so that its content cannot appear in
+// another answer. It drops large buffers.
 func (p *pools) putBuffer(b *[]byte) {
 	if cap(*b) <= 2*bufferSize {
 		*b = (*b)[:0]
@@ -145,7 +145,7 @@ func (a *answer) put(b []byte) (int, error) {
 	return len(b), a.err
 }
 
-// flush sends what is buffered. The length of the answer is unknown then.
+// flush sends the buffered part. It cannot set a Content-Length, because more may follow.
 func (a *answer) flush() {
 	if a.to == nil {
 		if a.gzip {
@@ -197,8 +197,8 @@ func (a *answer) Close() error {
 	return nil
 }
 
-// abort breaks an answer off, because the client has only a part of it and must not take that for
-// the whole.
+// abort breaks the connection, so that the client does not take the part of the answer that it has
+// for the whole.
 func (a *answer) abort() { panic(http.ErrAbortHandler) }
 
 // untilDone is a response writer that fails once the context of the request has ended.
@@ -218,7 +218,7 @@ func (u untilDone) Write(b []byte) (int, error) {
 // begun reports whether the header has been sent.
 func (a *answer) begun() bool { return a.to != nil }
 
-// abandon drops what is buffered, so that an error can be sent instead.
+// abandon drops the buffered part, so that an error can be sent instead.
 func (a *answer) abandon() { a.release() }
 
 func (a *answer) release() {
@@ -243,8 +243,8 @@ func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.
 		doc = append(doc, '\n')
 	}
 	a := p.answer(w, r, code, mediaType)
-	_, _ = a.Write(doc) // Close returns its error
-	_ = a.Close()       // fails if the client is gone
+	_, _ = a.Write(doc) // Close returns the error of Write
+	_ = a.Close()       // fails if the client has closed the connection
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 	return p.writeJSON(w, r, out, code, doc)
 }
 
-// writeStatus answers with a Status. It uses no pools, because errors are rare and small.
+// writeStatus answers with a Status. It does not use the pools, because errors are rare and small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
 	if err := newPools(nil).writeObject(w, r, out, code, status,
 		schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {

@@ -54,8 +54,8 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 	return s.streamPage(w, r, out, v, page)
 }
 
-// internalName returns Kubernetes' name for the Go type of the view's objects or lists. Objects
-// that are stored as a kind of another group have that group's type in Kubernetes' memory.
+// internalName returns Kubernetes' name for the Go type of the view's objects or lists. If objects
+// are stored as a kind of another group, Kubernetes' Go type is that of the other group.
 func (v *view) internalName(kind string) string {
 	gvk := v.gvk
 	if !v.row.StoredAs.Empty() {
@@ -80,7 +80,7 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	apiVersion, kind := v.listGVK.GroupVersion().String(), v.listGVK.Kind
 	if out.As == "PartialObjectMetadataList" {
 		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
-		if len(page.Records) == 0 { // in Kubernetes the list is nil then
+		if len(page.Records) == 0 { // in Kubernetes an empty list of metadata is nil
 			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion,
 				meta), []byte("}"), nil
 		}
@@ -163,8 +163,8 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 // items encodes the items of lists in one form.
 type items struct {
 	store.Joiner
-	// one returns an item of a short list, which its record remembers. It is nil if encoding is as
-	// fast as remembering. head, if set, appends what comes before an item.
+	// one returns an item of a short list. The item is kept with its record. It is nil if encoding
+	// again is as fast as using a kept item. head, if set, appends what comes before an item.
 	one  func(rec *store.Record) ([]byte, error)
 	head func(dst []byte, size int) []byte
 }
@@ -218,15 +218,17 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 			err = a.single(records[:run.N], j, fill)
 		}
 		if err != nil || a.err != nil {
-			return err // the client is gone, which is no error of the server
+			// nil if only a.err is set: that the client has closed the connection is not an error
+			// of the server
+			return err
 		}
 		records = records[run.N:]
 	}
 	return nil
 }
 
-// block writes items of a block. It sends them in compressed form, made earlier, if the client
-// accepts that.
+// block writes items of a block. If the client accepts compression, it sends the compressed form
+// that is kept with the block.
 func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	if a.gzip && a.indent == nil && fill == nil && run.N == run.Block.Len() {
 		p, err := run.Block.Deflated(&j.Joiner)

@@ -57,7 +57,7 @@ func (e *env) get(t *testing.T, path, accept string) string {
 	return plain.body
 }
 
-// checkPretty compares an indented list with the same list as it is.
+// checkPretty compares an indented list with the same list without indentation.
 func (e *env) checkPretty(t *testing.T, path, accept string) {
 	t.Helper()
 	plain, pretty := e.get(t, path, accept), path+"?pretty=1"

@@ -20,7 +20,7 @@ type protoItems struct {
 	out negotiate.Output
 }
 
-// message returns a record's protobuf message, which the record remembers.
+// message returns a record's protobuf message, which is kept with the record.
 func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	encode := p.v.proto
 	if p.out.As != "" {
@@ -34,7 +34,7 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	return e.Raw, err
 }
 
-// itemsFirst reports whether the list encodes its items before its metadata.
+// itemsFirst reports whether the encoding of the list has the items before the metadata.
 func (p protoItems) itemsFirst() bool { return p.out.As != "" && p.out.AsVersion == "v1beta1" }
 
 // head appends the tag and length of an item of n bytes.
@@ -45,7 +45,8 @@ func (p protoItems) head(dst []byte, n int) []byte {
 	return wire.AppendItemHeader(dst, n)
 }
 
-// append appends a record's item, spliced from the stored bytes if possible.
+// append appends a record's item. If possible, it inserts the resourceVersion into the stored
+// bytes.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	whole := p.out.As == "" || len(p.v.row.HiddenAnnotations) == 0
 	if whole && p.v.splice(rec, func(item wire.Item) {

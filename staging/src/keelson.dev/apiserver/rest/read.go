@@ -43,7 +43,7 @@ func getOptions(r *http.Request) (metav1.GetOptions, error) {
 	return o, parameters(q, &o)
 }
 
-// listOptions returns the options of a list or a watch, checked.
+// listOptions returns the options of a list or a watch, after checking them.
 func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
 	var o metav1.ListOptions
 	if err := parameters(query(r), &o); err != nil {
@@ -52,7 +52,8 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	if err := readableSelectors(&o); err != nil {
 		return o, err
 	}
-	internal := internalversion.ListOptions{ // the options decide whether the request is a watch, not the path
+	// whether the request is a watch depends on the options here, not on the path
+	internal := internalversion.ListOptions{
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue,
 		SendInitialEvents: o.SendInitialEvents,
@@ -89,7 +90,7 @@ func nameSelector(o *metav1.ListOptions, name string) error {
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if selector.Empty() { // no terms, or only an empty one
+	if selector.Empty() { // the selector has no terms, or only an empty one
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// recorded is a request and Kubernetes 1.36's answer to it. Words replace the parts that differ
-// between runs.
+// recorded is a request and Kubernetes 1.36's answer to it. Placeholders replace the parts that
+// differ between runs.
 type recorded struct {
 	Method, Path, Body, ContentType, Answer string
 	Header                                  map[string]string

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// brokenWriter cannot flush.
+// brokenWriter is a response writer whose flush fails.
 type brokenWriter struct {
 	http.ResponseWriter
 	err error
@@ -18,7 +18,7 @@ type brokenWriter struct {
 
 func (w brokenWriter) FlushError() error { return w.err }
 
-// TestRecorderFlush checks that handlers see why a flush has failed.
+// TestRecorderFlush checks that handlers get the error of a flush that has failed.
 func TestRecorderFlush(t *testing.T) {
 	broken := errors.New("connection is closed")
 	rec := &recorder{ResponseWriter: brokenWriter{httptest.NewRecorder(), broken}}

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errNoList has no Status, as in Kubernetes: clients see 500.
+// errNoList has no Status, so clients get status code 500, as in Kubernetes.
 var errNoList = errors.New("content is not a list")
 
 // respondRecord answers with one object.
@@ -97,7 +97,7 @@ func (v *view) appendAs(dst []byte, rec *store.Record, out negotiate.Output) ([]
 func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, mediaType string, data []byte) error {
 	a := s.pools.answer(w, r, code, mediaType)
 	_, _ = a.Write(data)
-	_ = a.Close() // fails if the client is gone
+	_ = a.Close() // fails if the client has closed the connection
 	return nil
 }
 
@@ -123,7 +123,8 @@ func (a *answer) item(v *view, item []byte) {
 	_, _ = a.Write(item[1:])
 }
 
-// unrecorded returns the offer for objects that are not in a store record. They have no columns.
+// unrecorded returns the offer for objects that are not in a store record. They cannot be shown as
+// a Table.
 func unrecorded() negotiate.Offer {
 	offer := negotiate.Standard()
 	offer.Transforms, offer.NoTables = true, true
@@ -145,7 +146,8 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 		gvk = kinds[0]
 	}
 	s.auditObject(r, obj, gvk)
-	if meta, ok := obj.(metav1.Object); ok && out.As != "" { // a Status has no other form
+	// a Status has no metadata, so it is always sent whole
+	if meta, ok := obj.(metav1.Object); ok && out.As != "" {
 		if out.As == "PartialObjectMetadataList" {
 			return notAList(resource.InternalName(gvk))
 		}
@@ -154,7 +156,8 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 	return s.pools.writeObject(w, r, out, code, obj, gvk)
 }
 
-// notAList returns the error for a list form of a single object, whose type is called name.
+// notAList returns the error for a request of one object in the form of a list. name is the type of
+// the object.
 func notAList(name string) error {
 	return negotiate.NotAcceptableMessage(
 		fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))

@@ -15,10 +15,10 @@ import (
 )
 
 // behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds
-// with a router, and custom resources with a handler in another server, and clients notice the
-// difference.
-type behaviour interface { //nolint:interfacebloat // a list of independent differences
-	// Routing: which paths there are, and what happens to a request that does not fit.
+// with a router, and custom resources with a handler in another server, and clients can see the
+// differences.
+type behaviour interface {
+	// Routing: which paths exist, and which errors other requests get.
 
 	// verb returns the verb of a request.
 	verb(info *request.RequestInfo, method string) string
@@ -43,7 +43,8 @@ type behaviour interface { //nolint:interfacebloat // a list of independent diff
 	scaleType() string
 	// scaleColumns are the columns of a Table of a Scale.
 	scaleColumns() []metav1.TableColumnDefinition
-	// unreadScale returns the error for a body that is not a Scale; err is the decoder's.
+	// unreadScale returns the error for a body that is not a Scale. err is the error of the
+	// decoder.
 	unreadScale(err error) error
 	// checkScale validates a Scale before the object that it changes.
 	checkScale(scale *autoscaling.Scale) error
@@ -71,7 +72,7 @@ func (builtIn) verb(info *request.RequestInfo, method string) string {
 func (builtIn) locate(_ *state, t *target, method string) error {
 	info := t.info
 	if info.Verb == "proxy" {
-		return errNotFound() // proxy is a subresource today
+		return errNotFound() // the old proxy paths are gone; proxy is a subresource now
 	}
 	if oldWatch(info) {
 		if err := t.watched(method); err != nil {
@@ -103,7 +104,7 @@ func (builtIn) check(t *target) error {
 		return err
 	}
 	if t.sub == nil && len(info.Parts) > 2 {
-		return errNotFound() // a subresource without a name is not the object
+		return errNotFound() // a path with an empty subresource is not the path of the object
 	}
 	if !t.hasPath(verbs) {
 		return errNotFound()

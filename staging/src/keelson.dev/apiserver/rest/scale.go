@@ -262,7 +262,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		gr := t.row.GroupResource()
 		gr.Resource += "/scale"
 		return nil, apierrors.NewConflict(gr, t.name,
-			// Kubernetes' message
+			// Kubernetes' message:
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID()))
 	}
 	if want.ResourceVersion != "" {
@@ -304,7 +304,7 @@ func fieldPath(dotted string) fieldpath.Path {
 	return path
 }
 
-// newScaleFields returns the field manager of Scales.
+// newScaleFields returns the field manager that maintains the managedFields of Scales.
 func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 	if cfg.TypeConverter == nil {
 		return nil, nil

@@ -56,7 +56,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/apis//") {
-		http.NotFound(w, r) // the core group is not below /apis
+		http.NotFound(w, r) // /apis does not contain the core group
 		return
 	}
 	if strings.HasPrefix(r.URL.Path, "/openapi/") {
@@ -107,7 +107,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 		case t != nil && t.acquire():
 			return t, err
 		case t != nil:
-			continue // the endpoint has just been replaced
+			continue // the endpoint has just been replaced, so look for its successor
 		case asked || s.cfg.Missing == nil ||
 			!s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
 			return nil, err
@@ -116,7 +116,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 	}
 }
 
-// resolve finds the target of a request, or returns why there is none.
+// resolve finds the target of a request, or returns the error for a path that names none.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
@@ -180,11 +180,11 @@ func (st *state) noSuch(group string) error {
 	return errNoPage
 }
 
-// verbOf returns the verb as discovery names it: RequestInfo's verb for resources, one that follows
-// from the method for subresources.
+// verbOf returns the verb by the name that discovery uses: RequestInfo's verb for resources, and a
+// verb that follows from the method for subresources.
 func verbOf(info *request.RequestInfo, method string) string {
 	if method == http.MethodHead {
-		return "head" // no resource has this verb
+		return "head" // no resource supports this verb
 	}
 	if info.Subresource == "" {
 		return info.Verb
@@ -201,9 +201,9 @@ func verbOf(info *request.RequestInfo, method string) string {
 	case http.MethodDelete:
 		return "delete"
 	case http.MethodOptions:
-		return "options" // only proxies have this verb
+		return "options" // only proxies support this verb
 	}
-	return "" // methods are case-sensitive
+	return "" // methods are case-sensitive, so others are unknown
 }
 
 // checkDryRun rejects dry runs of requests that reach a process, because their effects cannot be
@@ -216,8 +216,8 @@ func (t *target) checkDryRun(r *http.Request) error {
 }
 
 // checkName rejects requests for one object that do not name it, and requests to a process or a
-// whole collection whose namespace or name is invalid. For other requests, checkKey checks these
-// later, after options and body, whose errors take precedence.
+// whole collection whose namespace or name is invalid. For other requests, checkKey checks
+// namespace and name after the options and the body, because errors of these take precedence.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
@@ -275,7 +275,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
-		// text is not a type of the API: a client that accepts nothing else is rejected
+		// text/plain is not a type of the API: a client that accepts nothing else is rejected
 		if t.sub != nil && t.sub.Traffic == resource.Text {
 			if _, err := negotiate.Accept(r, unrecorded()); err != nil {
 				return err
@@ -347,7 +347,7 @@ func (t *target) routed(r *http.Request) error {
 		types = append([]string{"text/plain"}, types...)
 	}
 	if negotiate.Routes(r, types) {
-		return refused // the error of the handler
+		return refused // the request reaches the handler, which returns this error
 	}
 	return negotiate.NotRouted(types)
 }

@@ -51,7 +51,7 @@ type Server struct {
 
 // RowOptions configure a row that is added at run time.
 type RowOptions struct {
-	// TypeConverter replaces the server's for this row.
+	// TypeConverter replaces the server's TypeConverter for this row.
 	TypeConverter managedfields.TypeConverter
 	// Structure prunes and checks an object of a served version from a client, before anything else
 	// sees it. If unknown is true, it also returns the findings of strict field validation. It may be
@@ -60,8 +60,9 @@ type RowOptions struct {
 	// OpenAPI returns the definition of the kind in each served version, as OpenAPI v3 and v2 schemas
 	// in JSON. If it is nil, the published schema has no fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
-	// Identity identifies how rows treat stored objects. A row that replaces one of the same version
-	// and identity takes over its store and its watches. If it is empty, these end.
+	// Identity identifies how rows treat stored objects. A row that replaces one of the same
+	// version and identity takes over its store and its watches. If it is empty, the watches of the
+	// replaced row end.
 	Identity string
 	// OpenAPIHash changes whenever the result of OpenAPI does, and is the same on every server. If it
 	// is empty, the result of OpenAPI is hashed.
@@ -83,9 +84,9 @@ type endpoint struct {
 // take over its life.
 type life struct {
 	identity string
-	done     context.Context // ends when the row is removed
+	done     context.Context // done when the row is removed
 	remove   context.CancelFunc
-	users    atomic.Int64 // running requests, plus one while it is served
+	users    atomic.Int64 // number of running requests, plus one while the row is served
 	store    store.Interface
 }
 
@@ -94,9 +95,9 @@ type state struct {
 	endpoints map[schema.GroupVersionResource]*endpoint
 	// resources are the distinct endpoints of each resource: a single one, or one for each version.
 	resources map[schema.GroupResource][]*endpoint
-	groups    map[string][]string // group → versions, in the order of discovery
+	groups    map[string][]string // versions by group, both in the order of discovery
 	own       map[string]bool     // groups that have built-in kinds
-	docs      func() *documents   // discovery and OpenAPI of these endpoints, made when first needed
+	docs      func() *documents   // discovery and OpenAPI documents of these endpoints, made on first use
 	parts     *parts              // parts of OpenAPI documents
 }
 
@@ -160,7 +161,7 @@ func newJitter() func() float64 {
 	}
 }
 
-// newEndpoint returns the endpoint of a row. It takes over old's life if it can.
+// newEndpoint returns the endpoint of a row. It takes over the life of the endpoint old if it can.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row),
 		behaviour: behaviourOf(row)}

@@ -109,8 +109,8 @@ func inOrder(v *view, page *store.Page) (*store.Page, error) {
 	return &out, nil
 }
 
-// tableRows returns the encoder of the rows of a Table. It leaves ages open, because everything
-// else in a row depends only on the object.
+// tableRows returns the encoder of the rows of a Table. Rows have placeholders for ages, because
+// everything else in a row depends only on the object.
 func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
 	cells := v.cells()

@@ -15,7 +15,7 @@ const (
 	// turnsPerProcessor is how many texts of blocks are in use at once for each processor: one is
 	// encoded while the others are sent.
 	turnsPerProcessor = 4
-	// turnTime is the longest time that a turn lasts. A client that takes longer to read a text keeps
+	// turnTime is the maximum duration of a turn. A client that takes longer to read a text keeps
 	// its buffer, but not its turn, so slow clients delay no others.
 	turnTime = 50 * time.Millisecond
 )
@@ -24,7 +24,7 @@ const (
 // started at once without turns, each would have a buffer, although a processor works on only one
 // at a time.
 type texts struct {
-	buffers sync.Pool // *[]byte, empty
+	buffers sync.Pool // buffers of type *[]byte, which are empty
 	turns   chan struct{}
 	clock   clock.Clock
 }
@@ -37,8 +37,8 @@ func newTexts(clk clock.Clock) *texts {
 	}
 }
 
-// use calls use with an empty buffer once it has a turn. It keeps the buffer that use returns for
-// the next call, unless that is too large.
+// use calls use with an empty buffer as soon as it has a turn. It keeps the buffer that use returns
+// for the next call, unless that buffer is too large.
 func (t *texts) use(use func(buf []byte) ([]byte, error)) error {
 	t.turns <- struct{}{}
 	end := t.clock.AfterFunc(turnTime, func() { <-t.turns })

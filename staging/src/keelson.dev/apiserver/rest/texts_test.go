@@ -16,7 +16,7 @@ import (
 )
 
 func TestTextsTakeTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // no time passes while one of them works
+	synctest.Test(t, func(t *testing.T) { // virtual time does not advance while a goroutine works
 		texts := newTexts(clock.Real())
 		var running, most atomic.Int32
 		var all sync.WaitGroup

@@ -34,7 +34,8 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	if timeout == 0 {
-		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter())) // spreads reconnects
+		// random, so that clients do not all reconnect at the same time
+		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter()))
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -48,7 +49,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		return err
 	}
 	defer watcher.Stop()
-	// Kubernetes checks the form of the answer only when there is something to send.
+	// Kubernetes checks the form of the answer only when there is an event to send.
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
@@ -56,7 +57,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.MediaType == negotiate.YAML {
 		return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
 	}
-	ctx, over := context.WithTimeout(ctx, timeout) // starting the watch does not count
+	ctx, over := context.WithTimeout(ctx, timeout) // the time to start the watch is not part of the timeout
 	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
 	if out.As == "PartialObjectMetadataList" {
@@ -128,7 +129,7 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 			return failed(err)
 		} else if frame != nil {
 			_, err := w.Write(frame)
-			return err == nil // false if the client is gone
+			return err == nil // false if the client has closed the connection
 		}
 	}
 	buf := s.pools.buffers.Get().(*[]byte)
@@ -158,7 +159,7 @@ type eventEncoder struct {
 	listed  func() // called when the initial events have been sent; may be nil
 }
 
-// sent records that events have been sent.
+// sent calls e.listed if the initial events have been sent completely.
 func (e *eventEncoder) sent(events []store.Event) {
 	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
 		e.listed()
@@ -269,7 +270,8 @@ func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) 
 	return table.AppendTail(dst), nil
 }
 
-// appendBookmarkRow appends the row of an empty object, which a bookmark has in a Table.
+// appendBookmarkRow appends the table row of an empty object, which a bookmark in the form of a
+// Table has.
 func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, error) {
 	mark, err := e.bookmark(ev, e.tables.include == metav1.IncludeObject)
 	if err != nil {
@@ -310,7 +312,7 @@ func (e *eventEncoder) protoBookmark(ev *store.Event) ([]byte, error) {
 		return nil, err
 	}
 	gvk := mark.GetObjectKind().GroupVersionKind()
-	// in an envelope, as every object in protobuf
+	// in an envelope, like every object in protobuf
 	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message))
 }
 

@@ -217,7 +217,7 @@ func TestWatchTogether(t *testing.T) {
 			if i >= 5 && step == "1" {
 				want = "ADDED"
 			} else if i >= 5 {
-				want, label = "DELETED", "1" // as it was when it matched
+				want, label = "DELETED", "1" // the object in its last state that matched
 			}
 			var p metav1.PartialObjectMetadata
 			ev := next()

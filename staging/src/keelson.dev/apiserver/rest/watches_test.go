@@ -66,7 +66,7 @@ func TestWatchesTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 64)
 	host := listen(t, e, returned)
-	for i := range 300 { // these exist when the watches begin
+	for i := range 300 { // these objects exist when the watches begin
 		e.must(t, "POST", "/api/v1/namespaces/a/configmaps",
 			fmt.Sprintf(`{"metadata":{"name":"old-%d"},"data":{"x":%q}}`, i, strings.Repeat("y", 1000)))
 	}
@@ -99,7 +99,7 @@ func TestWatchesTogether(t *testing.T) {
 	early := map[int][]byte{}
 	var reading sync.WaitGroup
 	var mu sync.Mutex
-	for i := range pairs { // the others read after the last event
+	for i := range pairs { // the other watches are read after the last event
 		reading.Go(func() {
 			got := pairs[i].alongside()
 			mu.Lock()
@@ -150,7 +150,7 @@ func TestWatchTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	_ = resp.Body.Close() // it has been read
+	_ = resp.Body.Close() // the whole body has been read
 	if err != nil || !strings.HasPrefix(string(body), `{"type":"ADDED","object":{"kind":"ConfigMap"`) ||
 		strings.Count(string(body), "\n") != 1 {
 		t.Errorf("got %s, %v", body, err)

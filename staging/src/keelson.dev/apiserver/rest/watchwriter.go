@@ -47,7 +47,7 @@ func (w *watchWriter) begin() (stop func()) {
 	ended := make(chan struct{})
 	timer := w.clock.AfterFunc(w.limit, func() {
 		defer close(ended)
-		_ = w.control.SetWriteDeadline(time.Unix(1, 0)) // fails if the client is gone
+		_ = w.control.SetWriteDeadline(time.Unix(1, 0)) // fails if the client has closed the connection
 	})
 	return func() {
 		if !timer.Stop() {

@@ -25,7 +25,7 @@ func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, 
 	w.Header().Set("Content-Type", enc.contentType())
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer func() { _ = conn.Close() }()
-		go func() { // ends when conn is closed, at the latest by the deferred Close below
+		go func() { // ends when conn is closed, at the latest by the deferred Close above
 			defer cancel()
 			wsstream.IgnoreReceives(conn, 0)
 		}()

@@ -161,7 +161,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 		Blind: true,
 		Transform: func(context.Context, resource.Object) (resource.Object, error) {
 			if next := obj; next != nil {
-				obj = nil // the object belongs to the registry from here on
+				obj = nil // the registry may modify the object from now on
 				return next, nil
 			}
 			next, err := s.decodeObject(r, t, body, metav1.FieldValidationIgnore)
@@ -230,7 +230,7 @@ func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 }
 
 // namesOneOf reports whether a header, read as a list, contains one of the types. Kubernetes'
-// router accepts such a request, and then its handler rejects it with another error.
+// router accepts such a request, although the handler then rejects it with another error.
 func namesOneOf(header string, allowed []string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		mediaType, _, _ := strings.Cut(part, ";")
@@ -325,7 +325,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := t.checkKey(); err != nil {
 		return err
 	}
-	orphan := options.OrphanDependents // part of the API
+	orphan := options.OrphanDependents // the deprecated field is part of the API
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
 		return err
@@ -338,7 +338,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 		return s.respondRecord(w, r, out, code, t.view, rec)
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes puts the resource here
+		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes puts the resource into this field
 	}}
 	status.Details.UID = uidOf(rec)
 	auditStatus(r, status)

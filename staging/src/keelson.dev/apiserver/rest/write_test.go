@@ -343,7 +343,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestHooks checks that what a hook began is completed exactly once, with the outcome.
+// TestHooks checks that the function that a hook returns is called exactly once, with the outcome
+// of the write.
 func TestHooks(t *testing.T) {
 	var log []string
 	hooks := resource.Hooks[resource.Object]{
@@ -389,7 +390,7 @@ func TestCreator(t *testing.T) {
 	}
 }
 
-// TestInProcess uses a registry directly, as parts of the server do.
+// TestInProcess uses a registry directly, as other parts of the server do.
 func TestInProcess(t *testing.T) {
 	e := newEnv(t, nil)
 	r := e.server.Registry(schema.GroupResource{Resource: "configmaps"})

@@ -50,20 +50,20 @@ func (s *Store) view(r *Record) *Record {
 	return r.withCodec(s.Codec)
 }
 
-// viewPage replaces the records of a page by their views.
+// viewPage replaces the records of a page by records in the form of this store.
 func (s *Store) viewPage(page *Page) *Page {
 	if s.Alias == nil {
 		return page
 	}
-	page.Runs = nil // the blocks are in the form of the other store
+	page.Runs = nil // unset, because the blocks are in the form of the other store
 	for i, r := range page.Records {
 		page.Records[i] = r.withCodec(s.Codec)
 	}
 	return page
 }
 
-// sharedView is view for events, which many watchers receive at about the same time: they share the
-// view, and with it the encodings that it keeps.
+// sharedView is like view, for events, which many watchers receive at about the same time: they
+// share the view, and with it the encodings that it keeps.
 func (s *Store) sharedView(r *Record) *Record {
 	if s.Alias == nil {
 		return r
@@ -71,7 +71,8 @@ func (s *Store) sharedView(r *Record) *Record {
 	return r.sharedWithCodec(s.Codec, nil)
 }
 
-// writtenView returns the view of the record of a write of obj. The view may return obj to readers.
+// writtenView returns the view of the record that a write of obj has made. Readers may get obj from
+// the view.
 func (s *Store) writtenView(r *Record, obj Object) *Record {
 	if s.Alias == nil {
 		return r
@@ -80,16 +81,16 @@ func (s *Store) writtenView(r *Record, obj Object) *Record {
 	return r.sharedWithCodec(s.Codec, obj)
 }
 
-// withCodec returns a copy of the record that codec decodes.
+// withCodec returns a copy of the record whose bytes codec decodes.
 func (r *Record) withCodec(codec Codec) *Record {
 	out := r.at(r.Revision)
 	out.codec = codec
 	return out
 }
 
-// sharedWithCodec is withCodec, but all callers get the same copy while one of them uses it. obj is
-// the decoded object, or nil. The reference to the copy is weak, because the copy keeps the bytes
-// that the record gives up when they are packed.
+// sharedWithCodec is like withCodec, but all callers get the same copy while one of them uses it.
+// obj is the decoded object, or nil. The record has a weak reference to the copy, because the copy
+// keeps the uncompressed bytes, which the record drops when they are packed.
 func (r *Record) sharedWithCodec(codec Codec, obj Object) *Record {
 	r.mu.Lock()
 	view := r.alias.Value()

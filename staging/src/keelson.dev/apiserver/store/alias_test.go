@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// guise is another form of a thing: its node is called host.
+// guise is a thing in another form: the field for the node is called host.
 type guise struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -76,7 +76,8 @@ func guiseStores(e *env) (alias, alone *Store) {
 	return New(cfg), alone
 }
 
-// TestAliasIsLikeStore checks that an alias returns the same as a store of its own.
+// TestAliasIsLikeStore checks that an alias returns the same as a separate store of guises on the
+// same keys.
 func TestAliasIsLikeStore(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		alias, alone := guiseStores(e)
@@ -176,7 +177,7 @@ func guisePredicate(rnd *rand.Rand) Predicate {
 	return p
 }
 
-// guiseText formats all that a reader sees of a record.
+// guiseText formats everything that a reader sees of a record.
 func guiseText(t *testing.T, r *Record) string {
 	t.Helper()
 	obj, err := r.Shared()
@@ -218,8 +219,8 @@ func comparePages(t *testing.T, ctx context.Context, alias, alone *Store, opts L
 	}
 }
 
-// eventsBefore returns the events of a watch before revision end. The watch must deliver an event
-// at end or later.
+// eventsBefore returns the events of a watch with revisions less than end. It reads until the watch
+// delivers an event with revision end or later.
 func eventsBefore(t *testing.T, ctx context.Context, w Watcher, end int64) (out []string) {
 	t.Helper()
 	for {

@@ -8,14 +8,14 @@ import (
 	"sync"
 )
 
-// attrsKept is how many sets of labels, and of fields, are kept.
+// attrsKept is how many sets of labels are kept, and how many sets of fields.
 const attrsKept = 4096
 
 // sharedSize is the number of entries of the largest set that is shared. Larger sets, such as the
 // fields of events, are usually unique.
 const sharedSize = 10
 
-// The selectable fields of every kind.
+// Names of the fields that every kind can be selected by.
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"
@@ -24,12 +24,13 @@ const (
 // attrSets makes records share equal sets of labels and fields: the replicas of a workload have the
 // same labels, and pods on one node have the same fields.
 //
-// Invariant: it contains at most attrsKept sets of each; the sets do not change.
+// Invariant: it contains at most attrsKept sets of labels and attrsKept sets of fields. The sets do
+// not change.
 type attrSets struct {
 	seed maphash.Seed
 
 	mu             sync.Mutex
-	labels, fields map[uint64]map[string]string // sets by hash; a set replaces another one with its hash
+	labels, fields map[uint64]map[string]string // sets by hash; a set replaces another one with the same hash
 }
 
 func newAttrSets() *attrSets {
@@ -49,12 +50,13 @@ func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 	return a
 }
 
-// keepField reports whether a field has to be kept. The key has the name and the namespace. A field
-// without a value is selected like a field that is missing.
+// keepField reports whether a selectable field has to be kept. The name and the namespace are not
+// kept, because the key has them. A field with an empty value is not kept, because it is selected
+// in the same way as a missing field.
 func keepField(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
 
-// share returns a set with the entries of set for which keep returns true: was or one from sets if
-// equal, or else a new one.
+// share returns a set with the entries of set for which keep returns true. It returns was, or a
+// kept set, if that has the same entries, and otherwise a new set.
 func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string,
 	keep func(k, v string) bool) map[string]string {
 	n, hash := 0, uint64(0)
@@ -87,7 +89,8 @@ func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]
 // hashStep is an odd constant that makes the hash of a key and a value depend on their order.
 const hashStep = 0x9e3779b97f4a7c15
 
-// equalPart reports whether known equals the n entries of set for which keep returns true.
+// equalPart reports whether the set known consists of the n entries of set for which keep returns
+// true.
 func equalPart(known, set map[string]string, n int, keep func(k, v string) bool) bool {
 	if len(known) != n {
 		return false

@@ -34,7 +34,7 @@ type BackendConfig struct {
 	KV kv.Store
 	// Outdated reports whether the value of a full key would be stored differently now, for example
 	// encrypted by another key. An update that changes nothing then writes the object all the same.
-	// Nil if values never become outdated.
+	// It is nil if values never become outdated.
 	Outdated func(ctx context.Context, key string) (bool, error)
 	// Root is the prefix of all keys; "/registry" if empty.
 	Root  string
@@ -61,7 +61,7 @@ type BackendConfig struct {
 type Backend struct {
 	kv       kv.Store
 	outdated func(ctx context.Context, key string) (bool, error)
-	root     string // ends with a slash
+	root     string // with a slash at its end
 	clock    clock.Clock
 	log      *slog.Logger
 
@@ -78,7 +78,7 @@ type Backend struct {
 	revision revisionReader
 	loader   *loader
 
-	// from is the revision after which the watch began; 0 if the next watch must begin elsewhere.
+	// from is the revision after which the watch began; 0 if the next watch cannot continue there.
 	// Caches load at this revision or a later one.
 	from atomic.Int64
 	// compacted is the revision before which the key-value store keeps no states, as far as known.
@@ -199,7 +199,7 @@ func (b *Backend) origin(ctx context.Context) (from, target int64, err error) {
 	return max(1, target-replayRevisions, min(b.compacted.Load(), target)), target, nil
 }
 
-// learnCompacted reads up to which revision a server has compacted the key-value store.
+// learnCompacted reads the revision up to which an API server has compacted the key-value store.
 func (b *Backend) learnCompacted(ctx context.Context) error {
 	item, _, err := b.kv.Get(ctx, kv.CompactRevKey)
 	if err != nil || item == nil {
@@ -218,8 +218,8 @@ func (b *Backend) Compacted(rev int64) {
 	}
 }
 
-// position records where a new watch begins, and resets all caches, because they have missed what
-// happened before. No cache is put into service before the watch has reached target, so that no
+// position records where a new watch begins, and resets all caches, because they have missed
+// earlier events. No cache is put into service before the watch has reached target, so that no
 // client takes a past state for the present one.
 func (b *Backend) position(from, target int64) {
 	b.from.Store(from)
@@ -262,8 +262,8 @@ func (b *Backend) closeAll() {
 	}
 }
 
-// runHousekeeping removes old events of resources in which nothing happens, and learns of
-// compactions.
+// runHousekeeping removes old events of resources that do not change, and reads up to which
+// revision the key-value store has been compacted.
 func (b *Backend) runHousekeeping(ctx context.Context) {
 	ticker := b.clock.NewTicker(housekeepInterval)
 	defer ticker.Stop()

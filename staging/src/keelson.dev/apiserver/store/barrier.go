@@ -115,8 +115,8 @@ func (b *revisionBarrier) anyWaiting() bool {
 	return len(b.waiting) > 0
 }
 
-// runProgress asks the watch for its progress while reads wait. Without that they might wait for
-// ever: the last write of the key-value store may have been to a key outside of the watch.
+// runProgress asks the watch for its progress while reads wait. Otherwise they might wait for ever:
+// the last write of the key-value store may have been to a key outside of the watch.
 func (b *Backend) runProgress(ctx context.Context) {
 	for {
 		select {

@@ -23,14 +23,15 @@ type Block struct {
 	size    int    // total size of the stored bytes of records
 	epoch   uint64 // epoch of the tree when the block was created
 
-	mu        sync.Mutex
-	encodings []heldEncoding // one for each form; the slice is replaced, its elements do not change
+	mu sync.Mutex
+	// one encoding for each form; changes replace the slice and do not modify its elements
+	encodings []heldEncoding
 }
 
 // heldEncoding is an encoding of a block, or of the block from which it was copied.
 type heldEncoding struct {
 	*blockEncoding
-	own bool // whether it is an encoding of this very block
+	own bool // whether it is an encoding of this block, and not of the block from which this one was copied
 }
 
 func newBlock(cache *encodingCache, epoch uint64, records []*Record, size int) *Block {
@@ -55,7 +56,7 @@ func (b *Block) clone(epoch uint64) *Block {
 	return out
 }
 
-// formerEncodings returns the encodings for a block that takes the place of b.
+// formerEncodings returns the encodings of b for a block that replaces b.
 func (b *Block) formerEncodings() []heldEncoding {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,8 +150,8 @@ func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	return ends, err
 }
 
-// encode encodes the block and caches the result, if there is room. Concurrent callers wait for the
-// first one and use its result.
+// encode encodes the block and caches the result, if there is room in the cache. Concurrent callers
+// wait for the first one and use its result.
 func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

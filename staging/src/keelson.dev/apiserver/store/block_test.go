@@ -88,7 +88,7 @@ func joiners() []*Joiner {
 func joined(j *Joiner, records []*Record) string {
 	parts := make([]string, len(records))
 	for i, r := range records {
-		b, _ := j.Append(nil, r) // never fails
+		b, _ := j.Append(nil, r) // no object makes the joiner fail
 		parts[i] = string(b)
 	}
 	return strings.Join(parts, j.Separator)

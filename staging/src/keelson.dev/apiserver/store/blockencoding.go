@@ -27,8 +27,8 @@ type blockEncoding struct {
 	ends []uint32 // where each encoded record ends
 
 	mu         sync.Mutex
-	compressed []byte        // the encoded bytes, compressed by s2; nil if dropped
-	deflated   deflate.Piece // the encoded bytes as a piece of a gzip answer; empty if not asked for
+	compressed []byte        // the text, compressed by s2; nil if dropped
+	deflated   deflate.Piece // the text as a piece of a gzip answer; empty until a client asks for gzip
 
 	place *list.Element // guarded by encodingCache.mu; nil if the cache does not count it
 }
@@ -44,8 +44,8 @@ func newBlockEncoding(form Form, records []*Record) *blockEncoding {
 	return e
 }
 
-// build appends the encoded records to dst. It copies those that former contains and lets j encode
-// the others. former may be nil.
+// build appends the text of records to dst. It copies the texts of unchanged records from former,
+// which may be nil, and lets j encode the others.
 func (e *blockEncoding) build(
 	cache *encodingCache, j *Joiner, records []*Record, former *blockEncoding, dst []byte,
 ) ([]byte, error) {
@@ -160,7 +160,7 @@ func (e *blockEncoding) drop() {
 
 // bytes returns about how much memory the encoding takes.
 func (e *blockEncoding) bytes() int64 {
-	const perRecord = 16 + 8 + 4 // a string header, a revision and an end
+	const perRecord = 16 + 8 + 4 // for each record: a string header, a revision and an end
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return int64(len(e.compressed)+len(e.deflated.Data)) + perRecord*int64(len(e.keys))

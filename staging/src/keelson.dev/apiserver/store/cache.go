@@ -22,12 +22,12 @@ type cacheState int
 
 const (
 	idle    cacheState = iota // the store has not been used; the cache may keep a backlog of events
-	loading                   // events are kept until the load is complete
-	ready                     // events are applied when they arrive
+	loading                   // events are buffered until the load is complete
+	ready                     // events are applied as soon as they arrive
 	closed
 
-	// outside is not a state of a cache. It is a result of snapshot: the requested state is older
-	// than the window.
+	// outside is not a state of a cache. snapshot returns it if the requested state is older than
+	// the window.
 	outside
 )
 
@@ -57,19 +57,19 @@ type cache struct {
 	// mu guards the fields below.
 	mu sync.RWMutex
 
-	// The load.
+	// Loading.
 	state   cacheState
 	gen     int           // counts resets
-	loadAt  int64         // revision to load; 0 for the present one
+	loadAt  int64         // revision at which to load; 0 for the present one
 	loaded  chan struct{} // closed when the load is complete or has failed
-	loadErr error         // why the last load failed, if waiting does not help
-	base    int64         // revision of the load
-	// buffer contains all events after loadAt (idle, loadAt not 0), or at least those since loading
-	// began. An idle cache drops it at keepUntil.
+	loadErr error         // error of the last load, if waiting would not help
+	base    int64         // revision of the loaded state
+	// buffer contains all events after loadAt while the cache is idle and loadAt is not 0, or at
+	// least all events since loading began. An idle cache drops it at keepUntil.
 	buffer    []kv.Event
 	keepUntil time.Time
 
-	// The state.
+	// The state, once the cache is ready.
 	rev      int64 // revision of the last event applied, or of the load
 	records  *tree
 	indexes  map[string]index // indexes by field
@@ -119,7 +119,8 @@ func (c *cache) startAlone() {
 	}
 	c.state = loading
 	if c.loadAt == 0 {
-		// The cache has missed no event after this revision.
+		// Up to this revision the dispatcher has passed on all events; the cache will receive all
+		// later ones.
 		c.loadAt = c.b.dispatching.Load()
 	}
 	c.b.loader.add(c)
@@ -166,8 +167,8 @@ func (c *cache) wantsLoad() (gen int, at int64, ok bool) {
 	return c.gen, c.loadAt, c.state == loading
 }
 
-// loadPresent makes the cache load the present state instead of a past one. install will ignore the
-// events in the buffer that the load includes.
+// loadPresent makes the cache load the present state instead of a past one. If the loaded state
+// includes events that are in the buffer, install ignores these events.
 func (c *cache) loadPresent(gen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +244,7 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 }
 
 // restoreChangesLocked adds the changes at the revision of the load to the window, if there were
-// several: see window.resume.
+// several. window.resume explains why.
 func (c *cache) restoreChangesLocked(records []*Record) {
 	latest := func(r *Record) bool { return r.Revision == c.base }
 	first := slices.IndexFunc(records, latest)
@@ -279,13 +280,13 @@ func unreadable(events []kv.Event) bool {
 // it.
 func (c *cache) apply(events []kv.Event) {
 	if unreadable(events) {
-		// Load again until everything can be read.
+		// Load the cache again, as often as necessary, until all values can be read.
 		c.reset(0, time.Time{})
 		return
 	}
 	c.received.Add(int64(len(events)))
 	records, live := c.presentRecords(events)
-	if live { // decode objects that other servers wrote before taking the lock
+	if live { // decode objects that other servers wrote; done before the lock is taken
 		for i := range events {
 			records[i] = c.record(&events[i], records[i])
 		}
@@ -301,7 +302,7 @@ func (c *cache) apply(events []kv.Event) {
 		c.buffer = append(c.buffer, events...)
 	case ready:
 		for i := range events {
-			if !live { // the cache has become ready since
+			if !live { // the cache has become ready since presentRecords was called
 				c.applyLocked(&events[i], c.record(&events[i], nil))
 				continue
 			}
@@ -328,8 +329,8 @@ func (c *cache) presentRecords(events []kv.Event) ([]*Record, bool) {
 	return records, true
 }
 
-// record returns the record of an event; nil for a deletion. prev is the object's previous record,
-// or nil.
+// record returns the record of an event, or nil for a deletion. prev is the object's previous
+// record, or nil.
 func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	if e.Deleted {
 		return nil
@@ -394,7 +395,7 @@ func (c *cache) newRecord(key string, rev int64, data []byte, attrs Attrs, obj O
 // record of the event; nil for a deletion.
 func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	if e.ModRevision <= c.base {
-		return // the loaded state includes it
+		return // the loaded state includes this event
 	}
 	key := strings.TrimPrefix(e.Key, c.prefix)
 	prev := c.records.get(key)

@@ -11,8 +11,8 @@ import (
 
 // change is one event of a resource, with the state of the object before and after it.
 //
-// Invariant: only kept and last change after the change is in the window, so watchers and lists of
-// the past read the rest without a lock.
+// Invariant: once the change is in the window, only the fields kept and last change, so watchers
+// and lists of the past read the other fields without a lock.
 type change struct {
 	rev        int64
 	cur        *Record // state after the change; nil if the object was deleted
@@ -22,7 +22,7 @@ type change struct {
 	kept       int64                       // memory of prev's bytes as counted by the window; guarded by cache.mu
 
 	mu   sync.Mutex
-	last weak.Pointer[Record] // see gone
+	last weak.Pointer[Record] // what gone returned last
 }
 
 // key returns the key of the changed object.
@@ -43,9 +43,9 @@ func (c *change) size() (bytes int) {
 	return bytes
 }
 
-// gone returns the last state of the object, at the revision of the change, for watchers from whose
-// selection it disappears. Watchers that ask at about the same time share it. The reference is
-// weak: otherwise the change would keep bytes that the window does not count.
+// gone returns the last state of the object, at the revision of the change, for watchers whose
+// selection the object leaves. Watchers that call it at about the same time share the result. The
+// reference to it is weak: otherwise the change would keep bytes that the window does not count.
 func (c *change) gone() *Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()

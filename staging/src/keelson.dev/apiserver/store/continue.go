@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// continueVersion is the version in continue tokens. There is no other.
+// continueVersion is the only version of continue tokens.
 const continueVersion = "meta.k8s.io/v1"
 
 // continueToken says where the next page of a list begins. Its encoding is that of Kubernetes, so
@@ -24,7 +24,7 @@ const continueVersion = "meta.k8s.io/v1"
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
-	Start    string `json:"start"` // key without the prefix of the list
+	Start    string `json:"start"` // key without the prefix of the listed keys
 }
 
 // continueAt returns the token for a list with a prefix that continues at key. As in Kubernetes,

@@ -12,10 +12,10 @@ import (
 )
 
 // encodingCache bounds the memory of the encodings of all blocks. It drops the least recently used
-// one first, but only one that was not used during encodingRounds rounds over all others. Clients
-// that list everything again and again read the blocks in the same order. If their encodings do
-// not fit, a plain least-recently-used cache would drop each one just before it is needed; this
-// one keeps the same part of them.
+// encoding first, but only if all others have been used about encodingRounds times since that one
+// was used last. Clients that list everything again and again read the blocks in the same order. If
+// their encodings do not fit, a plain least-recently-used cache would drop each one just before it
+// is needed; this one keeps the same part of them.
 //
 // Invariant: spent is the sum of the sizes of the entries in order, and is at most max. Entries
 // refer to encodings weakly: when a block is garbage, its encodings are too.
@@ -71,8 +71,8 @@ func (c *encodingCache) touch(e *blockEncoding) {
 	}
 }
 
-// replace removes former, which may be nil, to make room for its successor. It reports whether
-// hold will probably accept the successor, so that compressing it is worthwhile.
+// replace removes former, which may be nil, so that there is room for its successor. It reports
+// whether hold will probably accept the successor, so that compressing it is worthwhile.
 func (c *encodingCache) replace(former *blockEncoding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// These are Kubernetes' texts. Clients show them to users, and some clients match them.
+// These are the texts of Kubernetes' errors. Clients show them to users, and some clients match
+// them.
 const (
 	msgListExpired     = "The resourceVersion for the provided list is too old."
 	msgContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +

@@ -13,8 +13,8 @@ const objectCost = 4
 
 // formBudget bounds the memory of the encodings and decoded objects that records keep. It is a
 // queue in the order in which they were kept. When their sum exceeds max, the records at the head
-// drop what they keep. Reads cost nothing. The order fits the use: watchers use an encoding just
-// after the write.
+// drop what they keep. Reads do not change the order, so they cost nothing. Dropping the oldest is
+// right, because watchers use an encoding just after the write.
 //
 // Invariant: spent is the sum of the sizes in the queue, and at most max after each spend. The
 // queue refers to records weakly: when a record is garbage, its encodings are too.
@@ -27,7 +27,7 @@ type formBudget struct {
 	head  int
 }
 
-// keptForm says that a record keeps a form of so many bytes.
+// keptForm is a record that keeps a form, with the form's size in bytes.
 type keptForm struct {
 	record weak.Pointer[Record]
 	bytes  int64
@@ -49,8 +49,8 @@ func (b *formBudget) spend(r *Record, n int) {
 	}
 }
 
-// note appends to the queue, and removes from its head the records that have to drop what they
-// keep.
+// note appends an entry to the queue, and removes from its head the entries whose records have to
+// drop their forms.
 func (b *formBudget) note(r *Record, n int64) []*Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -15,16 +15,16 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// listPlan is the meaning of ListOptions.
+// listPlan is the result of interpreting ListOptions.
 type listPlan struct {
 	match matcher
-	limit int64  // 0 for none
-	start string // first key, without the resource's prefix
-	// exact is the revision to list, or 0. If it is 0, the list is not older than atLeast, and
-	// current reads consistently.
+	limit int64  // 0 means no limit
+	start string // the key to start at, without the resource's prefix
+	// exact is the revision to list, or 0. If it is 0, the list may be at any revision not less
+	// than atLeast; if current is set, it is a consistent read.
 	exact, atLeast int64
 	current        bool
-	token          bool // the list continues another one
+	token          bool // the list continues another one from its token
 }
 
 // plan interprets the options of a list as the Kubernetes API defines them.
@@ -33,7 +33,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As in Kubernetes, a negative limit means none.
+	// As in Kubernetes, a negative limit means no limit.
 	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)}
 	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
 		p.limit = 0 // as in Kubernetes, which ignores the limit of a list from its cache
@@ -68,7 +68,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		case opts.ResourceVersion == "":
 			p.current = true
 		case opts.Limit > 0 && rev > 0:
-			p.exact = rev // the legacy meaning of a revision with a limit
+			p.exact = rev // without a match, a revision and a limit together ask for this exact revision
 		default:
 			p.atLeast = rev
 		}
@@ -119,13 +119,13 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		case outside:
 			return s.listStored(ctx, p)
 		}
-		// The cache has been reset meanwhile: wait again.
+		// The cache has been reset meanwhile: wait for it again.
 	}
 }
 
 // snapshot returns the state that p asks for, and the later changes that the caller has to undo in
-// it. The result is ready, or outside if the requested state is older than the window, or the state
-// of a cache that is not ready.
+// it. The third result is ready if snap is valid, outside if the requested state is older than the
+// window, and otherwise the state of a cache that is not ready.
 func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
 	// The first snapshot after a change modifies the tree, so a read lock is not enough.
 	c.mu.Lock()
@@ -219,7 +219,8 @@ func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaini
 		}
 		return true
 	})
-	page.Records = slices.Concat(ranges...) // without spare capacity, because many clients may hold a page at once
+	// copied without spare capacity, because many clients may hold a page at once
+	page.Records = slices.Concat(ranges...)
 	return remaining
 }
 
@@ -261,7 +262,7 @@ func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 		}
 		rest := res.Count - int64(len(res.Items))
 		switch {
-		case full >= 0: // the page is full, and items are left
+		case full >= 0: // the page is full, but more items were read
 			s.addContinue(p, page, !p.match.isOnlyMatch(page.Records[p.limit-1]), rest+int64(len(res.Items)-full))
 			return page, nil
 		case rest == 0:

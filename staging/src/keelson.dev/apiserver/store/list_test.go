@@ -132,7 +132,7 @@ func TestIdleContinuationExpires(t *testing.T) {
 		}
 		compactor := kv.Compactor{Store: e.kv, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler),
 			Compacted: e.backend.Compacted}
-		for range 2 { // the second step compacts to the revision of the first
+		for range 2 { // the second step compacts to the revision of the first step
 			if _, err := e.store.List(ctx, opts); err != nil {
 				t.Fatal("before the compaction:", err)
 			}
@@ -232,7 +232,8 @@ func TestEncodingsAreMadeOnceAndForgotten(t *testing.T) {
 	}
 }
 
-// TestRevisionReads checks that callers share reads, but none that began before they arrived.
+// TestRevisionReads checks that callers share reads of the revision, but that no caller gets the
+// result of a read that began before it called.
 func TestRevisionReads(t *testing.T) {
 	var mu sync.Mutex
 	rev, reads := int64(0), 0
@@ -272,7 +273,7 @@ func TestRevisionReads(t *testing.T) {
 		runtime.Gosched()
 	}
 	mu.Lock()
-	rev = 7 // a write while the first read is under way
+	rev = 7 // a write while the first read is in progress
 	mu.Unlock()
 	gone, cancel := context.WithCancel(t.Context())
 	for range 20 {

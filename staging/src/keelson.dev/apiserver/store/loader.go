@@ -15,8 +15,8 @@ import (
 
 const (
 	// loadPage is the number of keys in the first page of a load. The following pages have about
-	// loadBytes bytes and at most loadMaxKeys keys. Small pages cost more, because etcd counts all
-	// keys from the first key of a page on.
+	// loadBytes bytes and at most loadMaxKeys keys. Small pages cost more, because for each page
+	// etcd counts all keys after the first one.
 	loadPage    = 1000
 	loadBytes   = 16 << 20
 	loadMaxKeys = 10_000
@@ -30,7 +30,7 @@ const (
 // just started reads a state from before its start.
 type loader struct {
 	wake    chan struct{}
-	started chan int64 // receives the revision to reach before any cache is in service
+	started chan int64 // receives the revision that the watch must reach before any cache is in service
 	barrier *revisionBarrier
 
 	mu     sync.Mutex
@@ -92,8 +92,8 @@ func (l *loader) run(ctx context.Context) {
 
 // load reads all objects of a resource and installs them in its cache once the watch has reached
 // target. It retries until it succeeds, and ends early when the cache has been reset, because the
-// reset has queued another load. The watch catches up meanwhile: etcd sends old events in limited
-// batches, and reading takes the processors.
+// reset has queued another load. The load takes a while, and meanwhile the watch catches up: etcd
+// sends old events in limited batches, and reading the objects keeps the processors busy.
 func (l *loader) load(ctx context.Context, c *cache, target int64) {
 	for {
 		gen, at, ok := c.wantsLoad()
@@ -111,7 +111,7 @@ func (l *loader) load(ctx context.Context, c *cache, target int64) {
 			return
 		}
 		if errors.Is(err, kv.ErrCompacted) {
-			c.loadPresent(gen) // the past state is gone, or reading it took too long
+			c.loadPresent(gen) // the past state has been compacted, before or during the load
 		} else {
 			c.log.Error("Failed to load the cache of a resource", "err", err)
 			if errors.Is(err, kv.ErrUnreadable) {

@@ -14,11 +14,11 @@ import (
 // matcher is a prepared Predicate. The name and the namespace that a field selector requires are
 // looked up once, and empty selectors cost nothing.
 type matcher struct {
-	listed    string          // namespace of the predicate, without that of the field selector
+	listed    string          // namespace of the predicate, not of its field selector
 	namespace string          // required namespace; empty for all
 	name      string          // required name; empty for all
-	labels    labels.Selector // nil if all match
-	fields    fields.Selector // nil if all match
+	labels    labels.Selector // nil if it selects all labels
+	fields    fields.Selector // nil if it selects all fields
 }
 
 func newMatcher(p Predicate) matcher {
@@ -59,14 +59,14 @@ func (m *matcher) root() string {
 	return m.listed + "/"
 }
 
-// key returns the only key that can match, if namespace and name are required. For cluster-wide
-// resources it returns false.
+// key returns the only key that can match, if both the namespace and the name are required. For
+// cluster-wide resources it returns false.
 func (m *matcher) key() (string, bool) {
 	return m.namespace + "/" + m.name, m.namespace != "" && m.name != ""
 }
 
-// isOnlyMatch reports whether no record but r, which matches, can match: the name is required, and
-// the resource is cluster-wide.
+// isOnlyMatch reports whether r, which matches, is the only record that can match: the name is
+// required, and the resource is cluster-wide.
 func (m *matcher) isOnlyMatch(r *Record) bool { return m.name != "" && r.Key == m.name }
 
 // matches reports whether r matches. A record that cannot be decoded matches all selectors, so that

@@ -40,8 +40,8 @@ func opGen() *rapid.Generator[op] {
 
 func runGen() *rapid.Generator[[]op] { return rapid.SliceOfN(opGen(), 10, 120) }
 
-// TestModelMemory and TestModelEmbedded compare the store with a simple model that has the complete
-// state at every revision.
+// TestModelMemory and TestModelEmbedded compare the store with a simple model that keeps the
+// complete state at every revision.
 func TestModelMemory(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		kvs := newMemory(t)
@@ -69,9 +69,9 @@ type model struct {
 	ctx   context.Context
 	fatal func(format string, args ...any)
 
-	first     int64 // revision before the first write
+	first     int64 // revision of the store before the first write
 	states    map[int64]state
-	revisions []int64 // first, and those of the model's writes
+	revisions []int64 // the first state, and the states after the model's writes
 	compacted int64
 	watchers  []*modelWatcher
 }
@@ -131,7 +131,7 @@ func (m *model) must(err error) {
 func (m *model) now() int64     { return m.revisions[len(m.revisions)-1] }
 func (m *model) present() state { return m.states[m.now()] }
 
-// wrote records a write.
+// wrote records the result of a write.
 func (m *model) wrote(rev int64, key string, r *Record) {
 	if rev <= m.now() {
 		m.fatal("write at %d after one at %d", rev, m.now())
@@ -272,7 +272,8 @@ func (m *model) remove(o op) {
 	m.wrote(r.Revision, key, nil)
 }
 
-// foreign writes to the key-value store like another server, to the resource or to other keys.
+// foreign writes to the key-value store as another server does, to keys of the resource or to other
+// keys.
 func (m *model) foreign(o op) {
 	key, obj := m.thing(o)
 	data, err := thingCodec{}.Encode(obj)

@@ -8,8 +8,8 @@ import "bytes"
 // packedBytes holds the stored bytes of some records, compressed together. Objects of one kind
 // resemble each other, so together they compress much better than one by one.
 //
-// Invariant: it is immutable, and ends[i]-ends[i-1] is the size of record i. It is garbage when the
-// last of its records is.
+// Invariant: it is immutable, and ends[i]-ends[i-1] is the size of record i. It is freed with the
+// last of its records.
 type packedBytes struct {
 	packer     *packer
 	compressed []byte

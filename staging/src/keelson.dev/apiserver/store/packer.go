@@ -13,22 +13,23 @@ import (
 )
 
 // packer moves the stored bytes of records into packedBytes. It works in the background each time
-// wakeBytes bytes have been written or loaded. So the bytes of new objects, which watchers and lists
-// are about to read, are not compressed at once; most objects are seldom read later.
+// wakeBytes bytes have been written or loaded. So the bytes of new objects, which watchers and
+// lists are about to read, are not compressed at once; most objects are seldom read later.
 //
-// Invariant: at most unpackedKept uncompressed groups are kept, each of about groupBytes bytes. They
-// are the ones used last, because a list reads records in the order in which they were packed.
+// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes. The
+// most recently used ones are kept, because a list reads records in the order in which they were
+// packed.
 type packer struct {
 	groupBytes int64 // about how many bytes are compressed together
-	minBytes   int64 // fewer unpacked bytes of a block are not worth packing
+	minBytes   int64 // blocks with fewer unpacked bytes are not packed
 	wakeBytes  int64 // how many new bytes start a run
 
-	newBytes atomic.Int64 // written or loaded since the last run
+	newBytes atomic.Int64 // bytes written or loaded since the last run
 	wake     chan struct{}
 	buffers  sync.Pool // pool of *packBuffers
 
 	mu   sync.Mutex
-	kept []*unpacked // the last used one first
+	kept []*unpacked // the most recently used one first
 }
 
 // packBuffers are the buffers for packing one group.
@@ -96,8 +97,9 @@ func (p *packer) release(u *unpacked) {
 	u.users--
 }
 
-// slotLocked returns the uncompressed bytes of want, or else a slot for it: a new one while there
-// are few, then the unused one that was used longest ago. If all are in use, the slot is not kept.
+// slotLocked returns the uncompressed text of want, or else a slot for it: a new one until
+// unpackedKept are kept, and after that the least recently used one without users. If all have
+// users, it returns a slot that is not kept.
 func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	at := slices.IndexFunc(p.kept, func(u *unpacked) bool { return u.of == want })
 	known = at >= 0
@@ -188,7 +190,8 @@ func (p *packer) packBlock(records []*Record) {
 	}
 }
 
-// runPacking packs the records of all caches each time enough bytes are new, until ctx is done.
+// runPacking packs the records of all caches whenever enough new bytes have been written or loaded,
+// until ctx is done.
 func (b *Backend) runPacking(ctx context.Context) {
 	for {
 		select {

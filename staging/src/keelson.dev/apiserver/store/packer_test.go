@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPacker packs records again and again, with new ones among them, and checks that their bytes
-// stay the same.
+// TestPacker packs records again and again, adds new records in between, and checks that the bytes
+// of all records stay the same.
 func TestPacker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPacker()
@@ -89,7 +89,7 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestUnpacked uses more uncompressed groups at once than are kept, by concurrent readers.
+// TestUnpacked has concurrent readers use more uncompressed texts at once than are kept.
 func TestUnpacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1, 1
@@ -129,7 +129,7 @@ func TestUnpacked(t *testing.T) {
 	}
 }
 
-// TestIntern checks that selectors match interned attributes like the original ones.
+// TestIntern checks that selectors match interned attributes in the same way as the original ones.
 func TestIntern(t *testing.T) {
 	sets := newAttrSets()
 	set := rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]string{"", "x", "y"}))

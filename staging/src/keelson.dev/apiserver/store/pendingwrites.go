@@ -18,14 +18,15 @@ import (
 // Events are matched by key and bytes. The match may be a write of another server, because equal
 // bytes have equal attributes. The order of events is always that of the watch.
 //
-// Invariant: a write is here from before it is sent until its event arrives, it fails, or the cache
-// is loaded again.
+// Invariant: a write is in pendingWrites from before it is sent until its event arrives, it fails,
+// or the cache is loaded again.
 type pendingWrites struct {
 	mu    sync.Mutex
 	byKey map[string][]*pendingWrite
 }
 
-// pendingWrite is one write that is under way, or acknowledged and not yet delivered by the watch.
+// pendingWrite is one write that is in progress, or that is acknowledged but was not yet delivered
+// by the watch.
 type pendingWrite struct {
 	key   string
 	data  []byte
@@ -47,7 +48,7 @@ func (p *pendingWrites) add(w *pendingWrite) {
 	p.byKey[w.key] = append(p.byKey[w.key], w)
 }
 
-// remove forgets a write that failed or may have failed.
+// remove removes a write that failed or may have failed.
 func (p *pendingWrites) remove(w *pendingWrite) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,14 +84,15 @@ func (p *pendingWrites) latest(key string) *Record {
 	return last
 }
 
-// clear forgets all writes after a load: the loaded state contains those that succeeded.
+// clear removes all writes after a load: the loaded state contains those that succeeded.
 func (p *pendingWrites) clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.byKey)
 }
 
-// take removes the write that caused event e and returns its record; nil if there is none.
+// take removes the write that caused event e and returns its record, or nil if this server made no
+// such write.
 func (p *pendingWrites) take(c *cache, e *kv.Event) *Record {
 	key := strings.TrimPrefix(e.Key, c.prefix)
 	p.mu.Lock()
@@ -111,7 +113,7 @@ func (w *pendingWrite) mayHave(rev int64) bool {
 	return w.record == nil || w.record.Revision == rev
 }
 
-// acknowledged returns the record of the write, or nil while the write is under way.
+// acknowledged returns the record of the write, or nil while the write is in progress.
 func (w *pendingWrite) acknowledged() *Record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,7 +129,7 @@ func (w *pendingWrite) recordAt(c *cache, rev int64) *Record {
 		return w.record
 	}
 	obj := w.obj
-	w.obj = nil // its resourceVersion can be that of one record only
+	w.obj = nil // an object can have the resourceVersion of one record only
 	if obj != nil {
 		obj.SetResourceVersion(formatRevision(rev))
 	}

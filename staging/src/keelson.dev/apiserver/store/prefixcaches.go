@@ -14,7 +14,7 @@ import (
 // prefixCaches holds the caches of one key prefix: one, or one for each version of a custom
 // resource that has a store of its own.
 //
-// Invariant: it is immutable. A change puts a new one in its place.
+// Invariant: it is immutable. To change it, the caches are put into a new one.
 type prefixCaches struct{ caches []*cache }
 
 // apply passes events to all caches of the prefix. The receiver may be nil.
@@ -29,12 +29,12 @@ func (p *prefixCaches) apply(events []kv.Event) {
 
 // cacheTable finds the caches of a key. It is safe for concurrent use.
 //
-// Invariant: each open store has its cache here, under its prefix.
+// Invariant: the cache of each open store is in the table, under the store's prefix.
 type cacheTable struct {
-	root string // prefix of all keys, ends with a slash
+	root string // prefix of all keys, with a slash at its end
 
 	mu       sync.RWMutex
-	byPrefix map[string]*prefixCaches // the key is "<prefix>/", without root
+	byPrefix map[string]*prefixCaches // keys are "<prefix>/", without root
 	depth    int                      // largest number of path segments of a prefix
 }
 
@@ -67,7 +67,8 @@ func (t *cacheTable) find(key string) *prefixCaches {
 	return found
 }
 
-// siblings returns the caches of c's prefix, c included. If c is no longer registered, it is alone.
+// siblings returns the caches of c's prefix, including c. If c is no longer registered, it returns
+// only c.
 func (t *cacheTable) siblings(c *cache) []*cache {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

@@ -16,7 +16,7 @@ import (
 // return MethodNotSupported (405). Its Stats are zero.
 type ReadOnly struct {
 	Reader
-	Resource schema.GroupResource // named in errors
+	Resource schema.GroupResource // resource that errors name
 }
 
 var _ Interface = ReadOnly{}

@@ -33,11 +33,11 @@ type Record struct {
 	data           []byte
 	packed         *packedBytes
 	slot           int32
-	incompressible bool // the bytes are not to be packed
+	incompressible bool // compressing the bytes does not save enough
 
 	// The fields below hold forms of the object that can be computed again.
 	obj        Object               // decoded object, or nil
-	decodeOnce bool                 // an object decoded now is for one encoding and is not kept
+	decodeOnce bool                 // the next decoded object is needed for one encoding only, so it is not kept
 	forms      map[Form][]byte      // encodings
 	alias      weak.Pointer[Record] // see sharedWithCodec
 }
@@ -150,9 +150,8 @@ func (r *Record) Read() (Object, error) {
 	return r.Object()
 }
 
-// ReadPart is Read for callers that need only a part of the object. part decodes this part from the
-// stored bytes, and returns false if it cannot; ReadPart then decodes the whole object. part may be
-// nil.
+// ReadPart is like Read, for callers that need only a part of the object. part decodes this part
+// from the stored bytes. If part is nil or returns false, ReadPart decodes the whole object.
 func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, err error) {
 	r.mu.Lock()
 	obj = r.obj
@@ -170,7 +169,7 @@ func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, er
 	return r.Object()
 }
 
-// Remembered returns the encoding of the record in form f, if the record keeps one.
+// Remembered returns the encoding in form f if it is kept with the record.
 func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 
 // Encoded returns the record in form f. The first call makes the encoding by encode, and later
@@ -242,8 +241,8 @@ func (r *Record) last(rev int64, finalState func([]byte) ([]byte, bool)) *Record
 	return last
 }
 
-// at returns the same state with another revision: that at which the object was deleted or ceased
-// to match a selector.
+// at returns a record of the same state with another revision: that at which the object was deleted
+// or ceased to match a selector.
 func (r *Record) at(rev int64) *Record {
 	last := NewRecord(r.Key, rev, nil, r.Attrs, r.codec, nil)
 	last.budget, last.size = r.budget, r.size

@@ -17,18 +17,18 @@ import (
 // Config is the configuration of a Store. Backend, Prefix, GroupResource, Codec and Attrs are
 // required, unless Alias is set. The functions are called concurrently.
 type Config struct {
-	// What is stored, and where.
+	// What is stored, and where it is stored.
 
 	Backend *Backend
 	// Prefix is the path of the resource's keys below the root of the backend: "pods",
 	// "services/specs", "stable.example.com/crontabs".
 	Prefix        string
-	GroupResource schema.GroupResource // named in errors
-	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Reencode,
-	// FinalState and IndexFields are then those of that store.
+	GroupResource schema.GroupResource // resource that errors name
+	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Renew, End and
+	// IndexFields are then those of that store.
 	Alias *Alias
-	// TTL returns for how many seconds an updated object is kept; 0 means for ever. Nil if objects
-	// never expire. (Create has the TTL as a parameter.)
+	// TTL returns for how many seconds an updated object is kept; 0 means for ever. It is nil if
+	// objects never expire. (Create has the TTL as a parameter.)
 	TTL func(obj Object) int64
 
 	// How stored bytes are read and written.
@@ -37,7 +37,7 @@ type Config struct {
 	// Attrs returns the attributes of an object. They must not refer to memory that may change.
 	Attrs func(obj Object) Attrs
 	// Peek returns the attributes of a stored object without decoding all of it. It returns false
-	// if it cannot. May be nil.
+	// if the whole object has to be decoded. It may be nil.
 	Peek func(data []byte) (Attrs, bool)
 	// Reencode returns the bytes that Codec would write for a stored object, if they differ from the
 	// stored ones: another server may have written another version, or a field may have got a
@@ -57,12 +57,12 @@ type Store struct {
 	Config
 	b      *Backend
 	prefix string // "<prefix>/"
-	cache  *cache // cache of the other store, if this is an alias
+	cache  *cache // if this store is an alias: the cache of the other store
 }
 
 var _ Interface = (*Store)(nil)
 
-// New returns the store of a resource. It reads nothing before its first use.
+// New returns the store of a resource. The store reads nothing before it is first used.
 func New(cfg Config) *Store {
 	if cfg.Alias != nil {
 		return newAlias(cfg)
@@ -83,16 +83,16 @@ func (s *Store) Close() {
 	s.cache.close()
 }
 
-// Stats says what a store contains at a moment.
+// Stats describes the content of a store at a moment.
 type Stats struct {
-	Stored   bool  // the store has objects of its own: they are not computed, and it is not an alias
-	Started  bool  // the store has been used, so its cache is loaded or loading
+	Stored   bool  // whether the store has objects of its own: they are not computed, and it is not an alias
+	Started  bool  // whether the store has been used, so that its cache is loaded or loading
 	Objects  int   // number of objects in the cache
 	Bytes    int   // total size of their stored forms
 	Watchers int   // number of watches
 	Events   int   // number of changes in the window
 	Revision int64 // revision of the state in the cache
-	Received int64 // number of events received since the start
+	Received int64 // number of events received since the server started
 }
 
 // Stats implements Monitor.
@@ -144,8 +144,8 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	return nil, s.notFound(key)
 }
 
-// getCurrent returns the present state: from the cache once it has caught up, or from the key-value
-// store if the cache is not ready or does not catch up in time.
+// getCurrent returns the present state. It reads the cache once that has caught up, and the
+// key-value store if the cache is not ready or does not catch up in time.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	if s.cache.isReady() {
 		rev, err := s.b.revision.current(ctx)
@@ -170,7 +170,7 @@ func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	return s.found(key, item)
 }
 
-// cached returns the record in the cache, which may be old; nil if there is none.
+// cached returns the record in the cache, which may be out of date, or nil if there is none.
 func (s *Store) cached(key string) *Record {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
@@ -180,8 +180,8 @@ func (s *Store) cached(key string) *Record {
 	return s.view(s.cache.records.get(key))
 }
 
-// found returns the record of an item of the key-value store; nil means that the object does not
-// exist.
+// found returns the record of an item of the key-value store. If item is nil, the object does not
+// exist, and found returns NotFound.
 func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if item == nil {
 		return nil, s.notFound(key)
@@ -211,7 +211,7 @@ func (s *Store) notFound(key string) error {
 	return apierrors.NewNotFound(s.GroupResource, nameOf(key))
 }
 
-// checkKey rejects keys that would lead out of the resource.
+// checkKey rejects keys that would not be below the prefix of the resource.
 func (s *Store) checkKey(key string) error {
 	for part := range strings.SplitSeq(key, "/") {
 		if part == "" || part == "." || part == ".." {

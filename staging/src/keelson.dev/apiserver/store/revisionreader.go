@@ -12,20 +12,20 @@ import (
 // that arrive during a read share the next one. It begins after they have arrived, so its result is
 // recent enough for each of them.
 //
-// Invariant: at most one read is under way and at most one is waiting, however many callers there
+// Invariant: at most one read is in progress and at most one is waiting, however many callers there
 // are.
 type revisionReader struct {
 	read func(ctx context.Context) (int64, error)
 
 	mu   sync.Mutex
 	busy bool
-	next *revisionCall // the read that callers wait for; nil if none do
+	next *revisionCall // the read that callers wait for; nil if no caller waits
 }
 
 type revisionCall struct {
 	waiting int           // number of callers; guarded by revisionReader.mu
-	turn    chan struct{} // receives once: one of the callers makes the read
-	done    chan struct{} // closed when rev and err are set
+	turn    chan struct{} // receives once; the caller that receives makes the read
+	done    chan struct{} // closed when rev and err have been set
 	rev     int64
 	err     error
 }

@@ -14,8 +14,8 @@ import (
 type snapshot struct {
 	rev     int64
 	records blocks
-	// undo has the state at rev of each object that changed later, by key; nil if the object did
-	// not exist. undo itself is nil for the present state.
+	// undo maps the key of each object that changed after rev to the object's state at rev, which
+	// is nil if the object did not exist. undo itself is nil for the present state.
 	undo map[string]*Record
 }
 
@@ -28,7 +28,8 @@ func (c *cache) snapshotLocked(m *matcher) snapshot {
 	return s
 }
 
-// treeLocked returns the smallest tree with all records that m may match; nil if there are none.
+// treeLocked returns the smallest tree that contains all records that m may match, or nil if there
+// are no such records.
 func (c *cache) treeLocked(m *matcher) *tree {
 	if f, v, ok := m.indexed(c.fields); ok {
 		return c.indexes[f][v]
@@ -51,8 +52,8 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	return s, slices.Clone(c.window.since(rev)), true
 }
 
-// undoChanges makes s the state before changes, as far as keys with a prefix are concerned. changes
-// is sorted oldest first. The caller holds no lock, because there may be many changes.
+// undoChanges makes s the state before changes, for keys that begin with a prefix. changes is
+// sorted oldest first. The caller holds no lock, because there may be many changes.
 func (s *snapshot) undoChanges(changes []*change, prefix string) {
 	if len(changes) == 0 {
 		return
@@ -66,8 +67,8 @@ func (s *snapshot) undoChanges(changes []*change, prefix string) {
 }
 
 // ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
-// start, until yield returns false. The records of each call are those of block b from index from
-// on. b is nil if an undone change makes them differ from the block.
+// start, until yield returns false. The records of each call are a range of block b that begins at
+// index from. b is nil if an undone change makes them differ from the block.
 func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, records []*Record) bool) {
 	if len(s.undo) == 0 {
 		s.records.ascend(prefix, start, func(b *Block, i, n int) bool { return yield(b, i, b.records[i:i+n]) })
@@ -92,7 +93,7 @@ func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, r
 	}
 }
 
-// changed returns the keys in undo with a prefix that are not less than from, in order.
+// changed returns the keys in undo that begin with prefix and are not less than from, in order.
 func (s *snapshot) changed(prefix, from string) []string {
 	var out []string
 	for key := range s.undo {
@@ -104,7 +105,7 @@ func (s *snapshot) changed(prefix, from string) []string {
 	return out
 }
 
-// restore returns records with the objects of changed in their state at s.rev.
+// restore returns records, but with the objects in changed in their state at s.rev.
 func (s *snapshot) restore(changed []string, records []*Record) []*Record {
 	out := make([]*Record, 0, len(records)+len(changed))
 	for _, key := range changed {

@@ -46,7 +46,7 @@ type Reader interface {
 	// an invalid resourceVersion, or Timeout with the cause ResourceVersionTooLarge.
 	Get(ctx context.Context, key string, resourceVersion string) (*Record, error)
 	// List returns the objects that opts selects. The error is BadRequest for invalid options,
-	// Timeout with the cause ResourceVersionTooLarge, or Expired (410) for a revision that has been
+	// Timeout with the cause ResourceVersionTooLarge, or Expired (410) if the revision has been
 	// compacted.
 	List(ctx context.Context, opts ListOptions) (*Page, error)
 	// Watch starts a watch. ctx bounds the call only; the watch ends with Watcher.Stop. The error
@@ -58,11 +58,11 @@ type Reader interface {
 // "<name>". Errors are apimachinery StatusErrors, unless noted. It is safe for concurrent use.
 type Writer interface {
 	// Create stores a new object. The object belongs to the store afterwards: the store sets its
-	// resourceVersion, and readers share it. The object is deleted ttl seconds later; 0 keeps it.
-	// The error is AlreadyExists, or ErrCondition if one of the conditions did not hold.
+	// resourceVersion, and readers share it. The object is deleted ttl seconds later, or never if
+	// ttl is 0. The error is AlreadyExists, or ErrCondition if one of the conditions did not hold.
 	Create(ctx context.Context, key string, obj Object, ttl int64, conditions ...kv.Unchanged) (*Record, error)
-	// Update applies fn to the present state, again if another write came first. It returns the
-	// resulting record, NotFound, or the error of fn. See UpdateFunc.
+	// Update applies fn to the present state, and applies it again if another client wrote the
+	// object first. It returns the resulting record, NotFound, or the error of fn. See UpdateFunc.
 	Update(ctx context.Context, key string, fn UpdateFunc) (*Record, error)
 	// Delete removes an object after check, which may be nil, has accepted its present state. It
 	// returns the last state at the revision of the deletion, NotFound, or the error of check.
@@ -147,11 +147,12 @@ type Predicate struct {
 	Fields    fields.Selector
 }
 
-// ListOptions says which records a List returns, and at which revision.
+// ListOptions selects the records that a List returns, and the revision of the list.
 type ListOptions struct {
 	Predicate
-	// ResourceVersion and Match are defined by the Kubernetes API: "" reads consistently, "0" any
-	// state, another value a state that is not older (the default) or exactly that one.
+	// ResourceVersion and Match are defined by the Kubernetes API: "" is a consistent read, "0"
+	// accepts any state, and another value accepts only states that are not older (the default) or
+	// exactly that state.
 	ResourceVersion string
 	Match           metav1.ResourceVersionMatch
 	Limit           int64  // maximum number of records; 0 means all
@@ -162,24 +163,25 @@ type ListOptions struct {
 // records.
 type Page struct {
 	Records   []*Record // in key order
-	Runs      []Run     // the blocks that Records come from, all of them; nil if unknown
+	Runs      []Run     // all blocks that Records come from; nil if unknown
 	Revision  int64     // the revision of the list
 	Continue  string    // token for the next page; empty on the last page
-	Remaining *int64    // number of items after this page; nil if unknown (with selectors)
+	Remaining *int64    // number of items after this page; nil if unknown, as with selectors
 }
 
-// WatchOptions says which events a Watch delivers.
+// WatchOptions selects the events that a Watch delivers.
 type WatchOptions struct {
 	Predicate
-	// ResourceVersion is the revision after which events are delivered. "" and "0" deliver the
-	// present state as Added events first.
+	// ResourceVersion is the revision after which events are delivered. If it is "" or "0", the
+	// watch first delivers the present state as Added events.
 	ResourceVersion string
 	Match           metav1.ResourceVersionMatch
 	AllowBookmarks  bool
-	// SendInitialEvents asks for the present state, or for none of it; see the Kubernetes API.
+	// SendInitialEvents says whether the watch delivers the present state first; see the Kubernetes
+	// API.
 	SendInitialEvents *bool
-	// Timeout is how long the watch will last; 0 if unknown. If bookmarks are allowed, the last one
-	// is sent 2 seconds before the timeout, if anything has changed.
+	// Timeout is how long the watch will last, or 0 if that is unknown. If bookmarks are allowed,
+	// the last one is sent 2 seconds before the timeout, unless nothing has changed.
 	Timeout time.Duration
 }
 
@@ -220,6 +222,6 @@ type Watcher interface {
 // It returns nil, nil to delete the object. The result belongs to the store. If it encodes to the
 // same bytes as cur, nothing is written.
 //
-// An update starts with the cached state. fn is called again if another write came first, or if it
-// rejected or did not change a state that turned out to be old.
+// An update starts with the cached state. fn is called again if another client wrote the object
+// first, or if fn rejected or did not change a state that turned out to be old.
 type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)

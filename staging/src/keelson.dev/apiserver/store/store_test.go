@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// thing is the kind of these tests. Like a pod, it is on a node.
+// thing is the kind of these tests. Like a pod, it runs on a node.
 type thing struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -88,7 +88,7 @@ func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
 	return e
 }
 
-// boot starts a backend and a store of things. stop ends them like a crash.
+// boot starts a backend and a store of things. stop ends them as a crash does.
 func boot(t testing.TB, kvs kv.Store, clk clock.Clock, root string, adjust ...func(*Backend)) (e *env, stop func()) {
 	e = &env{kv: kvs}
 	e.backend = NewBackend(BackendConfig{KV: kvs, Root: root, Clock: clk, Log: slog.New(slog.DiscardHandler)})
@@ -220,8 +220,8 @@ func TestStoresOfOnePrefixSeeEachOther(t *testing.T) {
 	}
 }
 
-// TestFirstWriteCanBeWatched checks that an object written by one store of a prefix can be watched
-// from its revision on by each of them, even if none was used before.
+// TestFirstWriteCanBeWatched checks that after one store of a prefix has written an object, each
+// store of the prefix can watch from the object's revision, even if none was used before.
 func TestFirstWriteCanBeWatched(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other := New(Config{

@@ -79,7 +79,7 @@ func countUp(o *thing) {
 	o.Data = strconv.Itoa(n + 1)
 }
 
-// replica is a state collected from events.
+// replica is a state that was collected from events.
 type replica struct {
 	w       *watcher
 	seen    map[string]*Record
@@ -118,8 +118,8 @@ func TestUpdateSeesPresentState(t *testing.T) {
 		waitApplied(t, other.store)
 		for n := range 50 {
 			theirs := update(t, other.store, "ns/t", func(o *thing) { o.Data = fmt.Sprint(n) })
-			// The update rejects every state but the one of the other server, so it must be called
-			// with that state, however old the cached one is.
+			// The update rejects every state except the one that the other server wrote, so it must
+			// be called with that state, however old the cached one is.
 			_, err := e.store.Update(t.Context(), "ns/t", func(_ context.Context, cur *Record) (Object, error) {
 				if cur.Revision != theirs.Revision {
 					return nil, fmt.Errorf("at %d, want %d", cur.Revision, theirs.Revision)
@@ -133,7 +133,7 @@ func TestUpdateSeesPresentState(t *testing.T) {
 	})
 }
 
-// TestTTLOfUpdates checks that each write sets its own TTL.
+// TestTTLOfUpdates checks that each write sets the TTL anew.
 func TestTTLOfUpdates(t *testing.T) {
 	kvs := &ttlRecorder{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
@@ -162,8 +162,8 @@ func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect,
 	return r.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
 
-// TestLostAnswer loses the answer to a write that the key-value store has made. The update must
-// fail, and must not be tried again on its own result.
+// TestLostAnswer simulates that the answer to a successful write is lost. The update must fail, and
+// must not be tried again on its own result.
 func TestLostAnswer(t *testing.T) {
 	for name, restarted := range map[string]bool{"state from the cache": false, "state from the store": true} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// forgetful makes writes and returns an error instead of their results, if it has one.
+// forgetful is a store that makes writes but returns an error instead of their results, if it has
+// one.
 type forgetful struct {
 	kv.Store
 	lose error
@@ -237,8 +238,8 @@ func TestOwnStateIsKnown(t *testing.T) {
 	}
 }
 
-// lateWatches delays the events of watches while it is locked, and counts the writes that expected
-// a wrong revision.
+// lateWatches is a store that delays the events of watches while it is locked, and counts the
+// writes that expected a wrong revision.
 type lateWatches struct {
 	kv.Store
 	late   sync.RWMutex

@@ -19,7 +19,7 @@ type tree struct {
 	cache  *encodingCache
 	blocks []*Block
 	epoch  uint64 // counts snapshots
-	shared bool   // a snapshot refers to the slice blocks
+	shared bool   // whether a snapshot refers to the slice blocks
 	n      int    // number of records
 }
 
@@ -147,7 +147,7 @@ func (t *tree) writable(at int) *Block {
 	return b
 }
 
-// edit replaces n blocks from index at on by others, in a slice that no snapshot refers to.
+// edit replaces n blocks, beginning at index at, by others, in a slice that no snapshot refers to.
 func (t *tree) edit(at, n int, with ...*Block) {
 	if t.shared {
 		t.blocks, t.shared = slices.Clone(t.blocks), false
@@ -156,7 +156,7 @@ func (t *tree) edit(at, n int, with ...*Block) {
 }
 
 // ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
-// from, until yield returns false. Each call gets n records of block b from index i on.
+// from, until yield returns false. Each call gets n records of block b, beginning at index i.
 func (s blocks) ascend(prefix, from string, yield func(b *Block, i, n int) bool) {
 	from = max(prefix, from)
 	if len(s.list) == 0 {

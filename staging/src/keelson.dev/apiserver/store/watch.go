@@ -20,7 +20,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	}
 	wantState := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if rev == 0 && opts.SendInitialEvents != nil && opts.ResourceVersion == "" {
-		// "Most recent": start at the present revision of the key-value store.
+		// "Most recent" in the API means: start at the present revision of the key-value store.
 		if rev, err = s.b.revision.current(ctx); err != nil {
 			return nil, translate(ctx, err)
 		}
@@ -31,7 +31,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		}
 	}
 	if opts.SendInitialEvents == nil && rev == 0 {
-		wantState = true // the legacy meaning of "" and "0"
+		wantState = true // without SendInitialEvents, "" and "0" ask for the present state too
 	}
 	w := &watcher{
 		s: s, c: s.cache, match: newMatcher(selected), after: rev,
@@ -46,7 +46,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 		if joined {
 			break
 		}
-		if err := s.cache.wait(ctx); err != nil { // the cache has been reset
+		if err := s.cache.wait(ctx); err != nil { // the cache has been reset, so wait for it again
 			return nil, err
 		}
 	}

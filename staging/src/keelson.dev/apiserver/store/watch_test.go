@@ -206,7 +206,7 @@ func TestBookmarks(t *testing.T) {
 	if err != nil || len(events) != 1 || !events[0].InitialEventsEnd || events[0].Type != Bookmark {
 		t.Fatalf("initial events: %+v, %v", events, err)
 	}
-	// A write to another key increases the revision; the next bookmark has it.
+	// A write to another key increases the revision. The next bookmark has this revision.
 	res, err := m.Put(t.Context(), "/registry/others/x", nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestFutureRevision(t *testing.T) {
 		_, err := e.store.Get(patient(t), "ns/t", "1000")
 		done <- err
 	}()
-	// There may be another timer, that of a request for progress.
+	// There may be a second timer, for the next request for progress.
 	err := stepUntil(clk, barrierTimeout, done)
 	if !isTooLarge(err) || err.Error() != "Timeout: Too large resource version: 1000, current: 2" {
 		t.Errorf("Get at a future revision: %v", err)
@@ -278,7 +278,7 @@ func TestFutureRevision(t *testing.T) {
 	if s, ok := apierrors.SuggestsClientDelay(err); !ok || s != 1 {
 		t.Errorf("suggested delay %d, %t", s, ok)
 	}
-	// A watch may start at a future revision; it delivers nothing before.
+	// A watch may start at a future revision; it delivers nothing before that revision.
 	w := watchAll(t, e.store, WatchOptions{ResourceVersion: "4"})
 	create(t, e.store, newThing("ns", "u"))
 	create(t, e.store, newThing("ns", "v"))
@@ -298,7 +298,7 @@ type brokenWatches struct {
 
 type brokenWatch struct {
 	kv.Watch
-	broken context.Context // its cause is the error of Next
+	broken context.Context // the error of Next is the cause of this context
 	fail   context.CancelCauseFunc
 }
 

@@ -25,9 +25,9 @@ const (
 
 // watcher is a position in the window of a cache.
 //
-// Invariant: while there is nothing to read (pending is false), a watcher has no position. Changes
-// that it does not select pass it by, so it can wait for ever without falling out of the window. A
-// change that it may select sets its position and wakes it.
+// Invariant: while there is nothing to read (pending is false), a watcher has no position. It
+// ignores changes that it does not select, so it can wait for ever without falling out of the
+// window. A change that it may select sets its position and wakes it.
 type watcher struct {
 	s     *Store
 	c     *cache // the cache of s
@@ -35,11 +35,13 @@ type watcher struct {
 	after int64 // only changes after this revision are delivered
 
 	// The initial state.
-	initial    *snapshot // state still to be delivered, from key from on; nil if there is none
+	// the part of the initial state that is still to be delivered begins at key from; nil if there
+	// is none
+	initial    *snapshot
 	from       string
-	initialRev int64   // revision of the state
-	batch      []Event // buffer for a batch of it
-	endMark    bool    // a bookmark has to follow the state
+	initialRev int64   // revision of the initial state
+	batch      []Event // buffer for a batch of the initial state
+	endMark    bool    // a bookmark has to follow the initial state
 
 	// Bookmarks.
 	bookmarks bool
@@ -54,12 +56,13 @@ type watcher struct {
 	pending bool        // changes at position next or later may be selected
 	next    uint64
 	ended   bool  // the watcher may have missed events
-	oldest  int64 // for the error: earliest revision after which a watch could have started
+	oldest  int64 // for the text of the error: earliest revision after which a watch could have started
 }
 
 var _ Watcher = (*watcher)(nil)
 
-// notify sets the position to pos, if there is none, and wakes Next. The caller holds c.mu.
+// notify sets the position to pos, unless the watcher has a position already, and wakes Next. The
+// caller holds c.mu.
 func (w *watcher) notify(pos uint64) {
 	if w.pending {
 		return
@@ -96,7 +99,7 @@ func (w *watcher) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// poll returns the next events, or none if there are none yet.
+// poll returns the next events, or an empty slice if no event is ready.
 func (w *watcher) poll() ([]Event, error) {
 	for more := true; more; {
 		if events := w.takeInitial(); len(events) > 0 {
@@ -127,8 +130,8 @@ func (w *watcher) startTimer() {
 	if w.ended {
 		return
 	}
-	// A new timer each time: the clocks of tests block on a timer that is reset in its own
-	// function.
+	// A new timer is made each time: a fake clock deadlocks if the function of a timer resets that
+	// timer.
 	w.timer = w.c.b.clock.AfterFunc(w.untilBookmark(), func() {
 		w.due.Store(true)
 		w.signal()
@@ -150,7 +153,8 @@ func (w *watcher) Stop() {
 }
 
 // takeInitial returns the next batch of the initial state. The watcher keeps the snapshot and the
-// next key, but no list of records: fifty informers that start at once would have fifty such lists.
+// next key instead of a list of records: fifty informers that start at once would have fifty such
+// lists.
 func (w *watcher) takeInitial() []Event {
 	if w.initial == nil {
 		return nil
@@ -181,7 +185,8 @@ func (w *watcher) takeInitial() []Event {
 	return events
 }
 
-// read returns the next changes from the window. more reports whether there may be further ones.
+// read returns the next changes from the window. more reports whether more changes may follow at
+// once.
 func (w *watcher) read() (changes []*change, more bool, err error) {
 	c := w.c
 	c.mu.RLock()

@@ -3,12 +3,12 @@
 
 package store
 
-// watcherSet holds the watchers of a resource by what they require, so that a change wakes only the
-// watchers that may select it.
+// watcherSet holds the watchers of a resource, grouped by the values that they require, so that a
+// change wakes only the watchers that may select it.
 //
 // Invariant: each watcher is in exactly one bucket, and count is their number. cache.mu guards it.
 type watcherSet struct {
-	all         map[*watcher]struct{} // require neither a name, an index field nor a namespace
+	all         map[*watcher]struct{} // watchers that require neither a name, an index field nor a namespace
 	byName      map[string]map[*watcher]struct{}
 	byField     map[string]map[string]map[*watcher]struct{}
 	byNamespace map[string]map[*watcher]struct{}

@@ -12,8 +12,8 @@ import (
 type windowLimits struct {
 	min   int           // minimum number of changes that are kept, whatever their age and size
 	max   int           // maximum number of changes that are kept
-	age   time.Duration // changes beyond min are kept for so long
-	bytes int64         // bound of the previous states, which only the window holds
+	age   time.Duration // changes beyond min are kept for this long
+	bytes int64         // maximum memory of the previous states, which only the window keeps
 }
 
 // defaultLimits has the numbers and the age of Kubernetes.
@@ -25,12 +25,12 @@ var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Secon
 // Invariant: the window contains every change with a revision greater than floor. All changes of
 // one revision are in it or none. cache.mu guards it.
 type window struct {
-	changes []*change // changes[head:] are in the window
+	changes []*change // only changes[head:] are in the window
 	head    int
 	first   uint64 // position of changes[head]
 	floor   int64  // the window contains all changes after this revision
 	bytes   int64  // memory of the previous states
-	packed  uint64 // previous states before this position have been packed
+	packed  uint64 // previous states before this position have been packed already
 }
 
 // reset empties the window. rev is the revision of the new state.
@@ -41,7 +41,7 @@ func (w *window) reset(rev int64) {
 // end returns the position after the last change.
 func (w *window) end() uint64 { return w.first + uint64(len(w.changes)-w.head) }
 
-// at returns the change at a position in the window.
+// at returns the change at the position pos, which is in the window.
 func (w *window) at(pos uint64) *change { return w.changes[w.head+int(pos-w.first)] }
 
 // after returns the position of the first change with a revision greater than rev.
@@ -74,7 +74,7 @@ func (w *window) add(c *change) {
 	w.bytes += c.kept
 }
 
-// weigh counts the memory of changes again, after their previous states have been packed.
+// weigh computes the memory of changes again, after their previous states have been packed.
 func (w *window) weigh(from, end uint64) {
 	for pos := max(from, w.first); pos < min(end, w.end()); pos++ {
 		c := w.at(pos)

@@ -23,7 +23,7 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64,
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
 		return nil, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
 	}
-	// A client may watch from the revision of the new object on, and must see all later changes.
+	// A client may watch from the revision of the new object, and must then see all later changes.
 	s.cache.start()
 	data, err := s.Codec.Encode(obj)
 	if err != nil {
@@ -59,8 +59,8 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 		if current || next != nil || err != nil && !refused {
 			return next, cmp.Or(r.error, err)
 		}
-		// fn rejected or did not change a cached state. That counts only if the state is still the
-		// present one.
+		// fn rejected or did not change a cached state. That is final only if the cached state is
+		// still the present one.
 		decided := cur.Revision
 		cur, current, err = s.verify(ctx, key, cur, r.error)
 		if err != nil || cur.Revision != decided {
@@ -151,7 +151,7 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 	return err == nil && res.OK, translate(ctx, err)
 }
 
-// present returns the state of an object for a first try: that of the cache, or a later one that
+// present returns the state of an object for a first try: the cached state, or a later state that
 // this server wrote and the cache has not received. current reports whether it is known to be the
 // present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, current bool, err error) {
@@ -170,8 +170,8 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, current b
 	return cur, true, err
 }
 
-// verify reads the present state after a decision on a cached one. It returns reason, which may be
-// nil, as error if the cached state is the present one.
+// verify reads the present state after fn or check has decided on a cached one. It returns reason,
+// which may be nil, as error if the cached state is the present one.
 func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
 	cur, err := s.getCurrent(ctx, key)
 	if err != nil {
@@ -206,7 +206,7 @@ func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cu
 	return s.writtenView(w.recordAt(s.cache, res.Revision), obj), res, nil
 }
 
-// newPendingWrite returns the entry for pendingWrites of a write of obj.
+// newPendingWrite returns the entry that pendingWrites gets for a write of obj.
 func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record) (*pendingWrite, error) {
 	if s.Alias != nil {
 		converted, err := s.Alias.Convert(obj)

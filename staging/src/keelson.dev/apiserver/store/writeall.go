@@ -17,9 +17,9 @@ import (
 type batchItem struct {
 	key     string
 	cur     *Record // state that fn was applied to
-	current bool    // cur has to be, or is known to be, the present state
+	current bool    // cur has to be the present state, or is known to be
 	write   *pendingWrite
-	err     error // why fn rejects the object
+	err     error // error of fn
 }
 
 // UpdateAll implements Batcher.
@@ -40,7 +40,7 @@ func (s *Store) UpdateAll(ctx context.Context, keys []string,
 		if err != nil || done {
 			return nil, err
 		}
-		// An object has changed meanwhile: try again with the present states.
+		// Another client has changed an object meanwhile: try again with the present states.
 		for i := range all {
 			all[i] = batchItem{key: all[i].key, current: true}
 		}
@@ -66,7 +66,7 @@ func (s *Store) prepareAll(
 	return ctx.Err()
 }
 
-// prepare applies fn to one object. Its error is that of fn about the present state.
+// prepare applies fn to one object. It returns an error only if fn rejects the present state.
 func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err error) {
 	if t.current {
 		t.cur, err = s.getCurrent(ctx, t.key)
@@ -99,7 +99,7 @@ func (s *Store) setWrite(t *batchItem, obj Object) error {
 	return err
 }
 
-// refusals returns the errors of the items at their indexes; nil if there are none.
+// refusals returns the errors of the items at their indexes, or nil if no item has an error.
 func refusals(all []batchItem) []error {
 	var refused []error
 	for i := range all {

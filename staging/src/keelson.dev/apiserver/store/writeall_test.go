@@ -63,10 +63,10 @@ func onNode(t *testing.T, s *Store, node string) (n int, revisions map[int64]boo
 	return n, revisions
 }
 
-// TestUpdateAll checks that all objects change at one revision, or none does.
+// TestUpdateAll checks that either all objects change at one revision, or no object changes.
 func TestUpdateAll(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
-		keys := createSome(t, e.store, 300) // more than etcd accepts by default
+		keys := createSome(t, e.store, 300) // more objects than etcd accepts by default
 		refused, err := assignAll(t, e.store, append(slices.Clone(keys), "ns/absent"), "x", keys[7])
 		if err != nil || len(refused) != 301 || !errors.Is(refused[7], errUnwilling) ||
 			!apierrors.IsNotFound(refused[300]) || refused[8] != nil {

@@ -28,7 +28,7 @@ const openSize = 24
 // Clients must not know it, because they could write it into objects.
 func NewAges(secret string) *Ages { return &Ages{[]byte(secret)} }
 
-// LineOf returns the line of obj, with placeholders for ages.
+// LineOf returns the line of obj, with placeholders instead of ages.
 func (a *Ages) LineOf(row *resource.Row, obj resource.Object) Line {
 	return line(row, obj, a.open)
 }
@@ -44,8 +44,8 @@ func (a *Ages) open(t metav1.Time) string {
 	return string(a.mark) + hex.EncodeToString(moment[:])
 }
 
-// Fill calls emit with the pieces of rows, which are JSON, with ages as of now in place of the
-// placeholders.
+// Fill calls emit with pieces of JSON that together are the given rows, with the present ages
+// instead of the placeholders.
 func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 	var moment [openSize / 2]byte
 	var scratch [32]byte
@@ -56,7 +56,7 @@ func (a *Ages) Fill(rows []byte, now time.Time, emit func([]byte)) {
 		}
 		emit(rows[:at])
 		rows = rows[at+len(a.mark):]
-		_, _ = hex.Decode(moment[:], rows[:openSize]) // open has encoded it
+		_, _ = hex.Decode(moment[:], rows[:openSize]) // cannot fail, because open has encoded it
 		rows = rows[openSize:]
 		t := time.Unix(int64(binary.BigEndian.Uint64(moment[:])), int64(binary.BigEndian.Uint32(moment[8:])))
 		emit(appendWithin(scratch[:0], Age(metav1.NewTime(t), now)))
@@ -69,6 +69,6 @@ func appendWithin(dst []byte, text string) []byte {
 	if !strings.ContainsAny(text, `<>&"\`) {
 		return append(dst, text...)
 	}
-	quoted, _ := json.Marshal(text) //nolint:errchkjson // a string can always be encoded
+	quoted, _ := json.Marshal(text) // never fails for a string
 	return append(dst, quoted[1:len(quoted)-1]...)
 }

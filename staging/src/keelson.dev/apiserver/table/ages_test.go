@@ -14,13 +14,13 @@ import (
 	"keelson.dev/apiserver/table"
 )
 
-// TestAges fills in the ages of a row and compares it with a row made at that time.
+// TestAges fills in the ages of a row later, and compares it with a row that is made at that time.
 func TestAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	row := resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{
 		Version: "v1", Resource: "events", Kind: "Event",
 		Cells: func(e *corev1.Event, env resource.CellEnv) []any {
-			_ = env.Age(metav1.NewTime(now)) // an age that no cell shows
+			_ = env.Age(metav1.NewTime(now)) // no cell shows this age
 			return []any{e.Name, "3 (" + env.Age(e.FirstTimestamp) + " ago)", env.Age(e.LastTimestamp),
 				env.Age(metav1.Time(e.EventTime)), int64(3)}
 		},

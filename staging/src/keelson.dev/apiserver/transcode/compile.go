@@ -24,7 +24,7 @@ import (
 type Types struct {
 	mu       sync.Mutex
 	messages map[reflect.Type]*message
-	fields   int // number of fields of all messages
+	fields   int // number of fields of all messages so far
 	known    memo
 }
 
@@ -34,10 +34,10 @@ func NewTypes() *Types { return &Types{messages: map[reflect.Type]*message{}} }
 // message is the table of one struct type.
 type message struct {
 	typ      reflect.Type
-	fields   []field // in the order of JSON
-	byNumber []int16 // index of a field plus one; 0 if there is none
-	always   uint64  // a bit for each field that has a member even if it is absent
-	kinded   bool    // has a TypeMeta, which protobuf does not contain
+	fields   []field // in the order of the JSON
+	byNumber []int16 // by field number: index of the field plus one; 0 if there is no such field
+	always   uint64  // a bit for each field whose member is in the JSON even if it is absent from the protobuf
+	kinded   bool    // whether the type has a TypeMeta, which the protobuf does not contain
 }
 
 // kind says how a value is encoded.
@@ -58,21 +58,21 @@ const (
 	quantityKind
 	intOrStringKind
 	fieldsKind
-	decodedKind // decoded and encoded by the methods of its type
+	decodedKind // decoded and encoded by methods of the Go type
 )
 
 // value describes the value of a field, or of an element of a list or map.
 type value struct {
 	kind kind
-	sub  *message     // for messageKind
-	typ  reflect.Type // for decodedKind
+	sub  *message     // set if kind is messageKind
+	typ  reflect.Type // set if kind is decodedKind
 }
 
 // field is one member of an object.
 type field struct {
 	value
-	// Names.
-	id     int    // unique among the fields of all types
+	// Names of the field.
+	id     int    // number that is unique among the fields of all types
 	name   string // name of the field in Go
 	json   string // name of the field in JSON
 	head   string // `"json":`
@@ -80,13 +80,13 @@ type field struct {
 	absent string // JSON of an absent value; empty if the member is omitted
 
 	// Shape.
-	inline   bool // a message whose members are those of the object
+	inline   bool // a message whose members become members of the object that contains it
 	pointer  bool
 	list     bool
 	dict     bool
-	omit     bool // omitted if it is the zero value
+	omit     bool // whether the member is omitted if it is the zero value
 	revision bool // the resourceVersion, which is not taken from the bytes
-	own      bool // contains the resourceVersion, so equal bytes may have different JSON
+	own      bool // the field contains the resourceVersion, so equal bytes may have different JSON
 }
 
 // wireType returns the wire type of the value.
@@ -112,7 +112,7 @@ func (t *Types) message(typ reflect.Type) (*message, error) {
 		return m, nil
 	}
 	m := &message{typ: typ}
-	t.messages[typ] = m // before it is complete, because types may refer to themselves
+	t.messages[typ] = m // stored before it is complete, because types may refer to themselves
 	if err := t.compile(m); err != nil {
 		delete(t.messages, typ)
 		return nil, fmt.Errorf("%s: %w", typ, err)
@@ -146,7 +146,7 @@ func (t *Types) compile(m *message) error {
 		m.byNumber[f.number] = int16(len(m.fields))
 	}
 	if len(m.fields) > 64 {
-		return errUnsupported // locate has 64 bits
+		return errUnsupported // locate has one bit for each field, and 64 bits
 	}
 	m.setAlways()
 	return nil
@@ -196,7 +196,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	}
 	proto := strings.Split(sf.Tag.Get("protobuf"), ",")
 	if len(proto) < 2 {
-		// The protobuf never contains it.
+		// The protobuf never contains the field.
 		if sf.Type == reflect.TypeFor[metav1.TypeMeta]() || f.omit && sf.Type.Kind() != reflect.Struct {
 			return f, false, nil
 		}
@@ -212,7 +212,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 		return f, false, err
 	}
 	if f.sub != nil && f.sub.kinded {
-		return f, false, errUnsupported // defaulting may set its kind
+		return f, false, errUnsupported // defaulting may set the kind of the embedded object
 	}
 	if f.inline && (f.kind != messageKind || f.pointer || f.list || f.dict) {
 		return f, false, errUnsupported
@@ -224,7 +224,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 func (t *Types) shape(f *field, typ reflect.Type) error {
 	elem := typ
 	switch {
-	case own(typ): // its methods encode it
+	case own(typ): // the type's own methods encode it
 	case typ.Kind() == reflect.Pointer:
 		f.pointer, elem = true, typ.Elem()
 	case typ.Kind() == reflect.Slice && typ.Elem().Kind() != reflect.Uint8:
@@ -237,7 +237,7 @@ func (t *Types) shape(f *field, typ reflect.Type) error {
 	return err
 }
 
-// own reports whether a type has methods that encode or decode it.
+// own reports whether a type has its own methods for encoding or decoding.
 func own(typ reflect.Type) bool {
 	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](),
 		reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
@@ -304,12 +304,12 @@ func (f *field) setAbsent(omitZero bool) error {
 	case f.kind == timeKind || f.kind == microTimeKind:
 		f.absent = "null"
 		if !omitZero {
-			f.omit = false // encoding/json does not omit structs as empty
+			f.omit = false // encoding/json never omits a struct as empty
 		}
 	case omitZero:
 		return errUnsupported
 	case f.kind == messageKind:
-		f.absent = "{" // marks it as present; absent makes the object each time
+		f.absent = "{" // not empty, so that the member is not omitted; the method absent makes the object
 		f.omit = false
 	default:
 		v, err := json.Marshal(f.zero())

@@ -17,15 +17,16 @@ import (
 // use.
 type Picker struct{ root *branch }
 
-// branch says which fields of a message are copied, by field number: nil if the field is not, a
-// branch without entries (whole) if all of it is, or the branch of the field's message.
+// branch says which fields of a message are copied, by field number. The entry of a field is nil if
+// the field is not copied, a branch without entries (whole) if all of it is copied, or the branch
+// of the field's message.
 type branch struct{ byNumber []*branch }
 
 var errPath = errors.New("no such field")
 
 // Picker compiles paths of the type that object points to. A path has the names of JSON with dots
-// between them, for example "spec.containers.name". The error says that the type is not supported
-// or has no such field.
+// between them, for example "spec.containers.name". It returns an error if the type is not
+// supported or does not have the field of a path.
 func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
 	typ := reflect.TypeOf(object)
 	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct {
@@ -47,7 +48,7 @@ func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
 	return p, nil
 }
 
-// add adds the field of m that path names. It returns false if there is none.
+// add adds the field of m that path names. It returns false if m has no such field.
 func (b *branch) add(m *message, path []string, whole *branch) bool {
 	for i := range m.fields {
 		f := &m.fields[i]
@@ -127,7 +128,7 @@ func (b *branch) append(dst, raw []byte) ([]byte, bool) {
 		inner := b.of(number)
 		switch {
 		case inner == nil:
-		case inner.byNumber == nil: // copy all of it
+		case inner.byNumber == nil: // copy the whole field
 			dst = append(dst, raw[pos:end]...)
 		case typ != protowire.BytesType:
 			return dst, false

@@ -60,7 +60,7 @@ func TestPicker(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		for n := range raw { // a cut message is an error or a part of the object
+		for n := range raw { // a message that is cut off is malformed, or has only some of the fields
 			_, _ = picker.Append(nil, raw[:n])
 		}
 	}

@@ -23,8 +23,8 @@ type Program struct {
 	runs  sync.Pool // pool of *run
 }
 
-// Program compiles the type that object points to. The error says that the type has no ObjectMeta
-// or a field of a type that is not supported.
+// Program compiles the type that object points to. It returns an error if the type has no
+// ObjectMeta, or has a field of an unsupported type.
 func (t *Types) Program(object any) (*Program, error) {
 	typ := reflect.TypeOf(object)
 	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct ||
@@ -86,15 +86,15 @@ func (p *Program) run(dst []byte, m *message, raw []byte, revision string) ([]by
 type run struct {
 	types    *Types
 	revision string
-	spans    []span // spans of the messages being converted, the innermost last
+	spans    []span // spans of the messages that are being converted, the innermost message last
 	repeats  repeats
 }
 
-// span is where a field is in its message: from is the offset after its tag, and to that of its
-// end. The values of a list or map are in one span, with tags between them.
+// span is the place of a field in its message: from is the offset after its tag, and to is the
+// offset of its end. The values of a list or map are in one span, with tags between them.
 type span struct {
 	from, to int
-	number   uint64 // value of a varint
+	number   uint64 // value of the field if it is a varint
 }
 
 // object appends a message as a JSON object.
@@ -129,7 +129,7 @@ func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
 	return dst, ok
 }
 
-// locate finds the fields of a message. there has a bit for each field that is present.
+// locate finds the fields of a message. In there, a bit is set for each field that is present.
 func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	var last *field
 	for pos := 0; pos < len(raw); {
@@ -158,7 +158,7 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 			s.from = pos
 			there |= 1 << i
 		case last != f || !f.list && !f.dict:
-			return 0, false // decoders merge the occurrences, or take the last one
+			return 0, false // decoders merge repeated fields, or take the last one
 		}
 		last = f
 		v, n := varint(raw[pos:])
@@ -197,7 +197,7 @@ func varint(raw []byte) (uint64, int) {
 	return protowire.ConsumeVarint(raw)
 }
 
-// absent appends the member of a field that is not in the bytes, if it has one.
+// absent appends the member of a field that is not in the bytes, unless such members are omitted.
 func (r *run) absent(dst []byte, f *field) (out []byte, ok bool) {
 	switch {
 	case f.revision:
@@ -300,7 +300,7 @@ func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 		e, entries = next(entries)
 		key, v, number, ok := entry(e, f.wireType())
 		if !ok || !first && string(before) >= string(key) || f.kind == decodedKind && len(v) == 0 {
-			return nil, false // an empty value in a map may decode differently from that of a field
+			return nil, false // an empty value in a map may be decoded differently from an empty field
 		}
 		before = key
 		dst = append(AppendString(dst, key), ':')

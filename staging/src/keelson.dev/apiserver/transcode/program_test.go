@@ -82,7 +82,7 @@ func compare(t testing.TB, p *transcode.Program, raw []byte, into message) (ok b
 		return false
 	}
 	if err := into.Unmarshal(raw); err != nil {
-		return true // decoding fails, but the program may convert what it can read
+		return true // decoding fails, although the program could convert the part that it uses
 	}
 	into.(metav1.Object).SetResourceVersion("")
 	want, err := json.Marshal(into)
@@ -102,7 +102,7 @@ func TestPod(t *testing.T) {
 	if !compare(t, program, raw, &corev1.Pod{}) {
 		t.Fatal("refused")
 	}
-	for n := range raw { // a cut message is another object, or malformed
+	for n := range raw { // a message that is cut off is another object, or malformed
 		compare(t, program, raw[:n], &corev1.Pod{})
 	}
 }
@@ -198,7 +198,7 @@ func fieldSets(depth int) *rapid.Generator[string] {
 	})
 }
 
-// TestRefuses has messages in layouts that encoders do not produce.
+// TestRefuses checks that the program rejects messages in layouts that encoders do not produce.
 func TestRefuses(t *testing.T) {
 	program := programOf(t, &corev1.ConfigMap{})
 	a, b := "\x12\x06\x0a\x01a\x12\x01x", "\x12\x06\x0a\x01b\x12\x01x"
@@ -224,7 +224,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// FuzzProgram compares the program with decoding on arbitrary bytes.
+// FuzzProgram compares the results of the program and of decoding on arbitrary bytes.
 func FuzzProgram(f *testing.F) {
 	raw, err := pod().Marshal()
 	if err != nil {

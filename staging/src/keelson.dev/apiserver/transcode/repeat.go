@@ -16,18 +16,18 @@ const (
 	repeatPatience = 8
 )
 
-// repeats keeps the JSON of parts of the previous objects, by field. Objects of a kind differ
-// mostly in names, times and addresses, and comparing two parts takes a fraction of the time of
-// converting one.
+// repeats keeps, by field, the JSON of parts of the objects that were converted before. Objects of
+// a kind differ mostly in names, times and addresses, and comparing two parts takes a fraction of
+// the time of converting one.
 type repeats [repeatSlots]repeat
 
-// repeat is the last part that a field had.
+// repeat is the last value of a part, with its JSON.
 type repeat struct {
 	field  *field
-	at     int    // position in a list, from 1; 0 for all that the field has
-	misses uint   // how many parts in a row differed
-	raw    []byte // the part
-	text   []byte // its JSON
+	at     int    // position in a list, starting with 1; 0 if the part is the whole content of the field
+	misses uint   // how many values in a row differed from the one before
+	raw    []byte // protobuf of the part
+	text   []byte // JSON of the part
 }
 
 // slot returns the slot of a part. Another part may have the same slot and replace it.
@@ -35,8 +35,8 @@ func (r *repeats) slot(f *field, at int) *repeat {
 	return &r[(f.id*(1+repeatValues)+at)%repeatSlots]
 }
 
-// part appends the JSON of raw. If at is 0, raw is all that field f has. Otherwise raw is one value
-// of the list f, and at is 1 plus its index modulo repeatValues.
+// part appends the JSON of raw. If at is 0, raw is the whole content of field f. Otherwise raw is
+// one value of the list f, and at is 1 plus its index modulo repeatValues.
 func (r *run) part(dst []byte, f *field, at int, raw []byte) ([]byte, bool) {
 	if len(raw) < repeatLeast || len(raw) > repeatMost || f.own {
 		return r.make(dst, f, at, raw)

@@ -57,7 +57,7 @@ func appendDecoded(dst []byte, typ reflect.Type, b []byte) ([]byte, bool) {
 	return append(dst, out...), err == nil
 }
 
-// isZero reports whether the varint n is 0 as a value of the type.
+// isZero reports whether n, the varint of a value of the type v, stands for 0.
 func (v *value) isZero(n uint64) bool {
 	switch v.kind {
 	case int32Kind, uint32Kind:
@@ -185,7 +185,7 @@ func skipKey(b []byte, i int) int {
 	return -1
 }
 
-// moment decodes a Time or a MicroTime like their Unmarshal methods.
+// moment decodes a Time or a MicroTime in the same way as their Unmarshal methods.
 func moment(b []byte, k kind) (time.Time, bool) {
 	if len(b) == 0 {
 		return time.Time{}, true
@@ -228,7 +228,7 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 
 // memo keeps the JSON of quantities. Clusters use few different ones, and formatting one is slow.
 type memo struct {
-	quantities atomic.Pointer[map[string]string] // JSON by protobuf; a map is not modified
+	quantities atomic.Pointer[map[string]string] // JSON by protobuf; the map is copied for each change
 	mu         sync.Mutex                        // held while a quantity is added
 }
 

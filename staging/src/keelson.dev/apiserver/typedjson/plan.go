@@ -18,8 +18,8 @@ import (
 type form uint8
 
 const (
-	unknown        form = iota // read by the library
-	own                        // read by the type's UnmarshalJSON
+	unknown        form = iota // Kubernetes' JSON library reads the value
+	own                        // the type's UnmarshalJSON reads the value
 	instant                    // metav1.Time
 	number32OrText             // intstr.IntOrString
 	text
@@ -180,7 +180,7 @@ func (p *plan) compileStructure(t reflect.Type) form {
 	return structure
 }
 
-// addFields adds the fields of t, which is the field at index of the struct. It returns false if
+// addFields adds the fields of t, the type of the field at index of the struct. It returns false if
 // the tags alone do not determine the names that encoding/json uses.
 func (p *plan) addFields(t reflect.Type, index []int) bool {
 	for i := range t.NumField() {

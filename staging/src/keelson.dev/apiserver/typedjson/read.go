@@ -106,7 +106,7 @@ func (r *reader) number32OrText(v reflect.Value) bool {
 	}
 	start := r.at
 	if !r.digits() {
-		return false // for example null
+		return false // the value is of another type, for example null
 	}
 	n, ok := integer(r.data[start:r.at])
 	into.Type, into.IntVal = intstr.Int, int32(n)

@@ -9,8 +9,8 @@
 // contains only what the library accepts without an error or a finding. Anything else ends the
 // pass, and the library reads the document from the start: syntax errors, unknown or repeated
 // fields, numbers in an unexpected form, invalid UTF-8, deep nesting, unsupported types. So results
-// and messages are always the library's. A document that the library has to read costs the one pass
-// more than before, at most.
+// and messages are always the library's. For a document that the library has to read, the
+// additional cost is at most the one pass.
 //
 // Decoded values share no memory with the document. The package does not decode into interfaces,
 // and it does not merge into objects that already have values. Its functions are safe for

@@ -106,7 +106,7 @@ func same(t interface {
 		t.Fatalf("taken, but the library says %v %v of\n%s", err, findings, data)
 	}
 	if ok {
-		scribble(data) // decoded values must not share memory with it
+		scribble(data) // decoded values must not share memory with the document
 	}
 	if ok && !reflect.DeepEqual(fast, exact) {
 		t.Fatalf("%T\n got %+v\nwant %+v\nof %s", fast, fast, exact, given)
@@ -138,8 +138,8 @@ func texts(findings []error, err error) (all []string) {
 	return all
 }
 
-// Read must accept the documents of taken as everything, and must leave those of left to the
-// library.
+// Read must accept the documents in taken as a document of type everything, and must leave those in
+// left to the library.
 var taken = []string{
 	`{}`, ` { } `, "\t{\r\n}\n", `null`,
 	`{"text":"a","name":"b","bool":true,"i8":-128,"i32":2147483647,"i64":-9223372036854775808,"u16":65535,"u64":18446744073709551615}`,
@@ -237,7 +237,7 @@ func TestVaried(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var v any
 		doc := []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 6).Draw(t, "parts"), ""))
-		if stdjson.Unmarshal(doc, &v) != nil { // likely
+		if stdjson.Unmarshal(doc, &v) != nil { // most joined parts are not valid JSON
 			doc = []byte("{" + strings.Trim(string(doc), "{},") + "}")
 		}
 		outcome[same(t, doc, rapid.SampledFrom(kinds).Draw(t, "kind"))]++

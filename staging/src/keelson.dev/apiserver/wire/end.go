@@ -13,7 +13,7 @@ import (
 // deletion timestamp at which the deletion was requested. ok is false if data is not the envelope
 // of an object with a grace period greater than 0.
 func EndNow(data []byte) (ended []byte, ok bool) {
-	if _, ok = findEnd(data); !ok { // most deleted objects: avoid the copy
+	if _, ok = findEnd(data); !ok { // !ok for most deleted objects, which are then not copied
 		return nil, false
 	}
 	ended = bytes.Clone(data)

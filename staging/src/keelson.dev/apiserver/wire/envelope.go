@@ -43,7 +43,7 @@ type Envelope struct {
 // IsEnvelope reports whether data begins with Prefix.
 func IsEnvelope(data []byte) bool { return bytes.HasPrefix(data, []byte(Prefix)) }
 
-// Parse parses an envelope. Raw shares memory with data. The error says that data is not a
+// Parse parses an envelope. Raw shares memory with data. It returns an error if data is not a
 // well-formed envelope, or has a content encoding.
 func Parse(data []byte) (Envelope, error) {
 	var e Envelope
@@ -126,7 +126,7 @@ func NewHeader(apiVersion, kind string) Header {
 	return Header{protowire.AppendBytes(b, tm)}
 }
 
-// Size returns the size in bytes of the envelope of an object of n bytes, object included.
+// Size returns the size in bytes of an envelope that contains an object of n bytes.
 func (h Header) Size(n int) int {
 	return len(h.typeMeta) + 1 + protowire.SizeBytes(n) + len(trailer)
 }
@@ -169,8 +169,8 @@ func (h Header) Marshal(m Message) ([]byte, error) {
 	return h.End(b), nil
 }
 
-// Metadata returns the ObjectMeta (field 1) of the message raw. It shares memory with raw. The
-// error says that raw is malformed or has none.
+// Metadata returns the ObjectMeta (field 1) of the message raw. It shares memory with raw. It
+// returns an error if raw is malformed or has no ObjectMeta.
 func Metadata(raw []byte) ([]byte, error) {
 	for len(raw) > 0 {
 		num, value, n := field(raw)

@@ -56,13 +56,13 @@ func TestCompactorsAgree(t *testing.T) {
 		return res.Revision
 	}
 	r1 := write()
-	step(a) // the first step
-	step(b) // finds the key that a wrote
+	step(a) // the first step of a
+	step(b) // the first step of b finds the key that a wrote
 	r2 := write()
 	if !readable(r1) {
 		t.Error("compacted at the first step")
 	}
-	step(a) // whether a or b compacts: r1 may be compacted, r2 may not
+	step(a) // whichever of a and b compacts, it may compact r1 but not r2
 	step(b)
 	if readable(r1) || !readable(r2) {
 		t.Errorf("after an interval: r1 readable %t, r2 readable %t", readable(r1), readable(r2))

@@ -18,8 +18,8 @@ const groupPatience = 5 * time.Millisecond
 
 // Group combines the writes of concurrent callers, each of which makes one write at a time. Once
 // every caller waits for a write, the store makes all of them in one transaction. Each write has
-// its own expectation and its own result, as if it were made alone, but those that happen have one
-// revision.
+// its own expectation and its own result, as if it were made alone, but all writes that succeed
+// have the same revision.
 //
 // A group is a hint in the context of a write. Stores that gain nothing by it ignore it. It is safe
 // for concurrent use.
@@ -28,7 +28,7 @@ type Group struct {
 
 	mu      sync.Mutex
 	callers int      // number of callers that may still write
-	waiting []*Write // waiting writes of different callers
+	waiting []*Write // writes that wait for the other callers, at most one for each caller
 	commit  func([]*Write)
 }
 
@@ -40,7 +40,7 @@ type Write struct {
 	Conditions  []Unchanged
 	Delete      bool
 
-	// Result and Err are what the Put or Delete would return.
+	// Result and Err are the results that the Put or Delete would return.
 	Result WriteResult
 	Err    error
 
@@ -49,8 +49,8 @@ type Write struct {
 
 type groupKey struct{}
 
-// NewGroup returns a group of so many callers, and the context for their writes. Each caller calls
-// Leave after its last write.
+// NewGroup returns a group for the given number of callers, and the context for their writes. Each
+// caller calls Leave after its last write.
 func NewGroup(ctx context.Context, clock clock.Clock, callers int) (*Group, context.Context) {
 	g := &Group{clock: clock, callers: callers}
 	return g, context.WithValue(ctx, groupKey{}, g)
@@ -62,7 +62,7 @@ func GroupOf(ctx context.Context) *Group {
 	return g
 }
 
-// Leave removes a caller, which makes no more writes.
+// Leave removes a caller that makes no more writes.
 func (g *Group) Leave() {
 	g.mu.Lock()
 	g.callers--

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// recorder is a commit function that only counts the writes.
+// recorder is a commit function that only records how many writes it is called with.
 type recorder chan int
 
 func (r recorder) commit(all []*kv.Write) { r <- len(all) }

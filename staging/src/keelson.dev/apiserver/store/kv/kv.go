@@ -25,7 +25,8 @@ var (
 	ErrCompacted = errors.New("required revision has been compacted")
 	// ErrFutureRevision says that the requested revision does not exist yet.
 	ErrFutureRevision = errors.New("required revision is a future revision")
-	// ErrUnreadable says that a value exists but cannot be read now, for example decrypted.
+	// ErrUnreadable says that a value exists but cannot be read now, for example because it cannot
+	// be decrypted.
 	ErrUnreadable = errors.New("value cannot be read")
 	// ErrTooLarge says that a transaction is larger than the store accepts.
 	ErrTooLarge = errors.New("too much for one transaction of the key-value store")
@@ -71,10 +72,11 @@ type Change struct {
 	Delete bool // delete the key instead of setting Value
 }
 
-// RangeOptions says what a Range returns.
+// RangeOptions selects the keys that a Range returns, and the revision at which it reads them.
 type RangeOptions struct {
 	Prefix string
-	// Start is the first key to return. Empty starts at the prefix.
+	// Start is the first key to return. If it is empty, the range begins at the first key with the
+	// prefix.
 	Start string
 	// Revision reads the state at that revision; 0 reads the present state, linearizably.
 	Revision int64
@@ -87,7 +89,8 @@ type RangeResult struct {
 	Items []Item
 	// Revision is the store's revision at the time of the read.
 	Revision int64
-	// Count is the number of keys from Start on, returned or not.
+	// Count is the number of keys at or after Start, including those that are not returned because
+	// of Limit.
 	Count int64
 }
 
@@ -112,8 +115,8 @@ type Batch struct {
 
 // Watch is a stream of changes. Next is called by one goroutine at a time.
 type Watch interface {
-	// Next blocks for the next batch. The error is ErrCompacted if the watch needs events that have
-	// been compacted, ErrClosed after Stop, or that of ctx.
+	// Next blocks until there is a batch. The error is ErrCompacted if the watch needs events that
+	// have been compacted, ErrClosed after Stop, or that of ctx.
 	Next(ctx context.Context) (Batch, error)
 	// RequestProgress asks for a batch with the progress of the watch. The store may answer late or
 	// not at all: the caller asks again.
@@ -124,23 +127,23 @@ type Watch interface {
 
 // Store is a key-value store. It is safe for concurrent use.
 type Store interface {
-	// Get returns a key's present state, nil if it is absent, and the store's revision.
+	// Get returns a key's present state, or nil if the key is absent, and the store's revision.
 	Get(ctx context.Context, key string) (*Item, int64, error)
 	// Range returns the keys with a prefix. The error is ErrCompacted or ErrFutureRevision if
 	// opts.Revision cannot be read.
 	Range(ctx context.Context, opts RangeOptions) (RangeResult, error)
 	// Put sets key to value if its present ModRevision is expect; 0 means that it is absent. ttl is
-	// in seconds: the key expires between ttl and 1.05 ttl + 60 s later; 0 keeps it. All conditions
-	// on other keys must hold at the revision of the write.
+	// in seconds: the key expires between ttl and 1.05 ttl + 60 s later; 0 means that it does not
+	// expire. All conditions on other keys must hold at the revision of the write.
 	Put(ctx context.Context, key string, value []byte, expect, ttl int64, conditions ...Unchanged) (WriteResult, error)
 	// Delete removes key if its present ModRevision is expect.
 	Delete(ctx context.Context, key string, expect int64) (WriteResult, error)
 	// WriteAll makes all changes, which are of different keys, at one revision, if each key has its
-	// expected ModRevision; otherwise none. The result has no Current. A store may reject more than
-	// MaxChanges changes, or large ones, with ErrTooLarge.
+	// expected ModRevision; otherwise it makes none. The result has no Current. A store may reject
+	// more than MaxChanges changes, or large ones, with ErrTooLarge.
 	WriteAll(ctx context.Context, changes []Change) (WriteResult, error)
-	// Watch delivers the changes of keys with the prefix from revision from on, which is greater
-	// than 0 and may be in the future.
+	// Watch delivers the changes of keys with the prefix, beginning with the revision from, which
+	// is greater than 0 and may be in the future.
 	Watch(ctx context.Context, prefix string, from int64) (Watch, error)
 	// Revision returns a revision that is at least that of every write acknowledged before the
 	// call.

@@ -22,7 +22,8 @@ import (
 // DefaultQuota is the size in bytes at which an embedded etcd rejects further writes.
 const DefaultQuota = 8 << 30
 
-// Bounds of one transaction: 8,192 pods of 8 KiB each, for the binding of a gang.
+// Limits for one transaction: it must have room for the binding of a gang, 8,192 pods of 8 KiB
+// each.
 const (
 	maxTxnOps   = 8192
 	maxTxnBytes = 64 << 20
@@ -66,8 +67,8 @@ func Start(ctx context.Context, e Embedded) (*Store, error) {
 	}
 	s := newStore(v3client.New(server.Server), e.LeaseReuse, e.Clock)
 	s.maxRequest = embed.DefaultMaxRequestBytes
-	// A single member has applied every acknowledged write, so its local revision is linearizable
-	// without a round of consensus.
+	// A single member has applied every acknowledged write, so a read of its local revision is
+	// linearizable without a round of consensus.
 	s.revision = func(context.Context) (int64, error) { return server.Server.KV().Rev(), nil }
 	s.size = func(context.Context) (int64, error) { return server.Server.Backend().Size(), nil }
 	s.close = func() error {

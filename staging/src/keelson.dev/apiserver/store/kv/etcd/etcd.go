@@ -62,12 +62,12 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 
 // Range implements kv.Store.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
-	const first = "\x00" // the smallest key; as an end, it means no end
+	const first = "\x00" // the smallest key; as the end of a range, it means that the range has no end
 	start, end := max(opts.Prefix, opts.Start, first), kv.PrefixEnd(opts.Prefix)
 	if end == "" {
 		end = first
 	} else if start >= end {
-		start = end // an empty range: etcd still returns the revision
+		start = end // the range is empty, but etcd still returns the revision
 	}
 	resp, err := s.client.Get(ctx, start, clientv3.WithRange(end), clientv3.WithRev(opts.Revision),
 		clientv3.WithLimit(opts.Limit))
@@ -77,7 +77,7 @@ func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult
 	res := kv.RangeResult{Revision: resp.Header.Revision, Count: resp.Count, Items: make([]kv.Item, len(resp.Kvs))}
 	for i, e := range resp.Kvs {
 		res.Items[i] = kv.Item{Key: string(e.Key), Value: e.Value, ModRevision: e.ModRevision}
-		resp.Kvs[i] = nil // a large page need not be in memory twice
+		resp.Kvs[i] = nil // allow the item to be freed, so that a large page is not in memory twice
 	}
 	return res, nil
 }
@@ -91,7 +91,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, expect, ttl i
 	return s.make(ctx, &kv.Write{Key: key, Value: value, Expect: expect, TTL: ttl, Conditions: conditions})
 }
 
-// put returns a Put of value. Unlike OpPut, it does not copy the value.
+// put returns the operation that sets key to value. Unlike OpPut, it does not copy the value.
 func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
 	op := clientv3.OpPut(key, "", options...)
 	op.WithValueBytes(value)
@@ -100,7 +100,7 @@ func put(key string, value []byte, options ...clientv3.OpOption) clientv3.Op {
 
 // Delete implements kv.Store.
 func (s *Store) Delete(ctx context.Context, key string, expect int64) (kv.WriteResult, error) {
-	if expect == 0 { // the comparison would hold for an absent key, and report a deletion
+	if expect == 0 { // etcd's comparison would succeed for an absent key, and the delete would be reported as done
 		item, rev, err := s.Get(ctx, key)
 		return kv.WriteResult{Revision: rev, Current: item}, err
 	}

@@ -57,7 +57,7 @@ func TestEmbeddedConformance(t *testing.T) {
 	})
 }
 
-// TestExternalConformance runs the suite over a socket, like with an external etcd.
+// TestExternalConformance runs the suite over a socket, as for an external etcd.
 func TestExternalConformance(t *testing.T) {
 	server, url := serve(t)
 	defer server.Close()
@@ -126,7 +126,7 @@ func TestEmbeddedListensNowhere(t *testing.T) {
 	for _, table := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
 		data, err := os.ReadFile(table)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // a machine without that family
+			continue // the machine does not support that address family
 		}
 		if err != nil {
 			t.Fatal(err)

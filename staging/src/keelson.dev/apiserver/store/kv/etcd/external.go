@@ -23,7 +23,7 @@ const (
 	keepaliveTimeout = 10 * time.Second
 )
 
-// External configures a client of an etcd cluster. The files are in PEM; without any, the client
+// External configures a client of an etcd cluster. The files are in PEM. If none is set, the client
 // does not use TLS.
 type External struct {
 	Endpoints                 []string
@@ -37,7 +37,7 @@ type External struct {
 }
 
 // Dial returns a store on an etcd cluster. It does not wait for a connection; calls wait for it
-// until their context ends. The error is that of a file that cannot be read.
+// until their context ends. It returns an error if a file cannot be read.
 func Dial(e External) (*Store, error) {
 	tlsConfig, err := e.tls()
 	if err != nil {

@@ -28,7 +28,7 @@ type leases struct {
 	reuse  int64 // seconds for which a lease accepts further keys
 
 	mu    sync.Mutex
-	byTTL map[int64]*lease // latest lease for each TTL; there are few TTLs
+	byTTL map[int64]*lease // the latest lease for each TTL; few different TTLs are in use
 }
 
 type lease struct {

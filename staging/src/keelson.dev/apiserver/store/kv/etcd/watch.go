@@ -15,7 +15,7 @@ import (
 // only when all of them have caught up.
 type watch struct {
 	client *clientv3.Client
-	ctx    context.Context // bounds the etcd watch; its metadata identifies the stream
+	ctx    context.Context // context of the etcd watch; its metadata identifies the stream
 	cancel context.CancelFunc
 	ch     clientv3.WatchChan
 	rev    int64
@@ -71,7 +71,7 @@ func (w *watch) batch(resp clientv3.WatchResponse) (kv.Batch, bool) {
 		w.rev = max(w.rev, resp.Header.Revision)
 		return kv.Batch{Revision: w.rev}, true
 	case len(resp.Events) == 0:
-		return kv.Batch{}, false // the watch was created
+		return kv.Batch{}, false // this response only says that the watch was created
 	}
 	b := kv.Batch{Events: make([]kv.Event, len(resp.Events))}
 	for i, e := range resp.Events {

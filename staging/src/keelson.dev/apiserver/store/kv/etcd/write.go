@@ -15,9 +15,9 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Bounds of the writes of a group in one transaction: etcd's defaults, less the overhead.
+// Limits for the writes of a group in one transaction: etcd's defaults, minus the overhead.
 const (
-	groupWrites = kv.MaxChanges / 2 // each is a nested transaction with one operation
+	groupWrites = kv.MaxChanges / 2 // each write is a nested transaction with one operation
 	groupBytes  = 1 << 20
 )
 
@@ -63,8 +63,8 @@ func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
 	}
 }
 
-// batchSize returns how many of the first writes fit into one transaction: at least one, and each
-// key once.
+// batchSize returns how many of the first writes fit into one transaction: at least one, and no key
+// twice.
 func batchSize(all []*kv.Write) int {
 	size := 0
 	for i, w := range all {
@@ -133,7 +133,7 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 	return clientv3.Compare(clientv3.ModRevision(key), "=", max(revision, 1))
 }
 
-// outcome returns the result of w from the response to its transaction.
+// outcome returns the result of w from the response to the transaction that contained w.
 func outcome(w *kv.Write, resp *pb.TxnResponse, revision int64) kv.WriteResult {
 	res := kv.WriteResult{OK: resp.Succeeded, Revision: revision}
 	if !resp.Succeeded {

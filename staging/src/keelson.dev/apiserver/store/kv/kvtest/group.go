@@ -13,7 +13,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// testGroup checks that each write of a group has the result that it would have alone.
+// testGroup checks that each write of a group has the same result as if it were made alone.
 func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 	const callers, rounds = 200, 4
 	group, together := kv.NewGroup(ctx, clock.Real(), callers)
@@ -49,8 +49,8 @@ func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 	}
 }
 
-// writeAlong creates a key, changes it several times, and deletes every second one. Each time it
-// first writes with a wrong expectation, which must fail.
+// writeAlong creates a key, changes it several times, and deletes it if its last digit is odd.
+// Before each write it tries the same with a wrong expectation, which must fail.
 func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 	var rev int64
 	for i := range rounds {

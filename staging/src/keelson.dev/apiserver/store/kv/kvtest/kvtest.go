@@ -333,7 +333,7 @@ func testWatchProgress(t *testing.T, ctx context.Context, s kv.Store) {
 		if err := w.RequestProgress(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// A store may leave a request unanswered: wait a little, then ask again.
+		// A store may leave a request unanswered: wait a little, then request progress again.
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
 		b, err := w.Next(short)
 		cancel()

@@ -16,8 +16,9 @@ func (s *Store) endLocked(key string, at time.Time) {
 	}
 }
 
-// armLocked sets the timer, which is for the watches only: every operation removes expired keys
-// first. The timer's function may run under the lock of a fake clock, so it starts a goroutine.
+// armLocked sets the timer for the next key that expires. Only watches need it, because every
+// operation removes expired keys first. The timer's function may run under the lock of a fake
+// clock, so it starts a goroutine.
 func (s *Store) armLocked(at time.Time) {
 	if s.timer != nil {
 		s.timer.Stop()
@@ -34,8 +35,8 @@ func (s *Store) expire() {
 	}
 }
 
-// expireLocked removes all expired keys: at one revision, like etcd the keys of a lease, and in key
-// order, so that runs are repeatable.
+// expireLocked removes all expired keys in key order, so that runs are repeatable. They are removed
+// at one revision, like the keys of an etcd lease.
 func (s *Store) expireLocked() {
 	if s.due.IsZero() {
 		return

@@ -246,7 +246,7 @@ func (s *Store) brokenLocked(c kv.Unchanged) bool {
 	return cur == nil || cur.ModRevision != c.Revision
 }
 
-// setLocked replaces cur, which may be nil, by a value that does not expire.
+// setLocked replaces the item cur, which may be nil, by a new value that does not expire.
 func (s *Store) setLocked(key string, value []byte, cur *kv.Item) {
 	item := kv.Item{Key: key, Value: value, ModRevision: s.rev}
 	s.items.ReplaceOrInsert(item)
