@@ -52,8 +52,8 @@ func addonResource(kind schema.GroupVersionKind) (schema.GroupVersionResource, b
 var errAddonKind = errors.New("unknown kind in an add-on manifest")
 
 // applyAddons creates the add-on objects that do not exist yet. Existing objects stay as they are,
-// because an operator may have changed them on purpose. The exception is the RBAC objects of the
-// cluster's own components: see updateRights.
+// because an operator may have changed them on purpose. RBAC objects of the cluster's own
+// components are an exception: see updateRights.
 func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -64,7 +64,7 @@ func applyAddons(ctx context.Context, c *Config, clk clock.Clock) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	files := []string{"manifests/rbac.yaml", "manifests/coredns.yaml", "manifests/storage.yaml"}
-	if c.ownNetwork() { // the cluster's own network enforces policies
+	if c.ownNetwork() { // only the cluster's own network enforces these policies
 		files = append(files, "manifests/clusternetworkpolicy.yaml")
 	}
 	if c.Ingress {

@@ -18,7 +18,7 @@ type IPFamily string
 const (
 	IPv4 IPFamily = "ipv4" // the default
 	IPv6 IPFamily = "ipv6"
-	Dual IPFamily = "dual" // both, IPv4 first
+	Dual IPFamily = "dual" // both families, IPv4 first
 )
 
 var (
@@ -26,7 +26,8 @@ var (
 	errOtherFamily = errors.New("the IP family of an existing cluster cannot change")
 )
 
-// settleFamily takes over the IP family of an existing cluster, and rejects a different one.
+// settleFamily sets the IP family of c to that of the existing cluster, and returns an error if c
+// asks for another one.
 func settleFamily(c *Config, has IPFamily) error {
 	if c.IPFamily != "" && c.IPFamily != cmp.Or(has, IPv4) {
 		return fmt.Errorf("%s has %s, want %s: %w", c.DataDir, cmp.Or(has, IPv4), c.IPFamily, errOtherFamily)
@@ -39,13 +40,13 @@ func settleFamily(c *Config, has IPFamily) error {
 // their networks are not connected.
 type ranges struct {
 	control       netip.Addr // address of the control plane, on the link that connects the nodes
-	bits          int        // prefix length of that link's network
+	bits          int        // prefix length of the network on that link
 	pods          string
 	services      string
 	api, dns      string // addresses of the Services kubernetes and kube-dns
-	nodes         string // on that link; covers all nodes and no control plane
+	nodes         string // ranges of node addresses on that link; they contain no control plane
 	loadBalancers string // on the nodes' link, above the last node
-	all           string // every address of the host
+	all           string // the unspecified address, which stands for all addresses of a host
 	loopback      string
 }
 
@@ -76,7 +77,8 @@ func (f IPFamily) ranges() []ranges {
 // primary returns the ranges of the primary family.
 func (f IPFamily) primary() ranges { return f.ranges()[0] }
 
-// join returns one field of all families' ranges, separated by commas, as flags and files take it.
+// join returns one field of all families' ranges, separated by commas, as flags and files expect
+// it.
 func (f IPFamily) join(field func(ranges) string) string {
 	var out []string
 	for _, r := range f.ranges() {

@@ -23,7 +23,8 @@ type Status struct {
 	Nodes      []NodeStatus   `json:"nodes"`
 }
 
-// NodeStatus is a node host's state. Pid is the process ID of its init, 0 when the node is stopped.
+// NodeStatus is a node host's state. Pid is the process ID of its init, or 0 if the node is
+// stopped.
 type NodeStatus struct {
 	Node
 	Address string `json:"address"`

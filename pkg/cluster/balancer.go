@@ -24,17 +24,18 @@ const (
 	dialPatience = time.Second
 )
 
-// balancer forwards connections to servers in turn. It skips a server that does not accept, and
-// closes the connection when none does. It does not interpret the traffic, so clients see the
-// servers' own certificates.
+// balancer forwards connections to servers in turn. It skips a server that does not accept the
+// connection, and closes the connection if no server accepts it. It does not interpret the traffic,
+// so clients see the servers' own certificates.
 type balancer struct {
 	servers []string
 	turn    atomic.Uint32
 	log     *slog.Logger
 }
 
-// startBalancer forwards connections to the cluster's address, and to the socket on the machine's
-// loopback, to the cluster's API servers until s.alive is done.
+// startBalancer starts a balancer that listens at the cluster's address and at the socket on the
+// machine's loopback address. Until s.alive is done, it forwards connections to the cluster's API
+// servers.
 func (s *supervisor) startBalancer(machine *os.File) error {
 	b := &balancer{log: s.deps.Log}
 	for _, r := range s.cfg.replicas() {
@@ -72,7 +73,7 @@ func (b *balancer) serve(ctx context.Context, l net.Listener) {
 	}
 }
 
-// join copies bytes between a client and the next server that accepts.
+// join copies bytes between a client and the next server that accepts a connection.
 func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	server := b.dial(ctx)
@@ -82,8 +83,8 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	defer server.Close()
 	ctx, done := context.WithCancel(ctx)
 	defer done()
-	// When either direction or the cluster ends, close both: neither side of this protocol
-	// continues without the other.
+	// When either direction or the cluster ends, close both connections: neither side of this
+	// protocol continues without the other.
 	defer context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })()
 	var up sync.WaitGroup
 	up.Go(func() {
@@ -95,7 +96,7 @@ func (b *balancer) join(ctx context.Context, client net.Conn) {
 	up.Wait()
 }
 
-// dial connects to the next server that accepts. It returns nil if none does.
+// dial connects to the next server that accepts a connection. It returns nil if no server does.
 func (b *balancer) dial(ctx context.Context) net.Conn {
 	first := int(b.turn.Add(1) % uint32(len(b.servers)))
 	for i := range b.servers {

@@ -43,8 +43,9 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestBalancer checks that connections go to servers in turn, skip one that is down, and end with
-// either side, with the last server, and with the balancer.
+// TestBalancer checks that connections are forwarded to servers in turn, that a server that is down
+// is skipped, and that a connection ends when one of its sides, the last server or the balancer
+// ends.
 func TestBalancer(t *testing.T) {
 	one, two, front := talker(t, "1"), talker(t, "2"), listen(t)
 	b := &balancer{servers: []string{one.Addr().String(), two.Addr().String()}, log: slog.New(slog.DiscardHandler)}
@@ -99,7 +100,8 @@ func TestBalancer(t *testing.T) {
 }
 
 // TestReplicas checks that a single control plane has its store inside the API server, and that
-// several share an etcd that only they can connect to and do not conflict with each other.
+// several control planes share an etcd that only they can connect to, and do not use the same
+// addresses and files.
 func TestReplicas(t *testing.T) {
 	single := &Config{Name: "one", DataDir: t.TempDir()}
 	for _, p := range controlProcesses(single, nil) {

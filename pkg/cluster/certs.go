@@ -32,7 +32,7 @@ type Certificate struct {
 	Left    time.Duration `json:"left"`
 	// Authority is set for certificates that sign others. They are not renewed.
 	Authority bool `json:"authority,omitempty"`
-	// Problem says what is wrong with the certificate; empty if nothing is.
+	// Problem is the fault of the certificate, or empty if the certificate has none.
 	Problem string `json:"problem,omitempty"`
 }
 

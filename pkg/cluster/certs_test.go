@@ -214,7 +214,7 @@ func TestKubeletAuthority(t *testing.T) {
 	signedBy("new", kubeletAuthority)
 	deps := Deps{Clock: clk, Log: slog.New(slog.DiscardHandler), Out: io.Discard}
 
-	// An older version has one authority for all certificates.
+	// An older version has a single authority for all certificates.
 	if err := errors.Join(os.Remove(d.pki(kubeletAuthority+".crt")),
 		os.Remove(d.pki(kubeletAuthority+".key"))); err != nil {
 		t.Fatal(err)

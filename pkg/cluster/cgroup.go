@@ -36,7 +36,8 @@ const (
 	cgroupHost = "host"
 )
 
-// errCgroups is returned if containers cannot be limited; the kubelet would refuse to run.
+// errCgroups is returned if the machine does not let clusters limit containers; the kubelet would
+// refuse to run.
 var errCgroups = errors.New("no cgroup hierarchy below /sys/fs/cgroup")
 
 func findCgroups(root string) (*cgroups, error) {
@@ -49,7 +50,8 @@ func findCgroups(root string) (*cgroups, error) {
 	}
 	c := &cgroups{}
 	for _, e := range entries {
-		// A link such as cpu -> cpu,cpuacct is another name of a hierarchy that is listed itself.
+		// A link such as cpu -> cpu,cpuacct is another name of a hierarchy that is in the list
+		// itself.
 		dir := filepath.Join(root, e.Name())
 		switch {
 		case !e.IsDir() || !exists(filepath.Join(dir, "cgroup.procs")):
@@ -107,13 +109,13 @@ func enableControllers(dir string) error {
 	return nil
 }
 
-// inheritCpuset copies the parent's CPUs and memory nodes. Version 1 creates groups without any and
-// then rejects processes.
+// inheritCpuset copies the parent's CPUs and memory nodes. In version 1 a new group has none, and
+// rejects processes until it has some.
 func inheritCpuset(parent, dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		value, err := os.ReadFile(filepath.Join(dir, file))
 		if err != nil || len(bytes.TrimSpace(value)) > 0 {
-			continue // another hierarchy, or already set
+			continue // the file is not in this hierarchy, or has a value already
 		}
 		if value, err = os.ReadFile(filepath.Join(parent, file)); err != nil || len(bytes.TrimSpace(value)) == 0 {
 			continue // in version 2 the kernel passes the CPUs and memory nodes to children

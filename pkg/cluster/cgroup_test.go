@@ -34,7 +34,7 @@ func TestFindCgroups(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// A second name of a hierarchy must not count as another hierarchy.
+			// The second name of a hierarchy must not count as another hierarchy.
 			if err := os.Symlink("cpu", filepath.Join(root, "alias")); err != nil {
 				t.Fatal(err)
 			}

@@ -55,13 +55,13 @@ func makeControlPlane(c *Config) error {
 	return writeFile(file, data, 0o600)
 }
 
-// controlProcesses returns the control plane's processes in the order of their start. machine is
-// the socket on the machine's loopback address; a single API server serves it directly.
+// controlProcesses returns the control plane's processes in the order in which they are started.
+// machine is the socket on the machine's loopback address; a single API server serves it directly.
 func controlProcesses(c *Config, machine *os.File) []process {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
 	if !c.replicated() {
 		out := planeProcesses(c, c.replicas()[0], env)
-		// As in socket activation, sockets start at descriptor 3.
+		// As in systemd's socket activation, the first socket has descriptor 3.
 		out[0].env, out[0].inherit = append([]string{"LISTEN_FDS=1"}, env...), []*os.File{machine}
 		return out
 	}
@@ -98,7 +98,8 @@ func planeProcesses(c *Config, r replica, env []string) []process {
 	}
 }
 
-// signerFlags returns the flags that say which authority signs the requests of each signer.
+// signerFlags returns the flags that configure, for each signer, the authority that signs its
+// certificates.
 func signerFlags(d dirs) []string {
 	var out []string
 	for signer, by := range map[string]string{

@@ -43,14 +43,14 @@ func Down(ctx context.Context, c *Config, deps Deps) error {
 	if err := errors.Join(unmergeKubeconfig(c.Name, c.Kubeconfig), removeData(c), os.RemoveAll(c.dirs().run)); err != nil {
 		return err
 	}
-	_ = os.Remove(DefaultRoot) // removes the last cluster's; fails while there are others
+	_ = os.Remove(DefaultRoot) // succeeds only if there are no other clusters
 	_ = os.Remove(filepath.Join(runRoot, c.Name+".lock"))
 	_ = os.Remove(runRoot)
 	p.sayf("cluster %s is gone", c.Name)
 	return nil
 }
 
-// stopSupervisor asks the supervisor to end the cluster and waits until it has.
+// stopSupervisor asks the supervisor to end the cluster and waits until the supervisor has ended.
 func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 	st, err := Inspect(ctx, c)
 	if errors.Is(err, errNotRunning) {
@@ -69,7 +69,7 @@ func stopSupervisor(ctx context.Context, c *Config, p *progress) error {
 		return nil
 	})
 	if err != nil {
-		// All processes of the cluster end with its supervisor.
+		// All processes of the cluster end with the supervisor.
 		return syscall.Kill(st.Supervisor, syscall.SIGKILL)
 	}
 	return nil
@@ -80,7 +80,7 @@ var (
 	errNotOurs    = errors.New("not the data directory of a cluster, so it was not deleted")
 )
 
-// removeData removes the data directory after checking that it is one.
+// removeData removes the data directory after checking that it belongs to a cluster.
 func removeData(c *Config) error {
 	if !exists(c.DataDir) {
 		return nil
@@ -88,7 +88,7 @@ func removeData(c *Config) error {
 	if !exists(c.dirs().config()) {
 		return fmt.Errorf("%s: %w", c.DataDir, errNotOurs)
 	}
-	if err := loopdev.DetachBelow(c.DataDir); err != nil { // loop devices outlive the nodes
+	if err := loopdev.DetachBelow(c.DataDir); err != nil { // loop devices remain when the nodes have ended
 		return fmt.Errorf("remove data: %w", err)
 	}
 	if err := os.RemoveAll(c.DataDir); err != nil {

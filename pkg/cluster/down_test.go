@@ -29,7 +29,7 @@ func TestRemoveData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // a link to the file, to find its device later
+	kept := filepath.Join(filepath.Dir(c.DataDir), "kept") // a hard link to the file, to find its device later
 	if err := os.Link(disk, kept); err != nil {
 		t.Fatal(err)
 	}

@@ -240,7 +240,7 @@ func (r *rotation) apply(ctx context.Context, e *encryption) error {
 	}
 }
 
-// takenUp reports whether the API server uses a file.
+// takenUp returns nil if the API server uses the file with the given hash.
 func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	metrics, err := r.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
@@ -255,14 +255,14 @@ func (r *rotation) takenUp(ctx context.Context, hash string) error {
 	return errNotTakenUp
 }
 
-// rewrite writes every secret back and returns how many of them changed in the store. An update
-// that changes nothing of a secret still encrypts it again if it was stored with another key.
+// rewrite writes every secret back and returns how many of them changed in the store. Even an
+// update that does not change a secret encrypts it again if it was stored with another key.
 func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 	api := r.client.CoreV1()
 	for next := ""; ; {
 		page, err := api.Secrets("").List(ctx, metav1.ListOptions{Limit: secretsPage, Continue: next})
 		if apierrors.IsResourceExpired(err) {
-			return changed + 1, nil // restart from the first page
+			return changed + 1, nil // not zero, so that the caller starts again with the first page
 		}
 		if err != nil {
 			return changed, fmt.Errorf("secrets: %w", err)
@@ -271,7 +271,8 @@ func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 			s := &page.Items[i]
 			got, err := api.Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 			switch {
-			case apierrors.IsNotFound(err), apierrors.IsConflict(err): // deleted, or written by another client
+			// the secret was deleted, or written by another client
+			case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			case err != nil:
 				return changed, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)
 			case got.ResourceVersion != s.ResourceVersion:

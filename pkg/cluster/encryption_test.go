@@ -123,7 +123,7 @@ func TestRotation(t *testing.T) {
 		if listErr != nil || len(list.Items) != secrets || string(list.Items[0].Data["k"]) != "hush" {
 			t.Fatalf("after %d requests: %v, %v", requests, list, listErr)
 		}
-		// An interruption during the last wait comes after all work is done.
+		// An interruption during the last wait happens after all work is done.
 		if err == nil || now.settled() {
 			break
 		}

@@ -68,7 +68,7 @@ func TestNodeAddress(t *testing.T) {
 }
 
 // TestKubeconfigs checks that a cluster's credentials are added to and removed from a kubeconfig
-// without touching other entries.
+// and that its other entries stay.
 func TestKubeconfigs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "person", "config")
 	for _, name := range []string{"one", "two"} {

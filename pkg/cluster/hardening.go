@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Settings that make a cluster safer than the programs' own defaults.
+// Settings that make a cluster safer than the defaults of the programs.
 
 // tlsSuites are the TLS 1.2 cipher suites that the cluster's servers accept: those with forward
 // secrecy and authenticated encryption. All suites of TLS 1.3 have both.
@@ -23,7 +23,7 @@ func tlsSuites() []string {
 
 const tlsVersion = "VersionTLS12"
 
-// Limits of a cluster's audit logs: days, files, and megabytes of each file.
+// Limits of a cluster's audit logs: age in days, number of files, and megabytes of each file.
 const (
 	auditDays  = 30
 	auditFiles = 10
@@ -33,7 +33,7 @@ const (
 // streamsPerConnection is the maximum number of concurrent requests on one HTTP/2 connection.
 const streamsPerConnection = 250
 
-// servingFlags are the hardening flags of every server that has them.
+// servingFlags are the hardening flags of every server that supports them.
 func servingFlags() []string {
 	return []string{
 		"--profiling=false", "--tls-min-version=" + tlsVersion, "--tls-cipher-suites=" + strings.Join(tlsSuites(), ","),

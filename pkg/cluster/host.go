@@ -84,7 +84,7 @@ func nodeProcesses(c *Config, n Node, deps Deps) []process {
 	}
 	kubelet := []string{
 		filepath.Join(insideBin, "kubelet"), "--config=" + kubeletYAML, "--kubeconfig=" + kubeletConf,
-		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the node's host name
+		"--node-ip=" + strings.Join(n.Addresses(), ","), "--cert-dir=" + kubeletCerts, // the host name of the node
 		"--disk-volumes=true",
 	}
 	if !c.ownNetwork() {

@@ -133,7 +133,7 @@ func (s *supervisor) removeNode(name string) error {
 		h.host.end()
 	}
 	delete(s.nodes, name)
-	// Loop devices belong to the kernel and outlive a killed node.
+	// Loop devices belong to the kernel and remain when a node is killed.
 	if err := loopdev.DetachBelow(s.cfg.dirs().node(name).root); err != nil {
 		return fmt.Errorf("disks of node %s: %w", name, err)
 	}
@@ -143,7 +143,7 @@ func (s *supervisor) removeNode(name string) error {
 	return nil
 }
 
-// startNode writes the node's files and keeps its host running.
+// startNode writes the node's files and starts a keeper for the node's host.
 func (s *supervisor) startNode(h *nodeHost) error {
 	if err := seedNode(s.cfg, h.Node); err != nil {
 		return fmt.Errorf("node %s: images: %w", h.Name, err)
@@ -155,8 +155,8 @@ func (s *supervisor) startNode(h *nodeHost) error {
 	return nil
 }
 
-// nodeProcess returns the process of the node's host. It starts in new namespaces and waits there
-// until it has been moved into its cgroup and connected to its link.
+// nodeProcess returns the process of the node's host. The process starts in new namespaces and
+// waits there until it has been moved into its cgroup and connected to its link.
 func (s *supervisor) nodeProcess(h *nodeHost) process {
 	group := cgroupOf(s.cfg.Name, h.Name)
 	host := filepath.Join(group, cgroupHost)
@@ -199,8 +199,8 @@ func (s *supervisor) nodeProcess(h *nodeHost) process {
 	return p
 }
 
-// daemonPids finds a node's daemons among the children of its host. The process IDs are the
-// machine's.
+// daemonPids finds a node's daemons among the children of its host. The result has process IDs of
+// the machine's PID namespace.
 func daemonPids(host int) map[string]int {
 	out := map[string]int{}
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", host))

@@ -36,15 +36,15 @@ type process struct {
 	env  []string
 	// log is the file that the program's output is appended to.
 	log string
-	// inherit are the files that the program gets from descriptor 3 on.
+	// inherit are the files that the program gets as descriptors 3 and following.
 	inherit []*os.File
 	attr    *syscall.SysProcAttr
-	// before is called each time before the process is started; the start waits for it.
+	// before is called each time before the process is started, which waits until before returns.
 	before func(ctx context.Context) error
 	// pipe passes the reading end of a pipe to the process as the descriptor after inherit. The
 	// writing end is passed to started and closed after it.
 	pipe bool
-	// started is called with the process ID after each start, ended after each end.
+	// started is called with the process ID after each start, and ended after each end.
 	started func(pid int, pipe *os.File) error
 	ended   func()
 	// kill ends the process by SIGKILL without SIGTERM first.
@@ -58,13 +58,13 @@ type keeper struct {
 	clock  clock.Clock
 	logger *slog.Logger
 
-	release *os.File // the pipe's writing end, between start and afterStart
+	release *os.File // the pipe's writing end; set from the start of the process until started has been called
 
 	mu  sync.Mutex
-	pid int // 0 if not running
+	pid int // 0 if the process is not running
 }
 
-// Pid returns the process ID, 0 when the process is not running.
+// Pid returns the process ID, or 0 if the process is not running.
 func (k *keeper) Pid() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +87,7 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// nextPause returns how long to wait before the next start of a process that lived for life and had
+// nextPause returns how long to wait before the next start of a process that ran for life and had
 // been started after pause.
 func nextPause(pause, life time.Duration) time.Duration {
 	switch {
@@ -178,7 +178,7 @@ func (k *keeper) afterStart(pid int) error {
 	return k.started(pid, k.release)
 }
 
-// stop ends the process by SIGTERM, and by SIGKILL when it takes too long.
+// stop ends the process by SIGTERM, and by SIGKILL if it takes too long.
 func (k *keeper) stop(pid int, exited <-chan syscall.WaitStatus) {
 	if k.kill {
 		_ = syscall.Kill(pid, syscall.SIGKILL)

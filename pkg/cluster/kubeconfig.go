@@ -15,7 +15,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// administrators each have a kubeconfig for the port on the machine's loopback address.
+// administrators are the users that each have a kubeconfig for the port on the machine's loopback
+// address.
 var administrators = []struct {
 	file string
 	leaf leaf
@@ -31,8 +32,8 @@ func (c *Config) clusterServer() string {
 	return fmt.Sprintf("https://%s", netip.AddrPortFrom(c.IPFamily.primary().control, controlPort))
 }
 
-// makeKubeconfigs writes the control plane's kubeconfig files, and the administrators' ones for the
-// port on the machine's loopback address.
+// makeKubeconfigs writes the control plane's kubeconfig files, and the administrators' kubeconfig
+// files for the port on the machine's loopback address.
 func makeKubeconfigs(d dirs, c *Config, now clock.Clock) error {
 	for _, name := range []string{controllerManager, scheduler} {
 		user := fileUser(d.pki(name+"-client.crt"), d.pki(name+"-client.key"))
@@ -93,8 +94,8 @@ func saveKubeconfig(cfg *api.Config, file string) error {
 	return writeFile(file, data, 0o600)
 }
 
-// mergeKubeconfig adds the administrator's entries to the user's kubeconfig and makes them current.
-// Other entries stay.
+// mergeKubeconfig adds the administrator's entries to the user's kubeconfig and makes its context
+// the current one. Other entries stay.
 func mergeKubeconfig(admin, file string) error {
 	from, err := clientcmd.LoadFromFile(admin)
 	if err != nil {

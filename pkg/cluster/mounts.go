@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Paths in the node's own /run under which a node finds the cluster's files.
+// Paths in the node's own /run at which the cluster's files are mounted.
 const (
 	insideBin   = "/run/keelson/bin"
 	insideTools = "/run/keelson/tools"
@@ -64,8 +64,8 @@ func setupNodeMounts(d nodeDirs, binDir, toolsDir string) error {
 	return mount{source: "none", target: "/", flags: unix.MS_REC | unix.MS_SHARED}.do()
 }
 
-// setupRun creates the node's /run. It is filled before it is mounted, because any of its sources
-// may be below a directory that the mount hides.
+// setupRun creates the node's /run. It is filled before it is mounted, because some of the files
+// and directories that are mounted in it may be below a directory that the mount of /run hides.
 func setupRun(d nodeDirs, binDir, toolsDir string) error {
 	stage := d.path("run")
 	if err := os.MkdirAll(stage, 0o755); err != nil {
@@ -113,7 +113,7 @@ func setupSys() error {
 	}
 	err := mount{source: "bpf", target: "/sys/fs/bpf", kind: "bpf"}.do()
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPERM) {
-		return nil // the kernel does not have, or does not permit, the bpf file system
+		return nil // the kernel does not have the bpf file system, or does not permit to mount it
 	}
 	return err
 }

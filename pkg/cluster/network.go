@@ -53,7 +53,8 @@ func setupClusterNetwork(c *Config) error {
 			return err
 		}
 	}
-	// Packets to unused addresses of pods and Services are dropped, not sent back.
+	// Packets to unused addresses of pods and Services are dropped, not sent back to the node that
+	// sent them.
 	for _, r := range c.IPFamily.ranges() {
 		for _, cidr := range []string{r.pods, r.services} {
 			_, dst, err := net.ParseCIDR(cidr)
@@ -89,8 +90,8 @@ func joinNode(n Node, pid int) error {
 	return setUp(name)
 }
 
-// leaveNode removes a node's link. The kernel would do so itself some time after the node's
-// namespace has gone.
+// leaveNode removes a node's link. The kernel removes it too, but only some time after the node's
+// namespace has ended.
 func leaveNode(n Node) error {
 	link, err := netlink.LinkByName(fmt.Sprintf("node%d", n.Index))
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

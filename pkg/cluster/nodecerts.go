@@ -12,8 +12,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// The certificates are written to the directory where the kubelet stores those that it requests
-// itself: NAME-current.pem is a link to the latest certificate with its key.
+// The certificates are written to the directory where the kubelet stores certificates that it
+// requests itself: NAME-current.pem is a link to the latest certificate with its key.
 const (
 	kubeletClient = "kubelet-client"
 	kubeletServer = "kubelet-server"
@@ -21,12 +21,12 @@ const (
 
 func currentPair(name string) string { return filepath.Join(kubeletCerts, name+"-current.pem") }
 
-// kubeletLeaf returns the serving certificate request of a node's kubelet.
+// kubeletLeaf returns the certificate that a node's kubelet needs: its serving certificate if
+// serving is set, and otherwise its client certificate.
 func kubeletLeaf(n Node, serving bool) leaf {
 	l := leaf{name: "system:node:" + n.Name, organizations: []string{"system:nodes"}, client: !serving}
 	if serving {
-		// The same as what the kubelet requests at renewal: the node's names and addresses, no
-		// more.
+		// Exactly the names and addresses that the kubelet requests at renewal.
 		l.hosts = append([]string{n.Name}, n.Addresses()...)
 	}
 	return l
@@ -57,8 +57,8 @@ func nodeCredentials(d dirs, nd nodeDirs, c *Config, n Node, clk clock.Clock) er
 		fileUser(proxyPair+".crt", proxyPair+".key"), c.clusterServer()))
 }
 
-// renewNode reissues a node's certificates that are due, or all of them if force is set. A kubelet
-// that joined requests its own.
+// renewNode reissues a node's certificates that are due, or all of them if force is set. If the
+// node joined by a token, its kubelet requests its own certificates.
 func renewNode(d dirs, nd nodeDirs, n Node, clk clock.Clock, force bool) error {
 	signer, err := readPair(d.pki("ca"))
 	if err != nil {
@@ -102,7 +102,7 @@ func renewProxy(by *pair, nd nodeDirs, l leaf, clk clock.Clock, force bool) erro
 func dropServing(nd nodeDirs, by *pair) error {
 	cert, err := readCertificate(nd.follow(currentPair(kubeletServer)))
 	if err != nil || cert.CheckSignatureFrom(by.cert) == nil {
-		return nil // no certificate, or already signed by the right authority
+		return nil // there is no certificate, or the right authority has signed it already
 	}
 	if err := os.Remove(nd.path(currentPair(kubeletServer))); err != nil {
 		return fmt.Errorf("old serving certificate: %w", err)
@@ -133,7 +133,7 @@ func seedPair(by *pair, nd nodeDirs, name string, l leaf, clk clock.Clock) error
 	return nil
 }
 
-// follow resolves a link inside the node to a path on the machine.
+// follow resolves a link inside the node. It returns the target's path on the machine.
 func (d nodeDirs) follow(inside string) string {
 	target, err := os.Readlink(d.path(inside))
 	switch {

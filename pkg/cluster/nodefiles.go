@@ -92,8 +92,8 @@ func makeNode(c *Config, n Node, clk clock.Clock) error {
 type nodeFile struct {
 	path string
 	data []byte
-	keep bool // existing files stay
-	// public files are read by programs that run as any user of the machine.
+	keep bool // whether an existing file stays as it is
+	// public files can be read by all users, because programs that run as any user need them.
 	public bool
 }
 
@@ -117,15 +117,15 @@ func nodeFiles(c *Config, n Node) ([]nodeFile, error) {
 		{path: containerdTOML, data: runtime, keep: true},
 		{path: "/etc/hostname", data: []byte(n.Name + "\n"), public: true},
 		{path: "/etc/hosts", data: []byte(hostsFile(n)), public: true},
-		// It names no server: no name server is reachable outside the cluster, and pods must not
+		// The file names no name server: none is reachable outside the cluster, and pods must not
 		// use the machine's own.
 		{path: "/etc/resolv.conf", data: []byte("options ndots:1\n"), public: true},
 		{path: "/etc/machine-id", data: []byte(hex.EncodeToString(id[:16]) + "\n"), public: true},
 	}, nil
 }
 
-// linkPlugins links the CNI plugins into the directory that runtimes read. They are links, so that
-// installing another plugin replaces the link and not the cluster's own file.
+// linkPlugins links the CNI plugins into the directory that runtimes read. Because they are links,
+// installing another version of a plugin replaces the link and not the cluster's own file.
 func linkPlugins(tools, bin string) error {
 	entries, err := os.ReadDir(filepath.Join(tools, "cni"))
 	if err != nil {
@@ -160,8 +160,8 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		TLSMinVersion:      tlsVersion,
 		TLSCipherSuites:    tlsSuites(),
 		StaticPodPath:      "/etc/kubernetes/manifests",
-		// First the node's own DNS forwarder, then the DNS Service in case the forwarder does not
-		// answer.
+		// The node's own DNS forwarder is first. The DNS Service follows in case the forwarder does
+		// not answer.
 		ClusterDNS:               []string{n.Addresses()[0], n.IPFamily.primary().dns},
 		ClusterDomain:            clusterDomain,
 		ResolverConfig:           pointer("/etc/resolv.conf"),
@@ -179,7 +179,7 @@ func kubeletConfiguration(c *Config, n Node) *kubeletconfig.KubeletConfiguration
 		PodPidsLimit:                pointer(int64(podProcesses)),
 		EnableProfilingHandler:      &no,
 		ReadOnlyPort:                0,
-		// /healthz is on the authenticated port with everything else.
+		// /healthz is served on the authenticated port, like everything else.
 		HealthzPort:         pointer(int32(0)),
 		ShutdownGracePeriod: metav1.Duration{Duration: 0},
 	}
@@ -209,8 +209,8 @@ func hostsFile(n Node) string {
 
 func pointer[T any](v T) *T { return &v }
 
-// containerdTemplate is containerd's configuration. A RuntimeClass may name the handlers crun, runc if
-// it is built, and test-handler, which the Conformance suite uses and which is crun too.
+// containerdTemplate is containerd's configuration. A RuntimeClass may name the handlers crun, runc
+// if it is built, and test-handler. The Conformance suite uses test-handler, which runs crun.
 var containerdTemplate = template.Must(template.New("containerd").Parse(`version = 3
 root = "{{.Root}}"
 state = "/run/containerd"

@@ -23,8 +23,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddNode adds a node host and returns when the node is ready. An empty name means the next free
-// one.
+// AddNode adds a node host and returns when the node is ready. If the name is empty, it uses the
+// next free name.
 func AddNode(ctx context.Context, c *Config, name string, deps Deps) error {
 	if err := ensureSeed(ctx, c, deps); err != nil {
 		return err
@@ -72,8 +72,9 @@ func StartNode(ctx context.Context, c *Config, name string, deps Deps) error {
 
 var errNoSign = errors.New("its kubelet has not renewed its lease")
 
-// waitSign waits until a node's kubelet reports something newer than p. For a while after a node
-// was killed its Node object still says Ready; its Lease shows the truth.
+// waitSign waits until a node's kubelet has renewed its Lease since p began. For a while after a
+// node was killed, its Node object still says Ready; its Lease shows that the kubelet is not
+// running.
 func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 	client, err := machineClient(c)
 	if err != nil {
@@ -97,7 +98,7 @@ func waitSign(ctx context.Context, c *Config, name string, p *progress) error {
 }
 
 // KillNode kills all processes of a node at once, without telling the cluster, as a power failure
-// would.
+// does.
 func KillNode(ctx context.Context, c *Config, name string) error {
 	return call(ctx, c.dirs().socket(), "POST", "/nodes/kill", url.Values{"name": {name}}, nil)
 }
@@ -117,14 +118,15 @@ func RemoveNode(ctx context.Context, c *Config, name string) error {
 	return nil
 }
 
-// Command describes a command to run inside a cluster.
+// Command returns a command that runs argv inside a cluster: on the named node, or in the cluster's
+// own network namespace if node is empty.
 func Command(ctx context.Context, c *Config, node string, argv []string) (*exec.Cmd, error) {
 	st, err := Inspect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if node == "" {
-		// The cluster's own network namespace. Every node and pod is reachable from it.
+		// Every node and pod can be reached from the cluster's own network namespace.
 		return enter(ctx, st.Supervisor, []string{"--net"}, argv), nil
 	}
 	n, err := st.node(node)

@@ -48,7 +48,8 @@ type leaf struct {
 // /etc/kubernetes/pki, and renews those that expire soon.
 func makePKI(c *Config, clk clock.Clock) error { return issueAll(c, clk, false) }
 
-// issueAll is makePKI; with force it reissues every certificate except the authorities.
+// issueAll does the same as makePKI. If force is set, it reissues every certificate except the
+// authorities.
 func issueAll(c *Config, clk clock.Clock, force bool) error {
 	d := c.dirs()
 	if err := os.MkdirAll(d.pki(""), 0o700); err != nil {
@@ -57,7 +58,9 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
 		if file == kubeletAuthority && force && !exists(d.pki(file+".crt")) {
-			continue // an older version started the cluster without this authority; its next start creates it
+			// an older version started the cluster without this authority; the cluster's next start
+			// creates it
+			continue
 		}
 		var err error
 		if authorities[file], err = authority(d.pki(file), name, clk); err != nil {
@@ -80,7 +83,7 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 type control struct {
 	file string
 	leaf
-	authority string // file of the authority that signs it
+	authority string // file name of the authority that signs the certificate
 }
 
 // kubeletAuthority signs kubelets' serving certificates. The API server trusts it for connections to
@@ -89,7 +92,8 @@ type control struct {
 const kubeletAuthority = "kubelet-ca"
 
 // authorityNames returns the subjects of a cluster's authorities by file name. Front proxies,
-// kubelets and etcd have separate authorities, so that a certificate is trusted only in its own place.
+// kubelets and etcd have separate authorities, so that a certificate is trusted only for its own
+// purpose.
 func authorityNames(c *Config) map[string]string {
 	names := map[string]string{"ca": "kubernetes", "front-proxy-ca": "front-proxy-ca", kubeletAuthority: kubeletAuthority}
 	if c.replicated() {
@@ -106,7 +110,7 @@ func controlCertificates(c *Config) []control {
 	}
 	out := []control{
 		{file: "apiserver", leaf: leaf{name: "kube-apiserver", hosts: serverHosts(c)}, authority: "ca"},
-		// RBAC grants this name its rights on kubelets.
+		// RBAC grants the user with this name its rights on kubelets.
 		{file: "apiserver-kubelet-client", leaf: leaf{name: "kube-apiserver-kubelet-client", client: true}, authority: "ca"},
 		{file: "front-proxy-client", leaf: leaf{name: "front-proxy-client", client: true}, authority: "front-proxy-ca"},
 		{file: controllerManager, leaf: leaf{name: "kube-controller-manager", hosts: local}, authority: "ca"},
@@ -121,8 +125,9 @@ func controlCertificates(c *Config) []control {
 	return out
 }
 
-// servingAuthority reads the authority that signs kubelets' serving certificates. If a version
-// without one started the cluster, the common authority signs them until the next start.
+// servingAuthority reads the authority that signs kubelets' serving certificates. If an older
+// version without this authority started the cluster, the common authority signs them until the
+// next start.
 func (d dirs) servingAuthority() (*pair, error) {
 	if !exists(d.pki(kubeletAuthority + ".crt")) {
 		return readPair(d.pki("ca"))

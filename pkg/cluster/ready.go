@@ -161,7 +161,7 @@ func waitDNS(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// progress prints what has been reached, with the time since the start.
+// progress prints the steps that are done, with the time since the start.
 type progress struct {
 	deps  Deps
 	began time.Time

@@ -16,8 +16,8 @@ import (
 // process. Nothing else in the process may wait for children: os/exec would lose its children to
 // the reaper.
 type reaper struct {
-	mu sync.Mutex // held across fork and bookkeeping, so that no exit is missed
-	// +guarded by mu: the waiter of each child.
+	mu sync.Mutex // held while a process is started and recorded, so that its exit is not missed
+	// children is the waiter of each child; guarded by mu.
 	children map[int]chan syscall.WaitStatus
 }
 

@@ -19,7 +19,8 @@ import (
 
 const (
 	maxControlPlanes = 3
-	// etcdMembers is the number of members of a separate etcd; it tolerates the loss of one.
+	// etcdMembers is the number of members of a separate etcd. Three members tolerate the loss of
+	// one.
 	etcdMembers = 3
 	etcdQuota   = 8 << 30 // bytes
 	etcd        = "etcd"
@@ -31,7 +32,8 @@ type replica struct {
 	suffix string
 	// bind is the address its API server listens on, advertise the address by which pods reach it.
 	bind, advertise string
-	// local is the address its other processes listen on. Only this machine reaches it.
+	// local is the address at which its other processes listen. Only this machine can connect to
+	// it.
 	local string
 }
 
@@ -52,7 +54,7 @@ func (c *Config) replicas() []replica {
 	return out
 }
 
-// above returns the address n above another.
+// above returns the address that is n greater than another.
 func above(address string, n int) string {
 	a := netip.MustParseAddr(address)
 	for range n {
@@ -61,8 +63,8 @@ func above(address string, n int) string {
 	return a.String()
 }
 
-// controlAddresses returns the addresses of the control planes on the nodes' link: the common one
-// first, then one for each.
+// controlAddresses returns the addresses of the control planes on the nodes' link: first the common
+// address, then one for each control plane.
 func (c *Config) controlAddresses() []netip.Addr {
 	var out []netip.Addr
 	for _, r := range c.IPFamily.ranges() {
@@ -90,8 +92,8 @@ var (
 	errOwnEtcd     = errors.New("the cluster has several control planes and a separate etcd")
 )
 
-// settleReplicas takes over the number of control planes and the IP family of an existing cluster,
-// and rejects different ones.
+// settleReplicas sets the number of control planes and the IP family of c to those of the existing
+// cluster, and returns an error if c asks for others.
 func settleReplicas(c *Config) error {
 	was := Config{}
 	if !exists(c.dirs().config()) {

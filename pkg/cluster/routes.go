@@ -28,7 +28,7 @@ import (
 // routeProtocol marks the routes that keepRoutes owns.
 const routeProtocol = 201
 
-// Delays before routes that could not be set are tried again.
+// Delays before routes that could not be set are tried again: the first delay and the maximum.
 const (
 	firstRouteRetry = time.Second
 	lastRouteRetry  = 30 * time.Second
@@ -73,7 +73,7 @@ func (s *supervisor) keepRoutes(ctx context.Context) {
 // podRoutes holds the routes to nodes' pods that have been set.
 type podRoutes struct {
 	cfg             *Config
-	set             map[string]netip.Addr // gateways by range
+	set             map[string]netip.Addr // gateways by pod range
 	replace, remove func(*netlink.Route) error
 }
 
@@ -131,7 +131,7 @@ func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) m
 			at := slices.IndexFunc(claim.Addresses, func(a netip.Addr) bool {
 				return a.Is4() == dst.Addr().Is4() && slices.ContainsFunc(hosts, func(p netip.Prefix) bool { return p.Contains(a) })
 			})
-			if at >= 0 { // otherwise its kubelet has not reported an address yet
+			if at >= 0 { // otherwise the kubelet has not reported an address of this family yet
 				want[dst.String()] = claim.Addresses[at]
 			}
 		}
@@ -139,7 +139,7 @@ func wantedRoutes(c *Config, nodes map[types.NamespacedName]*nodeclaims.Claim) m
 	return want
 }
 
-// clusterClient returns a client with all rights for use in the cluster's network namespace.
+// clusterClient returns a client with all rights, for use in the cluster's network namespace.
 func clusterClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {
@@ -149,7 +149,7 @@ func clusterClient(c *Config) (kubernetes.Interface, error) {
 	return newClient(cfg)
 }
 
-// machineClient returns a client with all rights for use on the machine.
+// machineClient returns a client with all rights, for use in the machine's network namespace.
 func machineClient(c *Config) (kubernetes.Interface, error) {
 	cfg, err := adminConfig(c)
 	if err != nil {

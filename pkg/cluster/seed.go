@@ -27,7 +27,7 @@ import (
 // never changes a blob, and an overlay never changes its lower layers.
 const (
 	seedName   = ".seed"
-	seedMarker = "keelson-images" // the digest of the archives; in a seed and in its copies
+	seedMarker = "keelson-images" // file with the digest of the archives; it is in a seed and in its copies
 )
 
 // ensureSeed creates the seed unless a seed of the same archives exists.
@@ -104,8 +104,8 @@ func runSeedHost(ctx context.Context, c *Config, root string) error {
 	return nil
 }
 
-// SeedHost imports every archive in images into the containerd root directory root. It must be the
-// first process of its own namespaces.
+// SeedHost imports every archive in the directory images into the containerd root directory root.
+// It must be the first process of its own namespaces.
 func SeedHost(ctx context.Context, tools, images, root string, deps Deps) error {
 	for _, m := range []mount{
 		{source: "none", target: "/", flags: unix.MS_REC | unix.MS_PRIVATE},
@@ -170,7 +170,7 @@ func seedNode(c *Config, n Node) error {
 	}
 	seed := filepath.Join(c.ImagesDir, seedName)
 	if !exists(seed) {
-		return nil // no images: the node pulls everything
+		return nil // there is no seed because there are no images; the node pulls all images
 	}
 	work := root + ".new"
 	if err := os.RemoveAll(work); err != nil {

@@ -98,7 +98,7 @@ func restartClients(ctx context.Context, c *Config, p *progress) error {
 	return nil
 }
 
-// withoutServer stops the API server, calls f, and starts the server again even if f fails.
+// withoutServer stops the API server and calls f. It starts the server again even if f fails.
 func withoutServer(ctx context.Context, c *Config, deps Deps, do func() error) error {
 	name := url.Values{"name": {apiserver}}
 	if err := call(ctx, c.dirs().socket(), "POST", "/control/stop", name, nil); err != nil {
@@ -132,7 +132,7 @@ func acceptKeys(file, dir string) error {
 	e, err := readEncryption(file)
 	switch {
 	case errors.Is(err, errForeignEncryption):
-		return nil // the operator who rotated the keys knows which ones are needed
+		return nil // ctl does not know the keys; the operator who rotated them knows which ones are needed
 	case err != nil:
 		return err
 	case unencrypted && !e.plain:

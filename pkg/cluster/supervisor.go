@@ -36,8 +36,8 @@ type supervisor struct {
 	tasks sync.WaitGroup
 
 	mu sync.Mutex
-	// control and nodes hold what is kept running. An entry whose task was ended stays, with a nil
-	// cancel.
+	// control and nodes hold the processes that the supervisor keeps running. If a process was
+	// stopped, its entry stays, with a nil cancel.
 	control map[string]*kept
 	nodes   map[string]*nodeHost
 }
@@ -68,7 +68,7 @@ func Supervise(ctx context.Context, dataDir string, deps Deps) error {
 	}
 	collector, endCollector := context.WithCancel(context.WithoutCancel(ctx))
 	defer endCollector()
-	go s.reaper.run(collector) // ends with endCollector, after every child has been reaped
+	go s.reaper.run(collector) // ends when endCollector is called, after every child has been reaped
 	machine := os.NewFile(machineFile, "machine")
 	if s.cfg.replicated() {
 		if err := s.startBalancer(machine); err != nil {
@@ -167,7 +167,7 @@ func (s *supervisor) setControl(name string, running bool) error {
 	return nil
 }
 
-// status returns what is running now.
+// status returns the processes that are running now.
 func (s *supervisor) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 // nothing else.
 const nodeGroup = "system:bootstrappers:keelson:node"
 
-// joinPatience is the life of a token for a node that joins at once.
+// joinPatience is the lifetime of a token that is created for a node that joins at once.
 const joinPatience = 10 * time.Minute
 
-// DefaultTokenLife is the default life of a join token.
+// DefaultTokenLife is the default lifetime of a join token.
 const DefaultTokenLife = time.Hour
 
 // CreateToken creates a join token and returns it.

@@ -62,8 +62,8 @@ func Up(ctx context.Context, c *Config, deps Deps) error {
 	return nil
 }
 
-// giveKubeconfig adds the administrator's credentials to the requested file, and records the file
-// for [Down].
+// giveKubeconfig adds the administrator's credentials to the user's kubeconfig file, and records
+// the path of that file for [Down].
 func giveKubeconfig(c *Config, running *Status) error {
 	if c.Kubeconfig == "" {
 		if running != nil {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// restartPatience is how long a process may take to come back.
+// restartPatience is how long a process may take until it runs again.
 const restartPatience = time.Minute
 
 // programs are Keelson's own programs in bin/.
@@ -72,7 +72,7 @@ func Upgrade(ctx context.Context, c *Config, dir string, deps Deps) error {
 	return nil
 }
 
-// install copies the programs of one directory into another. Each file is replaced by rename, so
+// install copies the programs of one directory into another. Each file is replaced by a rename, so
 // running processes keep their old file.
 func install(from, to string) error {
 	for _, name := range programs() {
@@ -82,7 +82,7 @@ func install(from, to string) error {
 	}
 	for _, name := range programs() {
 		target := filepath.Join(to, name)
-		_ = os.Remove(target + ".new") // left over from an interrupted upgrade
+		_ = os.Remove(target + ".new") // a file that is left over from an interrupted upgrade
 		err := errors.Join(copyContent(filepath.Join(from, name), target+".new"), os.Chmod(target+".new", 0o755))
 		if err == nil {
 			err = os.Rename(target+".new", target)

@@ -16,7 +16,7 @@ import (
 
 var errCertificates = errors.New("some certificates are invalid or expire soon")
 
-// certsCommand is "ctl cluster certs".
+// certsCommand returns the command "ctl cluster certs".
 func (s *clusters) certsCommand() *cobra.Command {
 	c := &cobra.Command{Use: "certs", Short: "Check and renew a cluster's certificates"}
 	var output string
@@ -69,7 +69,7 @@ func (s *clusters) tellCertificates(list []cluster.Certificate) error {
 	return w.Flush()
 }
 
-// tokenCommand is "ctl cluster token".
+// tokenCommand returns the command "ctl cluster token".
 func (s *clusters) tokenCommand() *cobra.Command {
 	c := &cobra.Command{Use: "token", Short: "Create tokens that nodes join the cluster with"}
 	var life time.Duration
@@ -100,7 +100,7 @@ func (s *clusters) tokenCommand() *cobra.Command {
 	return c
 }
 
-// encryptionCommand is "ctl cluster encryption".
+// encryptionCommand returns the command "ctl cluster encryption".
 func (s *clusters) encryptionCommand() *cobra.Command {
 	c := &cobra.Command{Use: "encryption", Short: "Manage the keys that stored secrets are encrypted with"}
 	c.AddCommand(&cobra.Command{

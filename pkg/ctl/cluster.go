@@ -28,7 +28,7 @@ type clusters struct {
 	stderr  io.Writer
 }
 
-// clusterCommand is "ctl cluster".
+// clusterCommand returns the command "ctl cluster".
 func clusterCommand(stdin io.Reader, stdout, stderr io.Writer) *cobra.Command {
 	s := &clusters{
 		stdin: stdin, stderr: stderr,

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/netpolicy"
 )
 
-// connectionCommand is "ctl why connection".
+// connectionCommand returns the command "ctl why connection".
 func connectionCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	var port uint16
 	var protocol string
@@ -117,7 +117,7 @@ func readPolicies(ctx context.Context, client kubernetes.Interface, custom dynam
 	return cell, err
 }
 
-// end resolves one end of a connection from the user's argument.
+// end finds the pod or address that the user's argument names as one end of a connection.
 func (c *policyCell) end(namespace, name string) (netpolicy.Party, error) {
 	if a, err := netip.ParseAddr(name); err == nil {
 		i := slices.IndexFunc(c.pods, func(p *netpolicy.Pod) bool { return slices.Contains(p.IPs, a) })
@@ -155,7 +155,8 @@ func endName(p netpolicy.Party) string {
 	return fmt.Sprintf("%s (%s)", p.Pod.Name, p.Addr)
 }
 
-// sideText describes which policies decide one side, and which passed the connection on to later ones.
+// sideText describes which policies decide at one end of the connection, and which policies passed
+// the connection on to later ones.
 func sideText(s netpolicy.Side) string {
 	var before string
 	if s.Admin != nil {

@@ -5,8 +5,8 @@
 // Keelson's own: "cluster" creates clusters on this machine, "webhooks" shows the health of
 // admission webhooks, and "why" explains decisions of the scheduler and of network policies.
 //
-// Under the program name kubectl it has kubectl's verbs alone. Plug-ins named kubectl-NAME are found
-// as kubectl finds them.
+// If the program is called kubectl, it has only kubectl's verbs. Plug-ins named kubectl-NAME are
+// found as kubectl finds them.
 package ctl
 
 import (
@@ -47,11 +47,12 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	// invalid verbosity is reported when the flags are parsed.
 	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
 	root := Command(args, stdin, stdout, stderr)
-	if !slices.ContainsFunc(root.Commands(), isAlias) { // else the arguments are set: those that the alias stands for
+	// if there are aliases, the arguments have been set already: to those that the alias stands for
+	if !slices.ContainsFunc(root.Commands(), isAlias) {
 		root.SetArgs(args[1:])
 	}
 	if err := root.ExecuteContext(ctx); err != nil {
-		cmdutil.CheckErr(err) // kubectl's own words and exit code
+		cmdutil.CheckErr(err) // prints the error in kubectl's words and exits with kubectl's code
 	}
 	return nil
 }
@@ -73,7 +74,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 		ConfigFlags:   flags,
 		IOStreams:     streams,
 	})
-	logs.AddFlags(root.PersistentFlags()) // -v and its kin
+	logs.AddFlags(root.PersistentFlags()) // -v and the other flags of the log
 	if filepath.Base(args[0]) != "kubectl" {
 		root.Use = "ctl"
 		root.AddCommand(clusterCommand(stdin, stdout, stderr), webhooksCommand(flags, stdout), whyCommand(flags, stdout))
@@ -87,7 +88,7 @@ func Command(args []string, stdin io.Reader, stdout, stderr io.Writer) *cobra.Co
 func addRelease(root *cobra.Command, stdout io.Writer) {
 	c, _, err := root.Find([]string{"version"})
 	if err != nil {
-		return // an alias of the user's preferences has taken the place of all commands
+		return // an alias from the user's preferences has replaced all commands
 	}
 	c.PostRun = func(c *cobra.Command, _ []string) {
 		if c.Flag("output").Value.String() == "" {

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// webhooksCommand is "ctl webhooks".
+// webhooksCommand returns the command "ctl webhooks".
 func webhooksCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	var output string
 	c := &cobra.Command{
@@ -77,7 +77,7 @@ func seconds(s float64) string {
 	return time.Duration(s * float64(time.Second)).Round(100 * time.Microsecond).String()
 }
 
-// lastFailure returns when and why a webhook last failed, on one line.
+// lastFailure returns the time and the reason of a webhook's last failure, on one line.
 func lastFailure(h *webhookhealth.Health) string {
 	if h.LastFailure == nil {
 		return "-"

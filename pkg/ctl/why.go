@@ -11,7 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// whyCommand is "ctl why"; each kind of question is a subcommand.
+// whyCommand returns the command "ctl why"; each kind of question is a subcommand.
 func whyCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	c := &cobra.Command{Use: "why", Short: "Explain scheduling decisions and network policies"}
 	pod := podCommand(flags, stdout)

@@ -24,9 +24,9 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// podCommand is "ctl why pod": it explains why a pod is on its node, or on none. It reads only the
-// API and runs the scheduler's own code on what it read, so it works with every cluster whose
-// scheduler has the default configuration.
+// podCommand returns the command "ctl why pod". It explains why a pod is on its node, or on no
+// node. It reads only the API and runs the scheduler's own code on the objects, so it works with
+// every cluster whose scheduler has the default configuration.
 func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cobra.Command {
 	var nodes int
 	var asJSON bool
@@ -68,7 +68,7 @@ func podCommand(flags genericclioptions.RESTClientGetter, stdout io.Writer) *cob
 }
 
 // whyPod evaluates the pod against a model of the cluster. evicted holds the events that say which
-// pods preempted it; they are all that is known about a pod that no longer exists.
+// pods preempted it; if the pod no longer exists, nothing else is known about it.
 func whyPod(ctx context.Context, client kubernetes.Interface, namespace, name string,
 	nodes int) (w *scheduler.Why, evicted []string, err error) {
 	selector := fields.Set{"involvedObject.name": name, "involvedObject.kind": "Pod",

@@ -26,11 +26,11 @@ func Configz(name string, config any) http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write(body) // the client may have gone
+		_, _ = w.Write(body) // fails if the client has closed the connection
 	})
 }
 
-// Configuration returns the part of a component's configuration that comes from the flags.
+// Configuration returns the part of a component's configuration that is set by flags.
 func (f *ElectionFlags) Configuration() configv1alpha1.LeaderElectionConfiguration {
 	enabled := f.Enabled
 	return configv1alpha1.LeaderElectionConfiguration{

@@ -34,7 +34,8 @@ type ServingFlags struct {
 	CertFile     string
 	KeyFile      string
 	ClientCAFile string
-	// MinTLSVersion and CipherSuites restrict TLS. Empty means TLS 1.2 and Go's default suites.
+	// MinTLSVersion and CipherSuites restrict TLS. If they are empty, TLS 1.2 is the minimum and
+	// Go's default suites are used.
 	MinTLSVersion string
 	CipherSuites  []string
 	// MaxStreams is the maximum number of concurrent requests on an HTTP/2 connection; 0 means Go's
@@ -76,7 +77,7 @@ func (i *inverse) Set(s string) error {
 	return nil
 }
 
-// String returns the value as Set takes it.
+// String returns the value in the form that Set parses.
 func (i *inverse) String() string { return strconv.FormatBool(i.off == nil || !*i.off) }
 
 // Type returns the flag's type for the usage text.

@@ -27,15 +27,15 @@ const (
 	reviewTimeout = 10 * time.Second
 )
 
-// Guard admits requests whose user the API server authenticates and allows to get the path.
+// Guard admits requests whose user the API server can authenticate and allows to get the path.
 type Guard struct {
 	who authenticator.Request
 	may authorizer.Authorizer
 	ca  *dynamiccertificates.DynamicFileCAContent
 }
 
-// NewGuard returns a guard that asks the API server. It verifies client certificates of
-// clientCAFile, if that is set, by itself.
+// NewGuard returns a guard that asks the API server. If clientCAFile is set, the guard itself
+// verifies client certificates by that authority.
 func NewGuard(client kubernetes.Interface, clientCAFile string) (*Guard, error) {
 	retry := &wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 	who := authenticatorfactory.DelegatingAuthenticatorConfig{

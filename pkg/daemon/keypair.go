@@ -15,7 +15,7 @@ type KeyPair struct {
 	CertFile, KeyFile string
 
 	mu   sync.Mutex
-	read [2]os.FileInfo // the files that cert was read from
+	read [2]os.FileInfo // state of the two files when cert was read
 	cert *tls.Certificate
 }
 

@@ -25,9 +25,9 @@ const serverPoll = 50 * time.Millisecond
 // ErrLostLease is returned by Lead when another process may have become the leader.
 var ErrLostLease = errors.New("leader election lost")
 
-// Lead runs work while this process holds the lease; if leader election is disabled, it just runs
-// work. It returns when work does, with its error, or with ErrLostLease. After ErrLostLease the
-// process should end, since parts of work may still be running.
+// Lead runs work while this process holds the lease; if leader election is disabled, it runs work
+// at once. It returns the error of work when work has returned, or ErrLostLease. After ErrLostLease
+// the process should end, since parts of work may still be running.
 func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk clock.Clock, log *slog.Logger,
 	work func(context.Context) error) error {
 	if !f.Enabled {
@@ -43,7 +43,7 @@ func Lead(ctx context.Context, f ElectionFlags, client kubernetes.Interface, clk
 	// Wait for the API server first: the elector retries only after seconds, which would delay
 	// processes that start together with the API server.
 	if err := awaitServer(ctx, client, clk); err != nil {
-		return nil // ctx ended
+		return nil // ctx has ended
 	}
 	result := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{

@@ -25,7 +25,7 @@ func NewVerbosity(n int) *Verbosity {
 	return v
 }
 
-// Set changes it to n.
+// Set changes the verbosity to n.
 func (v *Verbosity) Set(n int) {
 	own, libraries := slog.LevelInfo, slog.LevelWarn
 	if n >= debugVerbosity {
@@ -42,8 +42,8 @@ func (v *Verbosity) Log(w io.Writer) *slog.Logger {
 		&slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: newRedactor().attr}), nil)
 }
 
-// log returns the log that handler writes. Libraries log more at Info than an operator wants to keep,
-// so they have a threshold of their own.
+// log returns the log that handler writes. Libraries log more at Info than an operator wants to
+// keep, so klog's messages have a separate threshold.
 func (v *Verbosity) log(handler slog.Handler, modules Modules) *slog.Logger {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(filter{handler, &v.libraries, modules}), klog.ContextualLogger(true))
 	return slog.New(filter{handler, &v.own, modules})

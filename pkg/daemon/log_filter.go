@@ -9,7 +9,8 @@ import (
 	"runtime"
 )
 
-// filter keeps the records at or above a level, and those of modules with a higher verbosity.
+// filter keeps the records at or above a level, and more records of the modules with a higher
+// verbosity.
 type filter struct {
 	slog.Handler
 	level   slog.Leveler
@@ -21,7 +22,7 @@ func (f filter) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= min(f.level.Level(), f.modules.lowest()) && f.Handler.Enabled(ctx, level)
 }
 
-// Handle passes r to the next handler if it is to be kept.
+// Handle passes r to the next handler if r is to be kept.
 func (f filter) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < f.level.Level() && !f.modules.keep(r) {
 		return nil
@@ -39,7 +40,7 @@ func (f filter) WithGroup(name string) slog.Handler {
 	return filter{f.Handler.WithGroup(name), f.level, f.modules}
 }
 
-// caller returns the place in the program that created r.
+// caller returns the place in the program's source where r was created.
 func caller(r slog.Record) (file string, line int) {
 	frame, _ := runtime.CallersFrames([]uintptr{r.PC}).Next()
 	return frame.File, frame.Line

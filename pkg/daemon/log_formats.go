@@ -25,7 +25,8 @@ const (
 	FormatJSON = "json"
 )
 
-// LogFlags select one of Kubernetes' log formats. The log goes to standard error, unbuffered.
+// LogFlags select one of Kubernetes' log formats. The log is written to standard error without
+// buffering.
 type LogFlags struct {
 	Format         string
 	FlushFrequency time.Duration
@@ -58,7 +59,7 @@ func (s *streams) add(fs *pflag.FlagSet, format string) {
 		"not supported (an alpha feature in Kubernetes): the log is not buffered")
 }
 
-// Validate returns what is wrong with the flags, in Kubernetes' words.
+// Validate returns the errors in the flags, in Kubernetes' words.
 func (f *LogFlags) Validate() error {
 	var errs field.ErrorList
 	if f.FlushFrequency <= 0 {
@@ -112,7 +113,9 @@ func newJSONLines(w io.Writer) slog.Handler {
 			case slog.TimeKey:
 				return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
 			case slog.LevelKey:
-				return slog.Attr{} // errors have no level; other records get a verbosity
+				// Kubernetes' format has no level; jsonLines adds the verbosity to records below
+				// error level
+				return slog.Attr{}
 			case slog.SourceKey:
 				if at, ok := a.Value.Any().(*slog.Source); ok {
 					dir, name := filepath.Split(at.File)
@@ -140,12 +143,12 @@ func (j jsonLines) Handle(ctx context.Context, r slog.Record) error {
 	return j.Handler.Handle(ctx, told)
 }
 
-// WithAttrs returns a handler that still adds the verbosity.
+// WithAttrs returns a handler with the attributes that still adds the verbosity.
 func (j jsonLines) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return jsonLines{j.Handler.WithAttrs(attrs)}
 }
 
-// WithGroup returns a handler that still adds the verbosity.
+// WithGroup returns a handler with the group that still adds the verbosity.
 func (j jsonLines) WithGroup(name string) slog.Handler { return jsonLines{j.Handler.WithGroup(name)} }
 
 // redacting removes credentials from records before they reach a handler that cannot do so itself.
@@ -164,7 +167,7 @@ func (h redacting) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, told)
 }
 
-// attr returns a without credentials, also inside groups.
+// attr returns a copy of a without credentials, also inside groups.
 func (h redacting) attr(a slog.Attr) slog.Attr {
 	a.Value = a.Value.Resolve()
 	if a.Value.Kind() != slog.KindGroup {
@@ -186,7 +189,7 @@ func (h redacting) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return redacting{h.Handler.WithAttrs(h.attrs(attrs)), h.redactor}
 }
 
-// WithGroup returns a handler that still redacts.
+// WithGroup returns a handler with the group that still redacts.
 func (h redacting) WithGroup(name string) slog.Handler {
 	return redacting{h.Handler.WithGroup(name), h.redactor}
 }

@@ -42,7 +42,7 @@ func (m *Modules) Set(v string) error {
 	return nil
 }
 
-// String returns the value as Set takes it.
+// String returns the value in the form that Set parses.
 func (m *Modules) String() string {
 	var out []string
 	for _, one := range *m {

@@ -53,7 +53,7 @@ func secretValues() []*regexp.Regexp {
 // secretPatterns returns patterns that recognize credentials by their form alone.
 func secretPatterns() []secretPattern {
 	return []secretPattern{
-		// Tokens of service accounts and of OIDC, also in base64.
+		// Tokens of service accounts and of OIDC, also in base64:
 		{[]string{"eyj"}, regexp.MustCompile(`()(eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)`)},
 		{[]string{"zxlk"}, regexp.MustCompile(`()(\bZXlK[A-Za-z0-9+/_=-]{40,})`)},
 		{[]string{"base64url.bearer"},
@@ -64,12 +64,13 @@ func secretPatterns() []secretPattern {
 			regexp.MustCompile(`(?i)(authorization\\*"?\s*[=:]\s*\[?\s*\\*"?(?:bearer|basic|negotiate|digest|token)\s+)([^\s"'\\\[\]][^"'\\\[\]\r\n]*)`)},
 		{[]string{"cookie"},
 			regexp.MustCompile(`(?i)(\b(?:set-)?cookie\\*"?\s*[=:]\s*\[?\s*\\*"?)([^\s"\\\[\]][^"\\\]\r\n]*)`)},
-		// Passwords in URLs, and tokens in place of the user.
+		// Passwords in URLs, and tokens in place of the user:
 		{[]string{"://"}, regexp.MustCompile(`(://[^\s/@:"'\\]*:)([^\s/@"'\\]+)(@)`)},
 		{[]string{"://"}, regexp.MustCompile(`(://)([^\s/@:"'\\]{16,})(@)`)},
-		// Bootstrap tokens.
+		// Bootstrap tokens:
 		{[]string{"."}, regexp.MustCompile(`(\b[a-z0-9]{6}\.)([a-z0-9]{16}\b)`)},
-		// Private keys, and the beginnings of their base64 forms: RSA, EC, encrypted, PKCS #8, OpenSSH.
+		// Private keys, and the beginnings of their base64 forms (RSA, EC, encrypted, PKCS #8,
+		// OpenSSH):
 		{[]string{"private key"},
 			regexp.MustCompile(`(?s)()(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|$))`)},
 		{[]string{"ls0tls1crudjtib"},
@@ -77,8 +78,8 @@ func secretPatterns() []secretPattern {
 	}
 }
 
-// redactor removes credentials from log records. Our own code logs none, but libraries and errors
-// may quote some.
+// redactor removes credentials from log records. Our own code logs no credentials, but libraries
+// and errors may quote some.
 type redactor struct {
 	patterns []secretPattern
 	names    []string
@@ -110,7 +111,7 @@ func (r *redactor) text(s string) string {
 // named returns s without the values of credentials that it finds by name: in queries, flags,
 // headers, JSON, JSON in JSON, YAML and Go's formatting of structs.
 func (r *redactor) named(s, lower string) string {
-	var ends [][2]int // the bounds of a name
+	var ends [][2]int // the start and the end of each name that was found in s
 	for _, name := range r.names {
 		for at := strings.Index(lower, name); at >= 0; {
 			end := at + len(name)
@@ -145,8 +146,8 @@ func (r *redactor) value(s string, begin, end int) (from, to int) {
 		if s[begin] < 'A' || s[begin] > 'Z' {
 			return 0, 0
 		}
-		// A name such as accessToken. In JSON its unquoted value is often a boolean; in Go's format it
-		// may be a credential.
+		// A name such as accessToken. In JSON an unquoted value of such a name is often a boolean;
+		// in Go's format it may be a credential.
 		if end == len(s) || s[end] != ':' && s[end] != '=' {
 			values = values[:len(values)-1]
 		}
@@ -201,7 +202,7 @@ func (r *redactor) object(v slog.Value) slog.Value {
 		return slog.StringValue(redacted)
 	case *slog.Source:
 		return v
-	case []byte: // JSON would encode it as base64, which hides credentials from the search
+	case []byte: // JSON would encode a []byte as base64, which hides credentials from the search
 		return slog.StringValue(r.text(string(o)))
 	case json.RawMessage:
 		return slog.StringValue(r.text(string(o)))
@@ -217,7 +218,7 @@ func (r *redactor) object(v slog.Value) slog.Value {
 	}
 }
 
-// printed formats v, which cannot be encoded as JSON, with fmt and redacts the result.
+// printed formats v, which cannot be encoded as JSON, with package fmt, and redacts the result.
 func (r *redactor) printed(v slog.Value) slog.Value {
 	return slog.StringValue(r.text(fmt.Sprintf("%+v", v.Any())))
 }

@@ -56,8 +56,8 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 	return nil
 }
 
-// NewMetrics returns a registry with metrics of the Go runtime, the process, its memory by kind of
-// page, and its build.
+// NewMetrics returns a registry with metrics of the Go runtime, of the process, of its memory by
+// kind of page, and of its build.
 func NewMetrics() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(

@@ -34,7 +34,8 @@ func TestBuildInfo(t *testing.T) {
 	}
 }
 
-// TestVersionIsKubernetes checks that clients can parse the version, and find Keelson's in it.
+// TestVersionIsKubernetes checks that clients can parse the version, and that it contains Keelson's
+// version.
 func TestVersionIsKubernetes(t *testing.T) {
 	v, err := version.ParseSemantic(VersionInfo().GitVersion)
 	if err != nil {

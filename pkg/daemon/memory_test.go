@@ -20,7 +20,7 @@ func TestMemoryMetrics(t *testing.T) {
 			exported[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
 		}
 	}
-	// The test process has more than a megabyte of either, and less than a terabyte.
+	// The test process has more than a megabyte of each kind of page, and less than a terabyte.
 	for _, pages := range []string{"anonymous", "file"} {
 		if bytes := exported[pages]; bytes < 1<<20 || bytes > 1<<40 {
 			t.Errorf("%s pages: %.0f bytes", pages, bytes)

@@ -39,12 +39,12 @@ type Endpoints struct {
 	Metrics prometheus.Gatherer
 	Live    []health.Check
 	Ready   []health.Check
-	// Others are further paths behind the guard, such as /configz.
+	// Others are further handlers behind the guard, by path, such as /configz.
 	Others map[string]http.Handler
 	Log    *slog.Logger
 }
 
-// Serve serves until ctx ends. It returns nil at once if the port is 0.
+// Serve serves the endpoints until ctx ends. It returns nil at once if the port is 0.
 func Serve(ctx context.Context, e Endpoints) error {
 	if e.Flags.SecurePort == 0 {
 		return nil
@@ -66,7 +66,7 @@ func Serve(ctx context.Context, e Endpoints) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		_ = s.Shutdown(ctx) // connections still open then are closed at the process's end
+		_ = s.Shutdown(ctx) // connections that are still open are closed when the process ends
 	})
 	defer stop()
 	if err := s.ServeTLS(l, "", ""); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -134,11 +134,12 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
 	}
-	c.ClientAuth = tls.RequestClientCert // the guard verifies it, so that the client gets a reason
+	// the guard verifies the certificate, so that a rejected client gets the reason
+	c.ClientAuth = tls.RequestClientCert
 	return c, nil
 }
 
-// certificate returns the function that provides the certificate.
+// certificate returns the function that provides the serving certificate.
 func (f *ServingFlags) certificate() (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if f.CertFile != "" {
 		k := &KeyPair{CertFile: f.CertFile, KeyFile: f.KeyFile}

@@ -30,9 +30,9 @@ const lastSpans = 2 * time.Second
 // dropped; nothing waits for the collector.
 type Tracing struct{ provider tracing.TracerProvider }
 
-// NewTracing returns the tracing of a configuration, under the name of a process and its host; nil
-// if the configuration is empty. Requests that carry a sampling decision keep it; of other requests
-// the configured share is sampled.
+// NewTracing returns the tracing of a configuration, under the name of a process and its host; It
+// returns nil if the configuration is empty. For requests that carry a sampling decision, that
+// decision applies. Of other requests, the configured share is sampled.
 func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service, host string) (*Tracing, error) {
 	if c == nil {
 		return nil, nil
@@ -73,7 +73,7 @@ func (t *Tracing) Client(c *rest.Config) {
 	}
 }
 
-// RoundTripper returns rt with its requests traced.
+// RoundTripper returns a RoundTripper that traces requests and sends them by rt.
 func (t *Tracing) RoundTripper(rt http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return rt
@@ -93,7 +93,7 @@ var _ utilnet.RoundTripperWrapper = &tracedTransport{}
 // WrappedRoundTripper returns the traced transport.
 func (t *tracedTransport) WrappedRoundTripper() http.RoundTripper { return t.inner }
 
-// Provider returns the tracer provider for libraries; nil if there is no tracing.
+// Provider returns the tracer provider for libraries, or nil if t is nil.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -101,7 +101,7 @@ func (t *Tracing) Provider() trace.TracerProvider {
 	return t.provider
 }
 
-// Handler returns h with a span of the given name for each request.
+// Handler returns a handler that calls h in a span of the given name for each request.
 func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 	if t == nil {
 		return h

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// parents returns the names of spans with the name of each span's parent.
+// parents returns the name of each span's parent by the name of the span.
 func parents(t *testing.T, spans []tracetest.Span) map[string]string {
 	t.Helper()
 	byID, out := map[string]string{}, map[string]string{}

@@ -23,10 +23,10 @@ type DeviceSources struct {
 	Claims  func(namespace string) ([]*resourcev1.ResourceClaim, error)
 }
 
-// newDeviceClaimEvaluator evaluates claims of devices: the maximum number of devices of each class
-// that a claim can get. A device also counts for the extended resource that its class provides.
-// What a pod was already charged for its extended resources is not charged again for the claim that
-// was created for that pod.
+// newDeviceClaimEvaluator returns the evaluator of claims of devices. A claim is charged for the
+// maximum number of devices of each class that it can get. A device also counts for the extended
+// resource that its class provides. A claim that was created for the extended resources of a pod is
+// charged only for the part that exceeds what the pod was charged for.
 func newDeviceClaimEvaluator(facts DeviceSources,
 	charged func(*corev1.Pod) corev1.ResourceList) *evaluator[*resourcev1.ResourceClaim] {
 	gvr := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")

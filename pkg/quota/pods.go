@@ -22,7 +22,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// computeNames are the quota names that count what pods request, except those with a prefix.
+// computeNames are the quota names that count requests and limits of pods, except the names with a
+// prefix.
 func computeNames() []corev1.ResourceName {
 	return []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
@@ -204,7 +205,7 @@ func podInScope(s corev1.ScopedResourceSelectorRequirement, p *corev1.Pod) (bool
 }
 
 // selectorMatches reports whether a scope selector matches value. An empty value means that the
-// object has none.
+// object has no value for the scope.
 func selectorMatches(s corev1.ScopedResourceSelectorRequirement, value string) (bool, error) {
 	operator := map[corev1.ScopeSelectorOperator]selection.Operator{
 		corev1.ScopeSelectorOpIn: selection.In, corev1.ScopeSelectorOpNotIn: selection.NotIn,

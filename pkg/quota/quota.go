@@ -61,7 +61,8 @@ func IgnoredResources() map[schema.GroupResource]struct{} {
 }
 
 // evaluator evaluates objects of type T. If handles is nil, it handles creates and updates of the
-// object itself. If inScope is nil, no object is in a scope. If constraints is nil, there are none.
+// object itself. If inScope is nil, no object is in a scope. If constraints is nil, the objects
+// have no constraints.
 type evaluator[T runtime.Object] struct {
 	resource    schema.GroupResource
 	counts      func(name corev1.ResourceName) bool
@@ -114,7 +115,7 @@ func (e *evaluator[T]) Matches(q *corev1.ResourceQuota, item runtime.Object) (bo
 	return generic.Matches(q, item, e.MatchingResources, e.scope)
 }
 
-// MatchingScopes returns the given scopes that an object is in.
+// MatchingScopes returns those of the given scopes that an object is in.
 func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.ScopedResourceSelectorRequirement) (
 	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
@@ -130,7 +131,7 @@ func (e *evaluator[T]) MatchingScopes(item runtime.Object, scopes []corev1.Scope
 	return out, nil
 }
 
-// UncoveredQuotaScopes returns the limited scopes that no matched scope covers.
+// UncoveredQuotaScopes returns those of the limited scopes that no matched scope covers.
 func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedResourceSelectorRequirement) (
 	[]corev1.ScopedResourceSelectorRequirement, error) {
 	out := []corev1.ScopedResourceSelectorRequirement{}
@@ -147,7 +148,7 @@ func (e *evaluator[T]) UncoveredQuotaScopes(limited, matched []corev1.ScopedReso
 	return out, nil
 }
 
-// MatchingResources returns the given quota names that count objects of this kind.
+// MatchingResources returns those of the given quota names that count objects of this kind.
 func (e *evaluator[T]) MatchingResources(names []corev1.ResourceName) []corev1.ResourceName {
 	out := []corev1.ResourceName{}
 	for _, n := range names {

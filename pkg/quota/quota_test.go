@@ -147,7 +147,8 @@ func newDeviceSources(pod *corev1.Pod, claims []*resourcev1.ResourceClaim) Devic
 	}
 }
 
-// TestExtendedUsage checks that devices also count for the extended resource, each once.
+// TestExtendedUsage checks that devices also count for the extended resource, and that each device
+// counts once.
 func TestExtendedUsage(t *testing.T) {
 	const gpu, per = "example.com/gpu", ".deviceclass.resource.k8s.io/devices"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"},

@@ -22,14 +22,14 @@ type Span struct {
 	Name string
 	// Process identifies the process that created it: "key=value" pairs separated by spaces.
 	Process string
-	// Trace is the ID of its trace, ID its own, and Parent that of its parent span; empty if there
-	// is none.
+	// Trace is the ID of the span's trace, ID its own ID, and Parent the ID of its parent span, or
+	// empty if it has no parent.
 	Trace, ID, Parent string
-	// Links are the IDs of the traces that it links to.
+	// Links are the IDs of the traces that the span links to.
 	Links []string
 }
 
-// Collector keeps spans. It is safe for concurrent use.
+// Collector collects spans. It is safe for concurrent use.
 type Collector struct {
 	otlp.UnimplementedTraceServiceServer
 	// Endpoint is the address to send spans to.
@@ -61,7 +61,7 @@ func Serve(tb testing.TB, register func(*grpc.Server), options ...grpc.ServerOpt
 	return l.Addr().String()
 }
 
-// Export implements the collector's service.
+// Export implements the gRPC service of an OTLP collector.
 func (c *Collector) Export(_ context.Context, r *otlp.ExportTraceServiceRequest) (
 	*otlp.ExportTraceServiceResponse, error) {
 	c.mu.Lock()
