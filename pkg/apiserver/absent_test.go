@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMetadataOfCreated checks that every request that creates an object ignores metadata which
-// only the server sets. An object with a client's deletionTimestamp could never be deleted. See
+// TestMetadataOfCreated checks that every request that creates an object ignores metadata that only
+// the server sets. An object with a client's deletionTimestamp could never be deleted. See
 // kubernetes/kubernetes#133388.
 func TestMetadataOfCreated(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})

@@ -30,7 +30,7 @@ func TestForms(t *testing.T) {
 	for i, tc := range []struct {
 		name, given                   string
 		method, path, mediaType, body string
-		has, hasNone                  string // parts of the body
+		has, hasNone                  string // what the body must contain, and what it must not contain
 	}{
 		{"pod as a table row without conditions", "podP", "GET", pods + "/p", tables, "", `,"object":`,
 			`"conditions"`},

@@ -30,17 +30,17 @@ const (
 	podSpec = `"spec":{"containers":[{"name":"c","image":"i"}]}`
 )
 
-// answer is a request and what Kubernetes 1.36 answers to it.
+// answer is a request and the answer of Kubernetes 1.36 to it.
 type answer struct {
 	name               string
 	given              string // names of fixtures that are sent before, in this order
 	method, path, body string
 	code               int
-	want               string // part of the body
-	warning            string // part of the warning; if empty, there is none
+	want               string // part of the answer's body
+	warning            string // part of the answer's warning; if empty, there is no warning
 }
 
-// fixture is a request that a case needs to have been made before. It succeeds.
+// fixture is a request that has to succeed before the request of a case is sent.
 type fixture struct{ method, path, body string }
 
 // fixtures returns the fixtures by name.
@@ -51,7 +51,7 @@ func fixtures() map[string]fixture {
 		"revisedUnknownVersion": {"PUT", coreAPI + "configmaps/revised",
 			`{"metadata":{"name":"revised","managedFields":[{"manager":"a","operation":"Update","apiVersion":"x","fieldsType":"FieldsV1","fieldsV1":{"f:data":{"f:a":{}}}},{"manager":"b","operation":"Update","apiVersion":"v1","fieldsType":"FieldsV1","fieldsV1":{"f:immutable":{}}}]},"data":{"a":"b"},"immutable":false}`},
 		"deploymentScale": {"PATCH", deploymentsAPI + "/d/scale", `{"bogus":1}`},
-		// Events of the namespace default may regard an object without a namespace.
+		// Events in the namespace default may be about an object without a namespace.
 		"eventDefault": {"POST", "/api/v1/namespaces/default/events",
 			`{"metadata":{"name":"{ns}"},"involvedObject":{"kind":"Pod","name":"p","namespace":"default"},"reason":"R","message":"m"}`},
 		"map": {"POST", coreAPI + "configmaps", `{"metadata":{"name":"m"}}`},

@@ -77,7 +77,7 @@ func TestApplyAgain(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		gvr         schema.GroupVersionResource
-		before      string // the object that is there, if only a subresource is applied
+		before      string // the stored object, if only a subresource is applied
 		subresource string
 		document    string
 	}{

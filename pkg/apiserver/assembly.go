@@ -65,31 +65,31 @@ type assembly struct {
 	audiences  authenticator.Audiences
 	authn      authenticator.Request
 	rules      *rbac.Index
-	synced     []func() bool // report whether the caches that authorization reads are loaded
+	synced     []func() bool // each reports whether a cache that authorization reads is loaded
 	decides    chan struct{} // closed once these caches are loaded
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
 	namespaces *store.Store   // set by buildAPI
-	podRefs    *nodeauth.Pods // nil unless nodes are authorized by the pods on them
-	// bootstrapTokens is nil if they are not accepted.
+	podRefs    *nodeauth.Pods // nil if nodes are not authorized by their pods
+	// bootstrapTokens is nil if bootstrap tokens are not accepted.
 	bootstrapTokens cache.SharedIndexInformer
-	mapper          meta.RESTMapper // covers all served kinds
+	mapper          meta.RESTMapper // maps all served kinds
 	admission       *admission.Chain
 	services        *services.Allocator
 	ports           *services.Ports
 	verifier        *satoken.Verifier
-	rows            []*resource.Row // the served ones
+	rows            []*resource.Row // the rows that this server serves
 	api             *rest.Server
 	custom          *customresources.Controller
 	aggregator      *aggregation.Aggregator
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
-	members         store.ReadWriter  // leases of the running servers
+	members         store.ReadWriter  // store of the leases of the running servers
 
 	leaveCluster func(context.Context) error
-	close        []func() // close idle connections
+	close        []func() // functions that close idle connections
 
 	started *health.Gate // opens when the informers have synced
 	hooks   []*hook
@@ -279,7 +279,7 @@ func (a *assembly) address() string {
 	}
 	host := a.advertised()
 	if told := net.ParseIP(a.cfg.AdvertiseAddress); told != nil && !told.IsUnspecified() {
-		host = told // used even if it is a loopback address, because the operator chose it
+		host = told // used even if it is a loopback address, because the operator has chosen it
 	}
 	return net.JoinHostPort(host.String(), strconv.Itoa(port))
 }
@@ -403,14 +403,14 @@ func (a *assembly) run(ctx context.Context) {
 	}()
 	a.self.informers.Start(ctx.Done())
 	wg.Go(func() {
-		// Shut down only after ctx is done: a factory that is shutting down starts no more
-		// informers, and admission policies start informers of their parameters late.
+		// Shut the informers down only after ctx is done: a factory that is shutting down starts no
+		// more informers, and admission policies start informers of their parameters late.
 		<-ctx.Done()
 		a.self.informers.Shutdown()
 	})
 	wg.Go(func() {
 		if a.self.informers.WaitForCacheSyncWithContext(ctx).AsError() != nil {
-			return // ctx has ended
+			return // fails only if ctx has ended
 		}
 		a.started.Open()
 		a.announce(ctx)

@@ -125,8 +125,8 @@ func TestRBACFollowsBindings(t *testing.T) {
 
 func TestNobodyGrantsWhatHeLacks(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// eve must never be able to escalate, although the authorizer sees a role and its binding at
-	// different times.
+	// The user eve must never be able to escalate, although the authorizer sees a role and its
+	// binding at different times.
 	_, err := s.Client.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "role-writer"},
 		Rules: []rbacv1.PolicyRule{

@@ -37,7 +37,7 @@ func bindingRules() admissionregistrationv1.RuleWithOperations {
 // are.
 func TestBatchesAreAdmitted(t *testing.T) {
 	var mu sync.Mutex
-	seen := map[string]string{} // pod to node
+	seen := map[string]string{} // node by pod
 	hook := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var review admissionv1.AdmissionReview
 		var binding corev1.Binding
@@ -115,7 +115,7 @@ func TestBatchesAreAdmitted(t *testing.T) {
 		}
 		return out
 	}
-	// Wait until the server uses both. Each attempt needs pods of its own.
+	// Wait until the server uses both the hook and the policy. Each attempt needs pods of its own.
 	tries := 0
 	poll(t, "the hook and the policy are in force", func(context.Context) bool {
 		tries++
@@ -156,7 +156,9 @@ func TestBatchesAreAdmitted(t *testing.T) {
 			t.Errorf("%s is on %q, want %q", name, p.Spec.NodeName, want)
 		}
 		mu.Lock()
-		if name != "policy" && seen[name] != node { // policies come first
+		// the hook does not see bindings that the policy rejects, because policies are evaluated
+		// first
+		if name != "policy" && seen[name] != node {
 			t.Errorf("the hook has seen %s on %q", name, seen[name])
 		}
 		mu.Unlock()

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// makeFlow creates a user with all rights whose requests have a priority level of the same name,
-// with a queue.
+// makeFlow creates a user with all rights, and a priority level of the same name with a queue. The
+// user's requests have this level.
 func makeFlow(t *testing.T, s *testserver.Server, name string, borrow *int32) {
 	t.Helper()
 	api := s.Client.FlowcontrolV1()
@@ -76,7 +76,7 @@ func hold(t *testing.T, cfg *rest.Config, n int) {
 	})
 	for range n {
 		wg.Go(func() {
-			for ctx.Err() == nil { // requests that waited too long are rejected; send them again
+			for ctx.Err() == nil { // a request that waited too long is rejected, so send it again
 				body, _ := io.Pipe()
 				r, err := http.NewRequestWithContext(ctx, http.MethodPost, cfg.Host+"/api/v1/namespaces/default/configmaps", body)
 				if err != nil {

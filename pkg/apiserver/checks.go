@@ -94,7 +94,7 @@ func (a *assembly) informersSynced(ctx context.Context) error {
 }
 
 // startChecks returns the checks of the start steps, with the names and in the order of Kubernetes'
-// server. Steps that are several in Kubernetes and one here share a condition.
+// server. If one step here corresponds to several steps of Kubernetes, these share a condition.
 func (a *assembly) startChecks() []health.Check {
 	type condition = func(context.Context) error
 	stored := func(context.Context) error { return a.databases.ready() }

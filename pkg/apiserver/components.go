@@ -28,12 +28,12 @@ import (
 const (
 	// componentTimeout limits a health check of a component.
 	componentTimeout = 5 * time.Second
-	// maxHealthBytes is the maximum size of the answer to a health check.
+	// maxHealthBytes is the maximum number of bytes of the answer to a health check that are read.
 	maxHealthBytes = 10 << 10
 )
 
-// components answers reads of componentstatuses by checking the components beside this server. It
-// stores nothing.
+// components answers reads of componentstatuses by checking the components on the server's machine.
+// It stores nothing.
 type components struct {
 	row    *resource.Row
 	codec  store.Codec
@@ -48,7 +48,7 @@ type componentCheck struct {
 	run func(ctx context.Context) (ok bool, message string)
 }
 
-// components returns the store of row, which is componentstatuses.
+// components returns the store for the row of componentstatuses.
 func (a *assembly) components(row *resource.Row) store.Interface {
 	c := &components{row: row, codec: registry.Codec(row), attrs: registry.Attrs(row)}
 	// The components sign their own certificates, so there is no CA to verify them with.

@@ -14,7 +14,7 @@ import (
 
 func TestComponentStatuses(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	api := s.Client.CoreV1().ComponentStatuses() // old, but served
+	api := s.Client.CoreV1().ComponentStatuses() // the type is deprecated, but served
 	list, err := api.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

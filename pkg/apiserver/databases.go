@@ -34,15 +34,15 @@ type database struct {
 
 // databases are the stores of a server. They do not change after they are open.
 type databases struct {
-	// all begins with the default database, which has every resource without a database of its own.
-	// The others follow in the order of the configuration.
+	// all begins with the default database, which has all resources without a database of their
+	// own. The others follow in the order of the configuration.
 	all []*database
 	// sized reports the size of the default database. It is nil if the server did not open that
 	// database itself.
 	sized sized
 	// of has the databases of single resources, or of whole groups ("*").
 	of        map[schema.GroupResource]*database
-	locations []schema.GroupResource // the keys of of, in the order of the configuration
+	locations []schema.GroupResource // keys of the map of, in the order of the configuration
 	sealed    *encryption.Encryption // nil if values are not encrypted
 	close     []io.Closer
 }
@@ -71,7 +71,7 @@ func (d *databases) open(ctx context.Context, s *Server) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]*database{} // key: the database's servers, sorted
+	known := map[string]*database{} // the key is the list of the database's servers, sorted
 	for _, o := range overrides {
 		key := strings.Join(slices.Sorted(slices.Values(o.Servers)), ";")
 		if known[key] == nil {
@@ -112,7 +112,7 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 // follow adds a backend to each database, and encryption below it if it is configured.
 func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
-	root := path.Join("/", cfg.EtcdPrefix) // like Kubernetes, accept a prefix without a slash
+	root := path.Join("/", cfg.EtcdPrefix) // as in Kubernetes, the slash at the start may be missing
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
 			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(api.Deps{}),
@@ -163,7 +163,7 @@ func (d *databases) Close() error {
 // first returns the default database.
 func (d *databases) first() *database { return d.all[0] }
 
-// have returns the database of a built-in resource.
+// have returns the database that a built-in resource is stored in.
 func (d *databases) have(gr schema.GroupResource) *database {
 	if db := d.of[gr]; db != nil {
 		return db
@@ -176,7 +176,7 @@ func (d *databases) have(gr schema.GroupResource) *database {
 
 // location returns the resource under which the configuration selects the database of a row. Events
 // of both groups are located with those of the core group. Definitions and APIServices are always
-// in the default database: in Kubernetes, servers of their own store them, which do not have the
+// in the default database: in Kubernetes, separate servers store them, and these ignore the
 // overrides.
 func location(row *resource.Row) schema.GroupResource {
 	gr := row.GroupResource()
@@ -190,14 +190,14 @@ func location(row *resource.Row) schema.GroupResource {
 	return gr
 }
 
-// The locations of objects that are stored but not served.
+// The locations of objects that are stored but not served:
 var (
 	portRangesLocation   = corev1.Resource("services")
 	serverLeasesLocation = corev1.Resource("apiServerIPInfo")
 )
 
 // named returns the default database and one entry per override, even if overrides share a
-// database: Kubernetes counts component statuses so.
+// database. Kubernetes has one component status for each of these entries.
 func (d *databases) named() []*database {
 	out := []*database{d.first()}
 	for _, gr := range d.locations {

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// serveEtcd runs an etcd on loopback until the test ends or stop is called. It returns its URL and
-// a client.
+// serveEtcd runs an etcd on loopback until the test ends or stop is called. It returns the URL of
+// the etcd and a client.
 func serveEtcd(t *testing.T) (stop func(), at string, client *clientv3.Client) {
 	t.Helper()
 	cfg := embed.NewConfig()
@@ -60,9 +60,9 @@ func kept(t *testing.T, client *clientv3.Client, prefix string) (keys []string) 
 	return keys
 }
 
-// TestDatabasesOfResources checks that an etcd configured for a resource has all of its objects,
-// and that the default one has none. The objects can be listed, watched and counted, and are found
-// after a restart. Health checks include both.
+// TestDatabasesOfResources checks that an etcd that is configured for a resource has all objects of
+// the resource, and that the default etcd has none of them. The objects can be listed, watched and
+// counted, and are found after a restart. Health checks include both etcds.
 func TestDatabasesOfResources(t *testing.T) {
 	_, mainAt, first := serveEtcd(t)
 	stopOther, at, second := serveEtcd(t)

@@ -33,7 +33,7 @@ func (m *mux) addDebugFlags(v *daemon.Verbosity) {
 		w.Header().Set("Content-Type", "text/plain")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.WriteHeader(code)
-		_, _ = fmt.Fprintln(w, text) // fails if the client is gone
+		_, _ = fmt.Fprintln(w, text) // fails if the client has closed the connection
 	}))
 }
 

@@ -37,7 +37,8 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	if path == "" {
 		return nil
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // a killed server may have left its socket
+	// a server that was killed leaves its socket
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("debug socket: %w", err)
 	}
 	var lc net.ListenConfig
@@ -57,7 +58,7 @@ func (s *Server) serveDebugSocket(ctx context.Context, background *sync.WaitGrou
 	})
 	background.Go(func() {
 		<-ctx.Done()
-		_ = server.Close() // the server stops; errors do not matter
+		_ = server.Close() // errors of the server do not matter when it stops
 	})
 	return nil
 }

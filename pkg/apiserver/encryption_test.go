@@ -98,7 +98,7 @@ func TestEncryption(t *testing.T) {
 	}
 	s.Stop(t)
 
-	// Without the key, secrets cannot be read, and everything else can.
+	// Without the key, secrets cannot be read, but all other objects can.
 	s = serve(a)
 	if _, err := s.Client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)

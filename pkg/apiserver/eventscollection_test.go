@@ -18,7 +18,7 @@ import (
 )
 
 // TestEventsOfNoCache checks the errors of event reads. Kubernetes has no watch cache for events,
-// which affects their text.
+// so some errors have other texts than for other resources.
 func TestEventsOfNoCache(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, events := t.Context(), s.Client.CoreV1().Events("default")

@@ -25,7 +25,7 @@ func (a *assembly) buildFairness() {
 	if !a.cfg.PriorityAndFairness || limit <= 0 {
 		return
 	}
-	flowmetrics.Register() // safe to repeat; the library's metrics are global
+	flowmetrics.Register() // may be called again; the library's metrics are global
 	a.fairness = &filters.Fairness{
 		Controller: flowcontrol.New(a.self.informers, a.self.client.FlowcontrolV1(), limit),
 		Objects:    func(resource string) (int64, int64, bool) { return a.objects(schema.ParseGroupResource(resource)) },

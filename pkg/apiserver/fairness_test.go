@@ -119,13 +119,14 @@ func TestFairness(t *testing.T) {
 	if _, err := api.PriorityLevelConfigurations().Update(t.Context(), level, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// One request of a level is always served. This one stays in progress.
+	// One request of a level is always served. This request stays in progress.
 	makeAdmin(t, s, "bob")
 	client, err := rest.HTTPClientFor(bob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The previous request may still hold its seat. Then this one is rejected and sent again.
+	// The previous request may still hold its seat. In that case, this request is rejected, and
+	// sent again.
 	send := func() (*io.PipeWriter, <-chan int) {
 		body, more := io.Pipe()
 		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost,

@@ -91,8 +91,8 @@ func (a *assembly) buildHooks() error {
 	return nil
 }
 
-// identityHook returns the hook that maintains the lease of this server, or one that does nothing
-// if leases are not served.
+// identityHook returns the hook that maintains the lease of this server. If leases are not served,
+// the hook does nothing.
 func (a *assembly) identityHook(identity *bootstrap.Identity) *hook {
 	h := &hook{name: "start-kube-apiserver-identity-lease-controller", run: identity.Renew, after: identity.Run}
 	if !slices.ContainsFunc(a.rows, func(r *resource.Row) bool {
@@ -126,7 +126,7 @@ func (h *hook) keep(ctx context.Context) {
 	}
 }
 
-// succeed runs h until it succeeds or ctx is done.
+// succeed runs h again and again until it succeeds or ctx is done.
 func (a *assembly) succeed(ctx context.Context, h *hook) {
 	for ctx.Err() == nil {
 		err := h.run(ctx)

@@ -31,8 +31,8 @@ func endpointsOf(t *testing.T, client kubernetes.Interface, namespace string) st
 	return strings.Join(out, " ")
 }
 
-// TestUnpublishedServers checks that the service has a node port and no endpoints if no server
-// writes endpoints, and that another server resets the service to its own configuration.
+// TestUnpublishedServers checks that if no server writes endpoints, the service has a node port and
+// no endpoints. It also checks that another server resets the service to its own configuration.
 func TestUnpublishedServers(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Endpoints.Reconciler, c.Endpoints.NodePort = config.EndpointsNone, 30443
@@ -56,7 +56,8 @@ func TestUnpublishedServers(t *testing.T) {
 	}
 }
 
-// TestCountedServers checks that the endpoints are the last servers, as many as configured.
+// TestCountedServers checks that the endpoints are the servers that registered last, as many as
+// configured.
 func TestCountedServers(t *testing.T) {
 	counted := func(address string) func(*config.Config) {
 		return func(c *config.Config) {

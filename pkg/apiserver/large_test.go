@@ -20,10 +20,10 @@ import (
 // TestManagersOfLargeObjects checks that an object that is too large to store with its managed
 // fields is stored without them, except by an apply, which needs them.
 func TestManagersOfLargeObjects(t *testing.T) {
-	s := testserver.Start(t, testserver.Options{Etcd: true}) // the store in memory has no size limit
+	s := testserver.Start(t, testserver.Options{Etcd: true}) // only etcd limits the size of objects
 	ctx := t.Context()
 	maps := s.Client.CoreV1().ConfigMaps("default")
-	large := map[string]string{} // 0.8 MB, and as much again in managed fields
+	large := map[string]string{} // 0.8 MB; the managed fields take as much again
 	for i := range 9999 {
 		large[fmt.Sprintf(
 			"a-key-that-is-long-so-that-all-fields-together-take-as-much-as-their-values-and-then-some-%d", i)] = "v"

@@ -48,7 +48,7 @@ func newSelf(ctx context.Context) (*self, error) {
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
 		UserAgent:      "kube-apiserver/loopback",
-		QPS:            -1, // no limit: the server's own work bounds its requests
+		QPS:            -1, // not limited, because the server limits the number of its own requests by itself
 		WarningHandler: rest.NoWarnings{},
 	}
 	var err error
@@ -84,7 +84,7 @@ func (s *self) serve(w http.ResponseWriter, r *http.Request) {
 	select {
 	case <-s.ready:
 	case <-r.Context().Done():
-	case <-s.ended: // some admission plugins of Kubernetes use a context that is never done
+	case <-s.ended: // needed because some admission plugins of Kubernetes use a context that is never done
 	}
 	select {
 	case <-s.ready:

@@ -64,7 +64,7 @@ func newMetricFilter(cfg *config.Metrics) (*metricFilter, error) {
 	return m, nil
 }
 
-// apply filters families in place and returns what remains.
+// apply filters families in place and returns the remaining families.
 func (m *metricFilter) apply(families []*dto.MetricFamily) []*dto.MetricFamily {
 	families = slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return m.disabled.Has(f.GetName()) })
 	for _, f := range families {
@@ -85,7 +85,8 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 		labels := make([]*dto.LabelPair, 0, len(m.GetLabel()))
 		for _, l := range m.GetLabel() {
 			if values, ok := allowed[l.GetName()]; ok && !values.Has(l.GetValue()) {
-				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)} // l belongs to the registry: do not change it
+				// copied, because l belongs to the registry
+				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)}
 			}
 			labels = append(labels, l)
 			key += l.GetName() + "\x00" + l.GetValue() + "\x00"

@@ -15,10 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestMetrics checks that the stable metrics exist, on which users base alerts.
+// TestMetrics checks that the stable metrics exist. Users base alerts on them.
 func TestMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Etcd: true})
-	// what is deprecated is counted
+	// read a deprecated API, so that the metric of deprecated APIs has a value
 	if _, err := s.Client.CoreV1().ComponentStatuses().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestMetrics(t *testing.T) {
 		`apiserver_storage_objects{resource="namespaces"} 4`,
 		`# HELP apiserver_storage_objects [STABLE] [DEPRECATED, consider using apiserver_resource_objects ` +
 			`instead] Number of stored objects`,
-		`apiserver_storage_objects{resource="deployments.apps"} 0`, // which nobody has used
+		`apiserver_storage_objects{resource="deployments.apps"} 0`, // a resource that no client has used
 		`apiserver_storage_objects{resource="flowschemas.flowcontrol.apiserver.k8s.io"} 11`,
 		`kubernetes_feature_enabled{name="APIResponseCompression",stage="BETA"} 1`,
 		`kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0`,
@@ -46,7 +46,7 @@ func TestMetrics(t *testing.T) {
 		`apiserver_storage_events_received_total{group="",resource="namespaces"} `,
 		`apiserver_watch_list_duration_seconds_count{group="",resource="podtemplates",scope="namespace",version="v1"} 1`,
 	} {
-		poll(t, want, func(context.Context) bool { // a request may be counted after its answer
+		poll(t, want, func(context.Context) bool { // a request may be counted shortly after its answer was sent
 			_, metrics := answerTo(t, s.Config, "/metrics")
 			return strings.Contains(metrics, want)
 		})
@@ -62,8 +62,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestMetricsHeaders checks that answers with metrics have the start time of the process and no
-// Vary.
+// TestMetricsHeaders checks that answers with metrics have a header with the start time of the
+// process, and no header Vary.
 func TestMetricsHeaders(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)

@@ -15,8 +15,8 @@ import (
 )
 
 // resettable gathers metrics relative to their last reset. The counters themselves keep counting,
-// because their owners hold them; Gather subtracts what they had reached at the reset. Gauges are
-// not changed.
+// because they belong to other packages; Gather subtracts the values that they had at the reset.
+// Gauges are not changed.
 type resettable struct {
 	from prometheus.Gatherer
 	past atomic.Pointer[map[string]*dto.Metric]
@@ -76,7 +76,8 @@ func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
 	return kept, nil
 }
 
-// takeOff subtracts the values of was from now, and reports whether anything is left.
+// takeOff subtracts the values of was from now, and reports whether now still has a value that is
+// not zero.
 func takeOff(now, was *dto.Metric) bool {
 	if c := now.GetCounter(); c != nil {
 		left := c.GetValue() - was.GetCounter().GetValue()

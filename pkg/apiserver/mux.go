@@ -98,7 +98,7 @@ func (m *mux) document(path string, h http.Handler) {
 	})
 }
 
-// paths returns the paths that the index lists: all except those under /debug/.
+// paths returns the paths that the index lists: all paths except those under /debug/.
 func (m *mux) paths() []string {
 	out := []string{"/api", "/apis", "/apis/", "/openapi/v2", "/openapi/v3", "/openapi/v3/"}
 	for _, gv := range m.served() {

@@ -28,8 +28,8 @@ func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
 		return nil
 	}
-	// A transaction covers one database. If the namespace is in another one, the server reads it
-	// right before it stores the object.
+	// A transaction covers only one database. If the namespace is in another database, the server
+	// reads it right before it stores the object.
 	apart := a.databases.have(location(row)) != a.databases.have(corev1.Resource("namespaces"))
 	return func(ctx context.Context, attrs admission.Attributes, latest bool) ([]kv.Unchanged, error) {
 		ns, err := a.openNamespace(ctx, attrs, latest || apart)

@@ -35,7 +35,7 @@ import (
 type slowHook struct {
 	*httptest.Server
 	seen    chan struct{} // receives once for each held request
-	release chan struct{} // answers one held request for each value
+	release chan struct{} // each value that is sent lets one held request be answered
 }
 
 func newSlowHook(t *testing.T) *slowHook {
@@ -118,7 +118,7 @@ func (h *slowHook) install(t *testing.T, s *testserver.Server) {
 	})
 }
 
-// warnings receives when a server warns a client.
+// warnings receives the warnings that a server sends to a client.
 type warnings chan struct{}
 
 func (w warnings) HandleWarningHeader(int, string, string) {
@@ -316,8 +316,8 @@ func terminating(err error) bool {
 	return apierrors.IsForbidden(err) && apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
-// TestLeftovers checks that objects left by a namespace whose spec.finalizers were emptied by hand
-// can be changed and deleted, and that nothing can be created in the namespace.
+// TestLeftovers checks that objects of a namespace whose spec.finalizers were emptied by hand can
+// be changed and deleted, and that no objects can be created in the namespace.
 func TestLeftovers(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	widgets, client := defineFreeFormWidgets(t, s), dynamicClient(t, s)

@@ -39,7 +39,7 @@ func TestNodesAskForTokens(t *testing.T) {
 					{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t", Audience: "mounted"}}},
 			}}}}
 		switch name {
-		case "disk": // a volume of an in-tree plugin that a CSI driver replaced
+		case "disk": // a volume of an in-tree plugin that has been replaced by a CSI driver
 			p.Spec.Volumes = append(p.Spec.Volumes,
 				corev1.Volume{Name: "d",
 					VolumeSource: corev1.VolumeSource{GCEPersistentDisk: &corev1.GCEPersistentDiskVolumeSource{PDName: "x"}}})
@@ -121,8 +121,8 @@ func TestNodesAskForTokens(t *testing.T) {
 	}
 }
 
-// TestNodesWriteStatusOfClaims: a node may update the status of its pods' claims, and the error
-// for any other field shows the difference.
+// TestNodesWriteStatusOfClaims checks that a node may update the status of its pods' claims, and
+// that the error for a change of any other field contains the difference.
 func TestNodesWriteStatusOfClaims(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	mustCreateAccount(t, s)

@@ -135,8 +135,8 @@ func TestStorageVersionsPublished(t *testing.T) {
 	}
 }
 
-// TestAPIsTurnedOff checks that an API that is turned off is not served, not described and not
-// found, and that others are.
+// TestAPIsTurnedOff checks that an API that is turned off is not served and not in discovery and
+// OpenAPI documents, and that other APIs are.
 func TestAPIsTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"apps/v1/daemonsets": false, "autoscaling/v1": false,
@@ -219,7 +219,8 @@ func TestReadyWithout(t *testing.T) {
 	}
 }
 
-// TestStorageVersionHashTurnedOff checks that discovery then has no storage version hashes.
+// TestStorageVersionHashTurnedOff checks that discovery has no storage version hashes if the
+// feature is turned off.
 func TestStorageVersionHashTurnedOff(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.Features.Turned = features.Turned{features.StorageVersionHash: false}

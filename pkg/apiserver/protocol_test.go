@@ -16,7 +16,7 @@ import (
 )
 
 // TestProtocol sends requests whose parameters, headers, method and path do not fit together. The
-// order of checks, and which are omitted, is that of Kubernetes 1.36.
+// order of the checks, and which checks are omitted, must be as in Kubernetes 1.36.
 func TestProtocol(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := rest.HTTPClientFor(s.Config)
@@ -39,7 +39,7 @@ func TestProtocol(t *testing.T) {
 		name, method, path, headers, body string // headers are lines of "Name: value"
 		code                              int
 		want                              string // text that the body must contain
-		header                            string // "Name: value" of the answer
+		header                            string // header of the answer, as "Name: value"
 	}{
 		{"account", "POST", "/api/v1/namespaces/default/serviceaccounts", "", `{"metadata":{"name":"default"}}`, 201, "", ""},
 		{"pod", "POST", pods, "", `{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c","image":"i"}]}}`, 201, "", ""},

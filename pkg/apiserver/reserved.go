@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// reserved returns the names and addresses that nodes may not claim because clients reach this
-// server or services at them: the names in the server's certificates, its own addresses, and the
+// reserved returns the names and addresses that nodes may not claim because clients connect to this
+// server or to services by them: the names in the server's certificates, its own addresses, and the
 // service ranges.
 func (a *assembly) reserved() nodeclaims.Reserved {
 	out := nodeclaims.Reserved{Ranges: slices.Clone(a.cfg.ServiceClusterIPRanges)}

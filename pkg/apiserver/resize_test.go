@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestResizeBeyondTheNode checks that a resize beyond the size of the node is rejected, and one
-// beyond its free resources is not.
+// TestResizeBeyondTheNode checks that a resize that exceeds the size of the node is rejected, and
+// that a resize that exceeds its free resources is accepted.
 func TestResizeBeyondTheNode(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	room := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"),
@@ -53,7 +53,7 @@ func TestResizeBeyondTheNode(t *testing.T) {
 	const prefix = `pods "%s" is forbidden: `
 	for _, tc := range []struct {
 		pod, cpu, memory string
-		want             string // text of the refusal
+		want             string // text of the error
 		cause            metav1.CauseType
 	}{
 		{"there", "2", "1Gi", "", ""},
@@ -63,7 +63,7 @@ func TestResizeBeyondTheNode(t *testing.T) {
 			"allocatable: 2000; memory, requested: 2147483648, allocatable: 1073741824", "NodeCapacity"},
 		{"lost", "2", "1Mi", `node "nowhere" not found`, ""},
 		{"other", "2", "1Mi", `pod resize is only supported on linux nodes, node "w" is "windows"`, "UnsupportedPlatform"},
-		{"other", "1", "1Mi", "", ""}, // nothing changes
+		{"other", "1", "1Mi", "", ""}, // a resize that changes nothing
 		{"pending", "9", "1Mi", "", ""},
 	} {
 		patch := fmt.Sprintf(
@@ -140,7 +140,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 	for _, tc := range []struct {
 		name, patch string
 		kind        types.PatchType
-		want        string // text of the refusal
+		want        string // text of the error
 	}{
 		{"once", `{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2",` +
 			`"memory":"2Mi"},"limits":{"cpu":"3"}}}]}}`, strategic, ""},
@@ -160,7 +160,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 				"spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable, " +
 				"spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of " +
 				"RestartContainer cannot be resized]"},
-		// the image is not looked at
+		// the image is not checked
 		{"class",
 			`{"spec":{"initContainers":[{"name":"once","image":"other","resources":{"requests":{"cpu":"1"}}}]}}`, strategic, ""},
 	} {

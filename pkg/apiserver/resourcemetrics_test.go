@@ -26,13 +26,13 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestResourceMetrics checks that metrics.k8s.io serves the kubelets' statistics, with discovery,
-// until an APIService names another server.
+// TestResourceMetrics checks that metrics.k8s.io serves the statistics of the kubelets and is in
+// discovery, until an APIService names another server.
 func TestResourceMetrics(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.ResourceMetrics = true }})
 	mustCreateAccount(t, s)
 	p := running(t, s, "p", "n1")
-	pending := running(t, s, "elsewhere", "n2") // whose kubelet does not answer
+	pending := running(t, s, "elsewhere", "n2") // the kubelet of n2 does not answer
 	var asked atomic.Int64
 	node(t, s, "n1", kubelet(t, &asked, &statsapi.Summary{
 		Node: statsapi.NodeStats{NodeName: "n1", CPU: cpuUsed(1_500_000_000), Memory: memoryUsed(1 << 30)},
@@ -96,7 +96,7 @@ func TestResourceMetrics(t *testing.T) {
 		t.Error("nobody asked the kubelet")
 	}
 
-	// An APIService with a service of its own replaces the built-in handler.
+	// An APIService that names a service replaces the built-in handler.
 	registry, err := aggregator.NewForConfig(s.Config)
 	if err != nil {
 		t.Fatal(err)

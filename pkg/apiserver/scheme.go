@@ -23,7 +23,8 @@ func NewScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme, schedulingv1alpha1.AddToScheme,
-		// Not served, but known as other versions of served kinds.
+		// These versions are not served. They are known because they are older versions of served
+		// kinds.
 		apiextensionsv1beta1.AddToScheme, apiregistrationv1beta1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {

@@ -49,14 +49,14 @@ type Deps struct {
 	Getenv func(string) string
 }
 
-// Server is an API server. Use New to create one and Run to run it.
+// Server is an API server. New creates a Server, and Run runs it.
 type Server struct {
 	cfg  config.Config
 	deps Deps
 	log  *slog.Logger
 
 	scheme      *runtime.Scheme
-	groups      []string // API groups, in discovery order
+	groups      []string // in the order of discovery
 	serving     *serving
 	clientCA    *authn.CAFile
 	proxyCA     *authn.CAFile
@@ -65,7 +65,7 @@ type Server struct {
 	issuer      *satoken.Issuer
 	keys        satoken.KeySource
 	signer      *satoken.External // nil if this process signs tokens
-	keyServers  []health.Check    // checks of the servers of encryption keys
+	keyServers  []health.Check    // health checks of the servers of encryption keys
 	audit       *audit.Log        // nil if auditing is off
 	tracing     *daemon.Tracing   // nil if tracing is off
 	metrics     *metricFilter
@@ -250,7 +250,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer listener.Close() // the HTTP server has normally closed it already
+	defer listener.Close() // the HTTP server has usually closed it already
 	a, err := s.assemble(inner, d)
 	if err != nil {
 		return err
@@ -261,7 +261,8 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	if err := s.serveDebugSocket(inner, &background); err != nil {
-		s.log.Error("Failed to serve debug socket", "err", err) // not fatal: it only serves debugging
+		// not fatal, because the socket only serves debugging
+		s.log.Error("Failed to serve debug socket", "err", err)
 	}
 	return s.serve(ctx, listener, a)
 }
@@ -328,7 +329,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	err = s.inFlight.Drain(drain)
 	a.leave(drain)
 	cut()
-	// No requests are left: announce the end to idle connections and close them.
+	// No requests are left: send GOAWAY on idle connections and close them.
 	farewell, cancelFarewell := context.WithTimeout(drain, goawayTimeout)
 	defer cancelFarewell()
 	if server.Shutdown(farewell) != nil {
@@ -345,7 +346,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 func closeListeners(ctx context.Context, server *http.Server) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	_ = server.Shutdown(now) // the canceled context keeps Shutdown from waiting, which is the error
+	// the context is canceled already, so that Shutdown returns at once, with that as its error
+	_ = server.Shutdown(now)
 }
 
 // httpServer returns a server with limits on headers and streams, and on the time to read requests

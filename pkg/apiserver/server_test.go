@@ -111,7 +111,7 @@ func TestAdvertisedAddress(t *testing.T) {
 
 func TestOldTLSIsRefused(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	// the point
+	// offer only old versions of TLS
 	_, err := tls.Dial("tcp", strings.TrimPrefix(s.URL, "https://"),
 		&tls.Config{MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10, InsecureSkipVerify: true})
 	if err == nil {
@@ -120,7 +120,8 @@ func TestOldTLSIsRefused(t *testing.T) {
 }
 
 // TestBootstrapIsIdempotent checks that a second start over the same store changes no existing
-// objects, restores missing ones, and ignores those that have opted out.
+// objects, restores missing objects, and ignores objects that are excluded from updates by an
+// annotation.
 func TestBootstrapIsIdempotent(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()
@@ -374,7 +375,7 @@ func TestShutdownEndsWatches(t *testing.T) {
 	}
 	defer w.Stop()
 	s.Stop(t)
-	for range w.ResultChan() { // until it is closed
+	for range w.ResultChan() { // runs until the server is closed
 	}
 	_, err = s.Client.CoreV1().ConfigMaps("default").Create(context.WithoutCancel(t.Context()),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "late"}}, metav1.CreateOptions{})

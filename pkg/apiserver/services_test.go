@@ -31,16 +31,16 @@ func service(name string, change func(*corev1.Service)) *corev1.Service {
 }
 
 // TestServersShareServiceRanges checks that two servers over one store allocate every address and
-// node port of small ranges once, and reject further services.
+// node port of small ranges exactly once, and then reject further services.
 func TestServersShareServiceRanges(t *testing.T) {
 	small := func(c *config.Config) {
-		// 30 addresses, one of them for "kubernetes"
+		// The range has 30 addresses, one of them for "kubernetes".
 		c.ServiceClusterIPRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/27")}
 		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30039}
 	}
 	one := testserver.Start(t, testserver.Options{Configure: small})
 	two := testserver.Start(t, testserver.Options{Configure: small, KV: one.KV, Dir: one.Dir})
-	const each = 20 // 40 in all: 11 too many
+	const each = 20 // both servers together try 40: 11 more than there are free addresses
 	var (
 		wg     sync.WaitGroup
 		mu     sync.Mutex
@@ -88,8 +88,8 @@ func TestServersShareServiceRanges(t *testing.T) {
 	}
 }
 
-// TestNodePortsExhausted checks that a service without a free node port is rejected and leaves
-// neither a Service nor an address, and that a freed port is allocated again.
+// TestNodePortsExhausted checks that a service for which no node port is free is rejected and
+// leaves neither a Service nor an address, and that a freed port is allocated again.
 func TestNodePortsExhausted(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.ServiceNodePorts = config.PortRange{First: 30000, Last: 30001}
@@ -110,7 +110,7 @@ func TestNodePortsExhausted(t *testing.T) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 	list, err := s.Client.NetworkingV1().IPAddresses().List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) != 3 { // that of "kubernetes" too
+	if err != nil || len(list.Items) != 3 { // including that of "kubernetes"
 		t.Errorf("%d addresses are taken, %v", len(list.Items), err)
 	}
 	if _, err := api.Get(t.Context(), "three", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -206,7 +206,7 @@ func TestServiceAllocation(t *testing.T) {
 }
 
 // TestLostAddressIsRecordedAgain checks that a starting server allocates an address that a service
-// has without an IPAddress object. It reads its own store for that.
+// has without an IPAddress object. It finds such addresses by reading its own store.
 func TestLostAddressIsRecordedAgain(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
 	svc, err := one.Client.CoreV1().Services("default").Create(t.Context(), service("s", nil), metav1.CreateOptions{})

@@ -52,7 +52,7 @@ func namesOf(cert *x509.Certificate) []string {
 }
 
 // certificate returns the certificate for the server name that a client sends, or for the local
-// address if it sends none. It returns the default certificate if there is no better one.
+// address if it sends none. If no certificate matches, it returns the default certificate.
 func (s *serving) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	named := s.named.Load()
 	if named == nil || len(*named) == 0 {

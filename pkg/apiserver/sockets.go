@@ -19,8 +19,8 @@ import (
 // firstInherited is the first inherited file descriptor (sd_listen_fds(3)).
 const firstInherited = 3
 
-// inheritedSockets returns the inherited listening sockets: LISTEN_FDS of them, from descriptor 3
-// on. If LISTEN_PID is set, it must be the ID of this process.
+// inheritedSockets returns the inherited listening sockets: LISTEN_FDS of them, beginning with
+// descriptor 3. If LISTEN_PID is set, it must be the ID of this process.
 func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	if pid := getenv("LISTEN_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return nil, nil
@@ -35,12 +35,13 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	}
 	var out []net.Listener
 	for fd := firstInherited; fd < firstInherited+n; fd++ {
-		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd)) // bounded by the check above
+		// does not overflow, because n has been checked above
+		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd))
 		l, err := net.FileListener(file)
 		if err != nil {
 			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)
 		}
-		if err := file.Close(); err != nil { // the listener has a duplicate
+		if err := file.Close(); err != nil { // closed, because the listener has a duplicate of the descriptor
 			return nil, fmt.Errorf("inherited socket %d: %w", fd, err)
 		}
 		out = append(out, l)

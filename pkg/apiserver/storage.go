@@ -27,7 +27,7 @@ func wrap(what string, err error) error {
 type stores struct {
 	databases *databases
 	types     *transcode.Types
-	shared    map[schema.GroupVersionKind]*shared // key: the kind that is stored
+	shared    map[schema.GroupVersionKind]*shared // the key is the kind that is stored
 }
 
 // shared is a store whose objects several rows serve, each in a form of its own.

@@ -55,7 +55,8 @@ func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) er
 	return nil
 }
 
-// signerMax returns the maximum lifetime of tokens of the external signer, or 0 without one.
+// signerMax returns the maximum lifetime of tokens of the external signer, or 0 if there is no
+// external signer.
 func (s *Server) signerMax() time.Duration {
 	if s.signer == nil {
 		return 0
@@ -76,7 +77,7 @@ func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
 	now := a.server.deps.Clock.Now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
 	if last := secret.Labels[satoken.LastUsedLabel]; last == today || last == tomorrow {
-		return // another server's clock is ahead
+		return // recorded already; tomorrow, because the clock of another server may be ahead
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": secret.UID, "labels": map[string]string{satoken.LastUsedLabel: today},

@@ -75,7 +75,7 @@ func TestTokensInSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	robot := s.TokenConfig(token)
-	// Authenticated, but without rights.
+	// The token is authenticated, but has no rights.
 	if resp, body := answerTo(t, robot, "/api/v1/nodes"); resp.StatusCode != http.StatusForbidden ||
 		!strings.Contains(body, `User \"system:serviceaccount:default:robot\" cannot list resource`) {
 		t.Fatalf("%d %s", resp.StatusCode, body)

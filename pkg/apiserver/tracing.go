@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// newTracing returns the tracing that file configures, which is a TracingConfiguration in any
-// version of Kubernetes. It returns nil without a file.
+// newTracing returns the tracing that the TracingConfiguration in file configures. The
+// configuration may have any version of Kubernetes. It returns nil if there is no file.
 func newTracing(file string) (*daemon.Tracing, error) {
 	if file == "" {
 		return nil, nil
@@ -62,7 +62,7 @@ func (s *Server) traced(inner kv.Store) kv.Store {
 }
 
 // tracedStore adds a span for each call that is part of a traced request. The server's own calls,
-// such as watches, get none.
+// such as watches, have no spans.
 type tracedStore struct{ kv.Store }
 
 // span begins a span, unless it would not be recorded. The returned function ends it.

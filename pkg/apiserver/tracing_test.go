@@ -40,7 +40,7 @@ func TestTracing(t *testing.T) {
 	for name, tc := range map[string]struct {
 		etcd   bool
 		rate   int
-		linked bool // the other user's request starts a trace of its own
+		linked bool // whether a request of the other user starts a new trace
 	}{
 		"what is asked for": {false, 0, false},
 		"all":               {true, 1_000_000, true},

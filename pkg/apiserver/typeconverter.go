@@ -29,7 +29,7 @@ import (
 
 // typeConverter has the schemas of all built-in kinds for managedFields. client-go has most of
 // them. Those of extension kinds, reviews, bindings and scales come from the OpenAPI definitions.
-// Both are read when they are first needed.
+// Both sources are read when they are first needed.
 type typeConverter struct {
 	kinds, extensions func() (managedfields.TypeConverter, error)
 }
@@ -55,7 +55,8 @@ func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.Valid
 	return converter.ObjectToTyped(obj, options...)
 }
 
-// defined reports whether client-go leaves out a kind that the OpenAPI definitions have.
+// defined reports whether the schema of a kind comes from the OpenAPI definitions, because
+// client-go does not have the kind.
 func defined(gvk schema.GroupVersionKind) bool {
 	switch gvk.Group {
 	case apiextensionsv1.GroupName, apiregistrationv1.GroupName, authenticationv1.GroupName, authorizationv1.GroupName:
@@ -75,8 +76,8 @@ func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 }
 
 // readKinds reads client-go's schemas, which are generated from OpenAPI v2. Kubernetes uses schemas
-// from v3, which do not describe an IntOrString, so that an object in its place is rejected only
-// when it is decoded. readKinds changes the type to match.
+// from v3. These do not restrict the value of an IntOrString, so if a client sends an object
+// instead, it is rejected only when it is decoded. readKinds changes the schemas to do the same.
 func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
 	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(
 		&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})

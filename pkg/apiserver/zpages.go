@@ -34,7 +34,7 @@ func (m *mux) addZPages(values map[string]string, enabled func(feature string) b
 	}
 }
 
-// sinceStart adds the time since which metrics count to a header of h's answers.
+// sinceStart adds to h's answers a header with the time since which metrics count.
 func sinceStart(h http.Handler, started time.Time) http.Handler {
 	value := strconv.FormatInt(started.Unix(), 10)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -48,7 +48,7 @@ func Load(path string) (Policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // errors of a file that is only read do not matter
+	defer f.Close() // only read, so an error of Close loses no data
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxLine)
 	var out Policies
@@ -128,7 +128,8 @@ func (ps Policies) Authorize(_ context.Context, a authorizer.Attributes) (author
 	return authorizer.DecisionNoOpinion, "No policy matched.", nil
 }
 
-// of reports whether the policy is for u. If it names a user and a group, both must match.
+// of reports whether the policy's subjects include u. If the policy names a user and a group, both
+// must match.
 func (p *policy) of(u user.Info) bool {
 	if u == nil || p.User == "" && p.Group == "" {
 		return false

@@ -45,7 +45,7 @@ func newAlwaysPull(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// bringsImages reports whether containers of the pod have images that they did not have before.
+// bringsImages reports whether containers of the pod have images that were not in the pod before.
 func bringsImages(a admission.Attributes, pod *corev1.Pod) bool {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	return a.GetOperation() != admission.Update || !ok || images(pod).Difference(images(old)).Len() > 0
@@ -59,7 +59,7 @@ func images(pod *corev1.Pod) sets.Set[string] {
 	return all
 }
 
-// pull returns the field of the image pull policy.
+// pull returns the field of a container that holds the image pull policy.
 type pull struct {
 	path   *field.Path
 	policy *corev1.PullPolicy

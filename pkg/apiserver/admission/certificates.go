@@ -21,8 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// mayFor reports whether u may use verb on a signer, by its name or by its domain
-// ("example.com/*").
+// mayFor reports whether u may use verb on a signer. The right may be for the signer's name or for
+// all signers of its domain ("example.com/*").
 func mayFor(ctx context.Context, authz authorizer.Authorizer, u user.Info, verb, signer string) bool {
 	attrs := authorizer.AttributesRecord{
 		User: u, Verb: verb, Name: signer,

@@ -59,14 +59,15 @@ func health(ctx context.Context, t *testing.T, s *testserver.Server) map[string]
 	return out
 }
 
-// dying are the ways in which a webhook fails, with the reported reason.
+// dying are the ways in which a webhook fails. want is the reported reason.
 var dying = map[string]struct {
-	serve http.HandlerFunc // nil: it refuses connections
+	serve http.HandlerFunc // nil if the webhook refuses connections
 	want  string
 }{
 	"refusing": {nil, "connect: connection refused"},
 	"hanging": {func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = bytes.NewBuffer(nil).ReadFrom(r.Body) // so that its end is noticed
+		// the server notices the end of a request only after its body has been read
+		_, _ = bytes.NewBuffer(nil).ReadFrom(r.Body)
 		<-r.Context().Done()
 	}, "context deadline exceeded"},
 	"lying": {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>welcome</html>") },
@@ -106,7 +107,7 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Cleanup(server.Close)
 		url := server.URL
 		if how.serve == nil {
-			url = "https://127.0.0.1:1" // a port that no other server is given
+			url = "https://127.0.0.1:1" // a port that no test server gets
 		}
 		webhook := dead(name, admissionregistrationv1.WebhookClientConfig{
 			URL:      ptr.To(url + "/" + name),
@@ -123,7 +124,7 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := dying[name[:strings.Index(name, ".")]].want
-			inside := want == "" // whether the webhook is served in the cluster
+			inside := want == "" // whether the webhook is a service of the cluster; then want depends on the case
 			switch name {
 			case "absent.example.com":
 				want = `service "absent" not found`
@@ -137,7 +138,7 @@ func TestDeadWebhooks(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), `failed calling webhook "`+name+`"`) {
 					t.Fatal(err)
 				}
-				h := health(ctx, t, s)[name] // everything is admitted until the server has loaded the webhook
+				h := health(ctx, t, s)[name] // until the server has loaded the webhook, everything is admitted
 				return err == nil && h.PassedOver > 0 && h.State != webhookhealth.Closed
 			})
 			_, err := try(t.Context(), s, configMap("a", map[string]string{"case": name}))
@@ -166,7 +167,7 @@ func TestDeadWebhooks(t *testing.T) {
 	})
 }
 
-// dead returns a webhook for objects with its name as the label case.
+// dead returns a webhook that is called for objects whose label case has its name.
 func dead(name string, at admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),

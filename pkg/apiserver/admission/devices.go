@@ -51,7 +51,7 @@ func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string,
 // granted checks the use of devices with admin access in an allocation.
 func (g *DeviceGuard) granted(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	if firstAdmin(&old.Status) >= 0 {
-		return nil // the allocation is not changed
+		return nil // the old allocation has admin access already, and allocations do not change
 	}
 	i := firstAdmin(&c.Status)
 	if i < 0 {
@@ -103,7 +103,7 @@ func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceCl
 }
 
 // drivers checks the right to report for the drivers of devices whose state changes. A driver on
-// the claim's own node needs a smaller right than one elsewhere.
+// the claim's own node needs a lesser right than a driver elsewhere.
 func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	changed := changedDrivers(s, old)
 	if s.Allocation == nil || len(changed) == 0 {
@@ -129,7 +129,8 @@ func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceCl
 	return errs
 }
 
-// anyAllowed returns nil if one of verbs is allowed, or else why the first one is not.
+// anyAllowed returns nil if one of verbs is allowed, or else the reason why the first verb is not
+// allowed.
 func (g *DeviceGuard) anyAllowed(ctx context.Context, base authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for _, verb := range verbs {
@@ -159,13 +160,13 @@ func (g *DeviceGuard) allowed(ctx context.Context, attrs authorizer.Attributes) 
 	return errors.New(responsewriters.ForbiddenStatusError(attrs, reason).Error())
 }
 
-// partOf is the attributes of a request as if it were for a part of the claim.
+// partOf has the attributes of a request as if it were for a part of the claim.
 type partOf struct {
 	authorizer.Attributes
 	verb, subresource, namespace, name string
 }
 
-// GetVerb returns the verb on the part.
+// GetVerb returns the verb for the part.
 func (p partOf) GetVerb() string { return p.verb }
 
 // GetSubresource returns the name of the part.

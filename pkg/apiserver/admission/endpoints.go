@@ -94,9 +94,9 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 func endpointAddresses(obj runtime.Object) sets.Set[string] {
 	out := sets.New[string]()
 	switch o := obj.(type) {
-	case *corev1.Endpoints: // still served
+	case *corev1.Endpoints: // the type is deprecated but still served
 		for _, s := range o.Subsets {
-			// not ready addresses receive traffic too
+			// addresses that are not ready receive traffic too
 			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
 				for _, at := range list {
 					out.Insert(at.IP)

@@ -24,7 +24,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// defaultRates is the default number of rates that a limit remembers.
+// defaultRates is the default number of rates that a limit keeps.
 const defaultRates = 4096
 
 // rateSettings is the Configuration of eventratelimit.admission.k8s.io.
@@ -107,12 +107,14 @@ type eventRates struct {
 	clock  clock.Clock
 }
 
-// eventLimit has the rates of the keys it has seen most recently.
+// eventLimit has the rates of the keys that it has received most recently.
 type eventLimit struct {
 	rateLimit
 	key func(admission.Attributes) string
 
-	mu    sync.Mutex // so that concurrent requests with a new key share one rate
+	// held while a rate is looked up or created, so that concurrent requests with a new key share
+	// it
+	mu    sync.Mutex
 	rates *lru.Cache
 }
 

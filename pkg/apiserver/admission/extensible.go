@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Webhooks and policies of users are evaluated by the library's plugins.
+// The library's plugins evaluate webhooks and policies of users.
 
 func newMutatingPolicy(deps Deps) (admission.Interface, error) {
 	return mutatingpolicy.NewPlugin(deps.settings)
@@ -50,8 +50,8 @@ func newValidatingWebhook(deps Deps) (admission.Interface, error) {
 		configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
 }
 
-// newBook creates the book of webhook health and registers it before other readers of webhook
-// configurations.
+// newBook creates the book of webhook health. It registers it with the informers of webhook
+// configurations before other readers.
 func newBook(deps Deps) (*webhooks.Book, error) {
 	book, err := webhooks.NewBook(deps.Clock, deps.Log)
 	if err != nil {
@@ -67,9 +67,9 @@ func newBook(deps Deps) (*webhooks.Book, error) {
 	return book, nil
 }
 
-// configured reports whether there may be webhooks: the configurations are not all loaded, or there
-// are some, in the API or static. The library's plugins would copy each object before they find
-// that there are none.
+// configured reports whether there may be webhooks: either the configurations are not all loaded,
+// or a webhook is configured in the API or in static files. The library's plugins would copy each
+// object before they find that there are no webhooks.
 func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
 	known := configurations.GetStore()
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
@@ -122,8 +122,8 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	return webhookinit.NewPluginInitializer(kept, r), nil
 }
 
-// Callers returns how webhooks are called: only at addresses that the policy allows, without
-// following redirects, and with a limit on the size of answers.
+// Callers returns a wrapper that restricts how webhooks are called: only at addresses that the
+// policy allows, without following redirects, and with a limit on the size of answers.
 func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
@@ -149,11 +149,12 @@ func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoRes
 	}
 }
 
-// direct disables proxies: the policy could only check the address of the proxy.
+// direct disables proxies, because with a proxy the policy could check only the address of the
+// proxy.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
-// Resolver returns what resolves the services of webhooks, to their cluster IPs or to their
-// endpoints.
+// Resolver returns a resolver of the services of webhooks. It resolves them to their cluster IPs
+// or, if byEndpoints is set, to their endpoints.
 func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhook.ServiceResolver, error) {
 	services := factory.Core().V1().Services()
 	services.Informer()

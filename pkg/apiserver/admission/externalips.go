@@ -13,10 +13,12 @@ import (
 )
 
 // errExternalIPs is Kubernetes' message.
-var errExternalIPs = errors.New("Use of external IPs is denied by admission control") // Kubernetes' capital letter
+// the capital letter is Kubernetes'
+var errExternalIPs = errors.New("Use of external IPs is denied by admission control")
 
 // newDenyExternalIPs returns a plugin that rejects new external IPs of services, because a user
-// could take over traffic for any address. Existing ones may stay or be removed.
+// could take over traffic for any address. External IPs that a service has already may stay or be
+// removed.
 func newDenyExternalIPs(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Service]{
 		Handler: admission.NewHandler(admission.Create, admission.Update), resource: "services",

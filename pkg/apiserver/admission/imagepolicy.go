@@ -54,7 +54,7 @@ func (s *imageSettings) normalize() error {
 		{&s.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second},
 	} {
 		switch v := *d.value; v {
-		case -1: // no cache
+		case -1: // do not cache
 			*d.value = 0
 		case 0:
 			*d.value = d.absent

@@ -20,7 +20,7 @@ import (
 )
 
 // TestImagePolicyWebhook checks that a webhook decides about the images of pods, that the
-// configuration decides without an answer, and that answers are cached.
+// configuration decides if the webhook does not answer, and that answers are cached.
 func TestImagePolicyWebhook(t *testing.T) {
 	asked := make(chan imagepolicyv1alpha1.ImageReviewSpec, 100)
 	backend := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

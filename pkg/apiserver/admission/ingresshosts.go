@@ -13,9 +13,9 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// ingressHosts records since when an Ingress names each of its hosts. An ingress proxy gives a host
-// to the namespace that has named it longest. Without the record, a tenant could add the host of
-// another tenant to an old Ingress and so take the host over.
+// ingressHosts records since when an Ingress names each of its hosts. An ingress proxy assigns a
+// host to the namespace that has named it longest. Without the record, a tenant could take over the
+// host of another tenant by adding it to an old Ingress.
 type ingressHosts struct {
 	*admission.Handler
 	clock clock.Clock

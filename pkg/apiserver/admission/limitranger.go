@@ -163,8 +163,8 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 	})
 }
 
-// amounts are the resources of a container, pod or claim. old are the stored ones, or nil for a new
-// object.
+// amounts are the resources of a container, pod or claim. old are the stored amounts, or nil for a
+// new object.
 type amounts struct {
 	requests, limits corev1.ResourceList
 	old              *amounts
@@ -315,7 +315,7 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0",
 			name, kind, bound.String())
 	}
-	// Compare exactly: with floating point, a limit equal to the bound could be rejected.
+	// Compare without floating point, which could reject a limit that is equal to the bound.
 	most := bound.DeepCopy()
 	most.AsDec().Mul(bound.AsDec(), req.AsDec())
 	if lim.Cmp(most) > 0 {

@@ -75,8 +75,8 @@ func (m *meters) all(chain admission.Interface) *metered {
 // metered measures a plugin or the chain.
 type metered struct {
 	admission.Interface
-	mutating   admission.MutationInterface   // nil if it has none
-	validating admission.ValidationInterface // nil if it has none
+	mutating   admission.MutationInterface   // nil if the plugin does not mutate
+	validating admission.ValidationInterface // nil if the plugin does not validate
 	clock      clock.Clock
 	admit      meter
 	validate   meter
@@ -113,11 +113,13 @@ func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admiss
 	return err
 }
 
-// meter has the metrics of one step. Those of an operation are created when they are first needed.
+// meter has the metrics of one step. The metrics of an operation are created when they are first
+// needed.
 type meter struct {
 	step      string
 	observers func(labels ...string) []prometheus.Observer
-	made      [4][2]atomic.Pointer[[]prometheus.Observer] // observers, by operation and whether it was rejected
+	// observers by operation, and by whether the request was rejected
+	made [4][2]atomic.Pointer[[]prometheus.Observer]
 }
 
 func (m *meter) observe(took time.Duration, op admission.Operation, rejected bool) {
@@ -145,5 +147,5 @@ func indexOf(op admission.Operation) int {
 	case admission.Delete:
 		return 2
 	}
-	return 3 // connect
+	return 3 // admission.Connect
 }

@@ -35,7 +35,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnly checks that with a list of plugins no others run, default or not.
+// TestOnly checks that if a list of plugins is given, only these plugins run, whether they are
+// default plugins or not.
 func TestOnly(t *testing.T) {
 	running := func(d Deps) (names []string) {
 		for _, p := range plugins() {

@@ -75,7 +75,8 @@ func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// addresses returns why n must not report the addresses that it adds to those of old; "" if it may.
+// addresses returns why n must not report the addresses that are in n and not in old, or "" if n
+// may report them.
 func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (string, error) {
 	var fresh []corev1.NodeAddress
 	for _, a := range n.Status.Addresses {
@@ -94,7 +95,7 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 			return fmt.Sprintf("the address %s: %s", a.Address, why), nil
 		}
 	}
-	// Read the store and no informer: two nodes may register at the same time.
+	// Read from the store and not from an informer: two nodes may register at the same time.
 	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("other nodes: %w", err)
@@ -116,10 +117,11 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 }
 
 // mayMove reports whether a node may report an address that other has, because other is down: DHCP
-// may have given it away. If two machines swap addresses while both are down, neither could report
-// its own otherwise, nor anything else of its status. The younger node has to report first, because
-// the older of two nodes with one address owns it: the routes to other stay, and only other gets a
-// serving certificate for the address. A node that other's address would pass to is refused.
+// may have assigned the address to another machine. If two machines swap addresses while both are
+// down, this is the only way in which they can report their own addresses, and with them the rest
+// of their status. The younger node has to report first: the older of two nodes with one address
+// owns it, so the routes to other stay, and only other gets a serving certificate for the address.
+// An older node may not report other's address, because it would take the address over.
 func mayMove(other, node *corev1.Node) bool {
 	if node.Name == "" || nodeclaims.Older(nodeclaims.Of(other), nodeclaims.Of(node)) > 0 {
 		return false
@@ -129,7 +131,7 @@ func mayMove(other, node *corev1.Node) bool {
 	})
 }
 
-// refuse returns why a node must not have an address; "" if it may.
+// refuse returns why a node must not have an address, or "" if it may have it.
 func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	ip, err := netip.ParseAddr(a.Address)
 	if err != nil {

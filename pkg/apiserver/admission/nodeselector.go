@@ -19,8 +19,8 @@ import (
 const (
 	// nodeSelectorAnnotation holds the node selector of a namespace.
 	nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterNodeSelector is the key, in the configuration, of the selector for namespaces without
-	// one.
+	// clusterNodeSelector is the key in the configuration for the selector of namespaces without a
+	// selector of their own.
 	clusterNodeSelector = "clusterDefaultNodeSelector"
 )
 
@@ -40,7 +40,8 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			deps.Log.Warn("Failed to read configuration of PodNodeSelector", "err", err) // not fatal, as in Kubernetes
+			// not an error, as in Kubernetes
+			deps.Log.Warn("Failed to read configuration of PodNodeSelector", "err", err)
 		}
 	}
 	p.selectors = settings.Selectors

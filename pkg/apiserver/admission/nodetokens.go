@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// tokens checks that a node requests only tokens bound to its own pods, with audiences that the
-// pods mount or that the node is authorized for.
+// tokens checks that a node requests only tokens that are bound to its own pods, and whose
+// audiences the pods mount or the node is authorized for.
 func (p *nodeRestriction) tokens(ctx context.Context, a admission.Attributes, node string) error {
 	if a.GetOperation() != admission.Create || a.GetSubresource() != "token" {
 		return nil

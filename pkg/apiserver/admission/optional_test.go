@@ -53,7 +53,7 @@ func create(t *testing.T, s *testserver.Server, namespace string, annotations ma
 	return s.Client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 }
 
-// refused checks the text of an error. Empty: no error.
+// refused checks the text of an error. If the text is empty, there must be no error.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""
@@ -103,7 +103,7 @@ func TestPodNodeSelector(t *testing.T) {
 }
 
 // TestPodTolerationRestriction checks that pods get the tolerations of their namespace or of the
-// cluster, and are rejected with other than the allowed ones.
+// cluster, and are rejected if they have tolerations that are not allowed.
 func TestPodTolerationRestriction(t *testing.T) {
 	s := optionalServer(t, `
 - name: PodTolerationRestriction

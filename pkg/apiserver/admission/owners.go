@@ -80,7 +80,7 @@ func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, v
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return fmt.Errorf("%s, %v", reason, err) //nolint:errorlint // Kubernetes' message, "<nil>" included
+	return fmt.Errorf("%s, %v", reason, err) // as in Kubernetes, the text contains "<nil>" if err is nil
 }
 
 func owners(obj any) []metav1.OwnerReference {
@@ -94,7 +94,7 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// blocking returns the references that block deletion now and did not before.
+// blocking returns the references that block deletion now and did not block it before.
 func blocking(now, was []metav1.OwnerReference) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, r := range now {

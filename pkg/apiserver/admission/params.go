@@ -75,7 +75,7 @@ func (p *paramSource) what() string {
 	return "paramKind resources"
 }
 
-// refOf returns the parameters of a policy or binding, or nil if it has none.
+// refOf returns the parameters that a policy or binding refers to, or nil if it has none.
 func refOf(obj resource.Object) *paramSource {
 	p := &paramSource{}
 	switch o := obj.(type) {
@@ -99,7 +99,8 @@ func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource)
 		return g.authorizeRef(ctx, u, p)
 	}
 	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*"}
-	// An unresolved kind may be any resource, so the user needs the right to read all.
+	// If the kind cannot be resolved, it may be any resource, so the user needs the right to read
+	// all resources.
 	_ = g.resolve(p.Kind, &attrs)
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
@@ -127,11 +128,12 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 	case err != nil:
 		return fmt.Errorf("%w paramKind %v "+everything, err, kind, u, attrs.Verb)
 	}
-	// in this order, as in Kubernetes
+	// Kubernetes has the two arguments in this order too
 	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u)
 }
 
-// paramKind returns the parameter kind of the policy of a binding, or nil if there is none.
+// paramKind returns the parameter kind of a binding's policy, or nil if the policy has no
+// parameters.
 func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
 	api := g.Client.AdmissionregistrationV1()
 	if p.Mutating {

@@ -6,7 +6,7 @@
 // Validating plugins reject what policy forbids.
 //
 // Plugins fail closed: a plugin that cannot read what it needs rejects the write. Plugins read from
-// informers. If outdated data would reject a write, they check the store again.
+// informers. Before they reject a write because of data that may be outdated, they read the store.
 package admission
 
 import (
@@ -46,8 +46,8 @@ import (
 type Deps struct {
 	// Enable and Disable add plugins to the default ones and remove plugins from them.
 	Enable, Disable []string
-	// Only are the plugins that run, instead of the default ones with Enable and Disable. Empty:
-	// the default ones.
+	// Only are the plugins that run, instead of the default ones with Enable and Disable. If it is
+	// empty, the default plugins run.
 	Only       []string
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
@@ -65,7 +65,8 @@ type Deps struct {
 	EndpointRouting bool
 	// Reserved are names and addresses that no node may claim.
 	Reserved nodeclaims.Reserved
-	// NodeAddresses are the ranges that node addresses must be in; empty allows any address.
+	// NodeAddresses are the ranges that node addresses must be in. If it is empty, any address is
+	// allowed.
 	NodeAddresses []netip.Prefix
 	// Outbound limits the addresses of webhooks.
 	Outbound outbound.Policy
@@ -79,7 +80,8 @@ type Deps struct {
 	// Drained is closed when the server stops.
 	Drained <-chan struct{}
 
-	// settings are the plugin's part of the configuration file. Nil means none.
+	// settings are the current plugin's part of the configuration file. They are nil if the file
+	// has no such part.
 	settings io.Reader
 }
 
@@ -209,7 +211,8 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		})
 		chain.names = append(chain.names, p.name)
 	}
-	// The library's chain runs mutating plugins again if a later one requests it.
+	// A later mutating plugin may request that the earlier ones run again; the library's chain does
+	// that.
 	init, err := initialize(deps, chain.Webhooks)
 	if err != nil {
 		return nil, err
@@ -239,7 +242,7 @@ func configScheme() *runtime.Scheme {
 	return s
 }
 
-// initialize returns what injects dependencies into the library's plugins.
+// initialize returns the initializer that gives the library's plugins their dependencies.
 func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	callers, err := webhookInitializer(deps, book)
 	if err != nil {
@@ -261,8 +264,9 @@ func newLifecycle(Deps) (admission.Interface, error) {
 }
 
 // namespaceLifecycle is the library's plugin, except that updates of objects that exist do not need
-// their namespace. The objects may be left of a namespace that was finalized by hand, and have to
-// lose their own finalizers. Kubernetes does so from 1.37 on (kubernetes/kubernetes#140661).
+// their namespace. Such objects may be left over from a namespace that was finalized by hand, and
+// their finalizers must be removable. Kubernetes does so from 1.37 on
+// (kubernetes/kubernetes#140661).
 type namespaceLifecycle struct{ *lifecycle.Lifecycle }
 
 // Admit rejects creations in namespaces that are terminating or do not exist.

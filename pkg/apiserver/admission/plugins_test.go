@@ -67,8 +67,8 @@ func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-// TestPodPlugins checks the labels of pods for their zone, the tolerations for requested devices,
-// and the enforcement of the configuration file.
+// TestPodPlugins checks that pods get labels for their zone and tolerations for requested devices,
+// and that the configuration file is enforced.
 func TestPodPlugins(t *testing.T) {
 	s := pluginServer(t)
 	pods := s.Client.CoreV1().Pods("default")
@@ -148,15 +148,15 @@ func TestQuotaUnderLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The quota controller would set this first.
+	// In a cluster, the quota controller would set this first.
 	q.Status = corev1.ResourceQuotaStatus{Hard: q.Spec.Hard, Used: corev1.ResourceList{
 		"count/configmaps": resource.MustParse("0"), "count/secrets": resource.MustParse("0"),
 	}}
 	if _, err := quotas.UpdateStatus(t.Context(), q, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// A rejection shows that the plugin knows the quota. An admission does not: the plugin may have
-	// cached that the namespace had none.
+	// A rejection shows that the plugin knows the quota. A success does not show it: the plugin may
+	// have cached that the namespace has no quota.
 	eventually(t, "the quota is known", func(ctx context.Context) bool {
 		_, err := s.Client.CoreV1().Secrets("default").Create(ctx,
 			&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}, metav1.CreateOptions{DryRun: []string{"All"}})

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// podPlugin is a plugin for pods. Nil functions admit everything.
+// podPlugin is a plugin for pods. If one of its functions is nil, that step admits everything.
 type podPlugin struct {
 	*admission.Handler
 	// subresources that the plugin handles in addition to the pod itself.

@@ -40,8 +40,8 @@ type podSecurity struct {
 }
 
 // leftBehind looks up the namespaces of existing objects. A namespace that was finalized by hand
-// can have left objects behind. It then counts as a namespace without labels, so that the
-// configured defaults apply. Otherwise nobody could remove finalizers from such a pod.
+// may be gone although objects of it remain. It then counts as a namespace without labels, so that
+// the configured defaults apply. Otherwise the finalizers of such a pod could not be removed.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
 // GetNamespace returns a namespace that may no longer exist.
@@ -113,7 +113,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if result.Allowed {
 		return nil
 	}
-	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // Kubernetes' message
+	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // the text is Kubernetes'
 	var status *apierrors.StatusError
 	if r := result.Result; r != nil && errors.As(err, &status) {
 		s := &status.ErrStatus
@@ -154,7 +154,8 @@ func (a podSecurityAttributes) GetResource() schema.GroupVersionResource {
 
 func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
 
-// livePods lists pods from the server. They are needed only if a namespace's standard changes.
+// livePods lists pods from the server. They are needed only when the standard of a namespace
+// changes.
 type livePods struct{ client kubernetes.Interface }
 
 // ListPods returns the pods of a namespace.

@@ -31,7 +31,7 @@ const (
 	// chargeAttempts is the maximum number of attempts of a charge while other clients write the
 	// quota.
 	chargeAttempts = 30
-	// quotasKept is the maximum number of quotas whose newest version is remembered.
+	// quotasKept is the maximum number of quotas whose newest version is kept.
 	quotasKept = 1000
 )
 
@@ -115,13 +115,13 @@ func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota
 	return newer
 }
 
-// keep remembers a version that the lister may not have yet.
+// keep caches a version that the lister may not have yet.
 func (q *quotaAccess) keep(newer *corev1.ResourceQuota) {
 	q.newer.Add(types.NamespacedName{Namespace: newer.Namespace, Name: newer.Name}, newer)
 }
 
-// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged follows a version that
-// GetQuotas returned.
+// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged is a version that GetQuotas
+// returned, with the usage increased.
 func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 	client := q.client.CoreV1().ResourceQuotas(charged.Namespace)
 	base := q.known(charged)
@@ -159,8 +159,8 @@ func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota
 	return nil
 }
 
-// recharge applies the charge between the versions base and charged to live. It reports whether
-// live has the same limits and room for the charge.
+// recharge adds the difference between the versions base and charged to live. It reports whether
+// live has the same limits and enough room for the charge.
 func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota, bool) {
 	if base == nil || live.UID != base.UID || !quotav1.Equals(live.Status.Hard, base.Status.Hard) {
 		return nil, false

@@ -42,7 +42,7 @@ func TestRemadeObjects(t *testing.T) {
 			admissionregistrationv1.Update}
 		hooks[i].Rules[0].APIGroups = []string{"example.com", "autoscaling"}
 	}
-	hooks[0].Rules[0].APIVersions = []string{"v1"} // others are converted
+	hooks[0].Rules[0].APIVersions = []string{"v1"} // objects of other versions are converted to v1 for the webhook
 	h.on("first", patch(other))
 	h.on("second", allow)
 	install(t, s, nil, hooks)
@@ -113,8 +113,8 @@ func TestUnscaled(t *testing.T) {
 	}
 }
 
-// TestScaleOfAnotherVersion checks that a webhook for scales of one version is called for those of
-// another version, with the path of its own.
+// TestScaleOfAnotherVersion checks that a webhook for scales of one version is also called for
+// scales of another version, with the path in its own version.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))

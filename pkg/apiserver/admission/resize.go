@@ -25,7 +25,7 @@ const (
 )
 
 // podResize rejects resizes of a pod that exceed the allocatable resources of its node. The kubelet
-// checks what other pods leave free.
+// checks whether other pods leave enough resources free.
 type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {
@@ -65,8 +65,8 @@ func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	return old, nil
 }
 
-// boundNode returns the node that a pod is bound to. Without the node, it returns an error that
-// rejects the update.
+// boundNode returns the node that a pod is bound to. If the node cannot be read, it returns an
+// error that rejects the update.
 func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface,
 	pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReviews checks what webhooks receive for requests whose object is not a stored one, and how
-// often they are called.
+// TestReviews checks which objects webhooks receive for requests whose object is not stored, and
+// how often the webhooks are called.
 func TestReviews(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("all", allow)
@@ -36,7 +36,7 @@ func TestReviews(t *testing.T) {
 		"/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
 	for _, test := range []struct {
 		name, method, path, body string
-		what, part               string // the only review, with a part of its object and options
+		what, part               string // what the only review must be for, and a part of its object or options
 	}{
 		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`,
 			"CREATE serviceaccounts default", ""},

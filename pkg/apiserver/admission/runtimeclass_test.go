@@ -14,7 +14,7 @@ import (
 )
 
 // TestRuntimeClass checks that a pod gets the overhead, node selector and tolerations of its class.
-// Of two tolerations where one covers the other, only the wider one stays.
+// If one of two tolerations covers the other, only the wider one stays.
 func TestRuntimeClass(t *testing.T) {
 	s := optionalServer(t, "")
 	cost := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}

@@ -58,7 +58,7 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 		return nil
 	}
 	if mirror(pod) {
-		return validateMirror(a, pod) // a mirror pod must stay as the node runs it
+		return validateMirror(a, pod) // a mirror pod must stay equal to the pod that the node runs
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default"
@@ -196,13 +196,13 @@ func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Po
 	}
 	err := mountableOnly(sa, pod, ephemeral)
 	if err == nil || ephemeral {
-		return err // not a Status: Kubernetes answers 500 with this message for ephemeral containers
+		return err // the error has no Status: for ephemeral containers, Kubernetes answers 500 with this message
 	}
 	return admission.NewForbidden(a, err)
 }
 
-// validateMirror rejects mirror pods with a service account or secrets, which a node could use to
-// get access to them.
+// validateMirror rejects mirror pods with a service account or secrets, because a node could use
+// such a pod to get access to them.
 func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference service accounts"))

@@ -16,8 +16,8 @@ import (
 )
 
 // TestMountableSecrets checks that pods of a service account that enforces mountable secrets can
-// refer only to listed ones. New pods are rejected with Forbidden; ephemeral containers with an
-// error without a reason, as in Kubernetes.
+// refer only to the secrets that the account lists. As in Kubernetes, new pods are rejected with
+// Forbidden, and ephemeral containers with an error without a reason.
 func TestMountableSecrets(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

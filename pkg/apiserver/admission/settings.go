@@ -13,7 +13,8 @@ import (
 )
 
 // decodeSettings decodes a plugin's Configuration, whose group and kind must match. Without
-// settings, it returns an empty one. As in Kubernetes, unknown fields are ignored.
+// settings, it returns empty, an object without values. As in Kubernetes, unknown fields are
+// ignored.
 func decodeSettings[T runtime.Object](settings io.Reader, group schema.GroupVersion, empty T) (T, error) {
 	if settings == nil {
 		return empty, nil

@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// newTaintNodes returns a plugin that taints new nodes as not ready, until their node controller
-// has seen them ready.
+// newTaintNodes returns a plugin that taints new nodes as not ready. The node controller removes
+// the taint when the node is ready.
 func newTaintNodes(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Node]{
 		Handler: admission.NewHandler(admission.Create), resource: "nodes",

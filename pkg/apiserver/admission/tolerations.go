@@ -74,7 +74,8 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		}
 		more = slices.Clone(defaults)
 	}
-	// pods of other QoS classes are not the first to be evicted
+	// under memory pressure, pods of other QoS classes are not the first to be evicted, so they
+	// tolerate it
 	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
 		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
@@ -130,7 +131,7 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 }
 
 // mergeTolerations appends more to list and drops tolerations that another one covers. Of equal
-// ones it keeps the first.
+// tolerations it keeps the first.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration
@@ -144,7 +145,7 @@ func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// covers reports whether wide tolerates all that t does.
+// covers reports whether the toleration wide tolerates everything that t tolerates.
 func covers(wide, t corev1.Toleration) bool {
 	if equality.Semantic.DeepEqual(wide, t) {
 		return true

@@ -40,10 +40,11 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 			node, to = obj.Spec.NodeName, &obj.Labels
 		}
 	}
-	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 { // validation rejects the name later
+	// if the name is invalid, validation rejects it later
+	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 {
 		return nil
 	}
-	n, err := p.nodes().Get(ctx, node, "0") // the cache has the labels without decoding the node
+	n, err := p.nodes().Get(ctx, node, "0") // "0" reads the cache, which may be slightly out of date
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -183,7 +183,7 @@ func TestValidatingWebhooks(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("deny", deny("no way"))
 	h.on("slow", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
-		<-t.Context().Done() // the server gives up, or the test ends
+		<-t.Context().Done() // until the server closes the connection or the test ends
 		return allow(r)
 	})
 	select1 := func(w admissionregistrationv1.ValidatingWebhook, value string) admissionregistrationv1.ValidatingWebhook {

@@ -20,14 +20,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// gates returns the feature gates for the library's plugins, which are its defaults.
+// gates returns the feature gates for the library's plugins. They have the library's default
+// values.
 func gates() featuregate.FeatureGate { return utilfeature.DefaultFeatureGate }
 
 // rediscover is the minimum interval between two discoveries by a mapper.
 const rediscover = time.Second
 
 // NewMapper returns a mapper of kinds to resources, custom ones included. It reads the server's own
-// discovery, again if it does not know a kind.
+// discovery, and reads it again when it is asked about an unknown kind.
 func NewMapper(client discovery.DiscoveryInterface, clk clock.Clock) meta.ResettableRESTMapper {
 	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(
 		memory.NewMemCacheClient(client)), clock: clk}
@@ -76,8 +77,8 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	wants.SetExcludedAdmissionResources(reviews())
 }
 
-// reviews returns the resources by which components ask who a client is and what it may do. Nothing
-// of them is stored.
+// reviews returns the resources by which components ask who a client is and what the client may do.
+// Objects of these resources are not stored.
 func reviews() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},

@@ -42,7 +42,7 @@ type extension struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
-	ended    map[string]int // endless requests that have ended, by path
+	ended    map[string]int // paths of endless requests that have ended
 }
 
 func newExtension(t *testing.T, proxies *x509.CertPool) *extension {

@@ -90,11 +90,12 @@ type Aggregator struct {
 		Run(workers int, stop <-chan struct{})
 	}
 
-	// carriers are the transports to extension servers. The map is replaced and never changed.
+	// carriers are the transports to extension servers. To change the map, a changed copy replaces
+	// it.
 	carriers atomic.Pointer[map[schema.GroupVersion]*carrier]
 	proof    atomic.Pointer[proof]
 
-	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices to process
+	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices that have to be processed
 	found found
 
 	merged merged
@@ -103,7 +104,7 @@ type Aggregator struct {
 	own      map[schema.GroupVersion]bool
 	versions map[string][]schema.GroupVersion // served versions, by the name of the definition
 	defined  map[schema.GroupVersion]int      // number of definitions by group version
-	pending  map[string]bool                  // own APIServices that have not been available yet
+	pending  map[string]bool                  // the server's own APIServices that have not been available yet
 }
 
 // registrar creates and deletes automatic APIServices.
@@ -213,8 +214,8 @@ func (a *Aggregator) learn(obj any) {
 	}
 }
 
-// servedBy returns the carrier of an APIService that this server answers with a handler of
-// Config.Served, or nil.
+// servedBy returns a carrier to a handler of Config.Served, or nil if no such handler answers the
+// APIService.
 func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if h := a.cfg.Served[gv]; h != nil {
@@ -241,7 +242,8 @@ func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
 	a.queue.Add(s.Name)
 }
 
-// identity returns the certificate and key for extension servers, or nil without files.
+// identity returns the certificate and key for extension servers, or nil if no files are
+// configured.
 func (a *Aggregator) identity() (cert, key []byte) {
 	p := a.proof.Load()
 	return p.cert, p.key
@@ -317,7 +319,7 @@ func (a *Aggregator) followIdentity(ctx context.Context) {
 	}
 }
 
-// Registered returns an error until all of the server's own APIServices have been available once.
+// Registered returns an error until each of the server's own APIServices has been available once.
 func (a *Aggregator) Registered() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -42,15 +42,15 @@ func locationOf(s *apiregistrationv1.ServiceReference) location {
 // carrier sends requests to the service of one APIService, or to a handler of this server. It is
 // immutable.
 type carrier struct {
-	served    http.Handler // nil if a service answers
+	served    http.Handler // nil if the service answers
 	name      string       // name of the APIService
 	gv        schema.GroupVersion
 	service   location
 	available bool
 	resolver  Resolver
 	transport http.RoundTripper
-	redirects bool // pass redirects on
-	// broken is the error if there is no transport.
+	redirects bool // whether redirects are passed on to clients
+	// broken is the error if transport could not be created.
 	broken  error
 	tracing *daemon.Tracing
 }
@@ -77,7 +77,7 @@ func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.ask(w, r)
 }
 
-// ask is ServeHTTP without the check of availability.
+// ask does the same as ServeHTTP, but does not check availability.
 func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.served != nil:
@@ -103,7 +103,7 @@ func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	rt := transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport)
 	upgrade := httpstream.IsUpgradeRequest(r)
 	if upgrade {
-		// Upgraded connections bypass the round tripper, so the headers are set here.
+		// Upgraded connections do not pass through the RoundTripper, so the headers are set here.
 		transport.SetAuthProxyHeaders(out, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
 	} else {
 		rt = c.tracing.RoundTripper(rt)

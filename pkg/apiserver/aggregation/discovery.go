@@ -102,7 +102,8 @@ func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 		a.found.versions = map[schema.GroupVersion]apidiscovery.APIVersionDiscovery{}
 	}
 	if old, ok := a.found.versions[c.gv]; ok && err != nil && c.available {
-		entry.Resources = old.Resources // keep the last known resources
+		// the server is available although this request failed, so keep its last known resources
+		entry.Resources = old.Resources
 	}
 	a.found.versions[c.gv] = *entry
 	return err
@@ -114,8 +115,8 @@ func (f *found) forget(gv schema.GroupVersion) {
 	delete(f.versions, gv)
 }
 
-// fetchVersion fetches the discovery of c's group version. Like Kubernetes, it does not depend on
-// c's availability.
+// fetchVersion fetches the discovery of c's group version. As in Kubernetes, it does so even if c
+// is not available.
 func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDiscovery, error) {
 	var all apidiscovery.APIGroupDiscoveryList
 	code, err := get(ctx, c.ask, "/apis", acceptAggregated, &all)

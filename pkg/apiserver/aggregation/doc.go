@@ -10,8 +10,8 @@
 // documents include all groups, in the order of the priorities of APIServices.
 //
 // The controllers of the library k8s.io/kube-aggregator check whether an APIService is available
-// and write that to its status. They also maintain the automatic APIServices. Routing, discovery
-// and documents are this package's.
+// and write that to its status. They also maintain the automatic APIServices. This package
+// implements routing, discovery and documents.
 //
 // A request for an APIService that is not available, or was just deleted, is rejected. It is never
 // sent elsewhere, and redirects are not followed. Discovery and OpenAPI of extension servers are

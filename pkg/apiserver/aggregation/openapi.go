@@ -23,7 +23,7 @@ import (
 const (
 	// maxAnswer is the maximum size, in bytes, of an extension server's description of its API.
 	maxAnswer = 16 << 20
-	// maxValues is the maximum number of JSON values in it: a value of three bytes takes
+	// maxValues is the maximum number of JSON values in a description: a value of three bytes takes
 	// hundreds of bytes in memory once it is decoded.
 	maxValues = 1 << 19
 	// maxOwn is the maximum size of the server's own document, which includes all custom resources.
@@ -32,13 +32,14 @@ const (
 	maxPlace = 1 << 10
 )
 
-// spec is the OpenAPI of a server.
+// spec is the OpenAPI description of an extension server.
 type spec struct {
 	v3 map[string]string // URLs of documents by path
-	v2 []byte            // JSON; nil if it has none
+	v2 []byte            // JSON; nil if the server has no v2 document
 }
 
-// fetchSpecs fetches the OpenAPI documents of c's server. A server without documents is no error.
+// fetchSpecs fetches the OpenAPI documents of c's server. It is not an error if the server has no
+// documents.
 func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	var index struct {
 		Paths map[string]struct {
@@ -266,7 +267,7 @@ type pathHandler struct{ *http.ServeMux }
 // HandlePrefix registers next. The library never calls it here.
 func (h pathHandler) HandlePrefix(path string, next http.Handler) { h.ServeMux.Handle(path, next) }
 
-// answer keeps a response in memory.
+// answer is a response writer that keeps the response in memory.
 type answer struct {
 	header http.Header
 	code   int

@@ -17,7 +17,7 @@ import (
 	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
-// priority orders groups, and versions in a group. Higher comes first.
+// priority orders groups, and versions within a group. A higher number comes first.
 type priority struct{ group, version int32 }
 
 // custom returns the priority of groups of custom resources.
@@ -80,7 +80,8 @@ func local(gv schema.GroupVersion, p priority) *apiregistrationv1.APIService {
 	}
 }
 
-// GroupPriority returns the priority of a group in discovery: the highest of its APIServices.
+// GroupPriority returns the priority of a group in discovery: the highest priority of its
+// APIServices.
 func (a *Aggregator) GroupPriority(group string) int32 {
 	if group == apiregistrationv1.GroupName {
 		return groupPriorities()[group]

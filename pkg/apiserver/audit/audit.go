@@ -86,7 +86,7 @@ func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	return l, nil
 }
 
-// Run delivers events until ctx is done, and then the remaining ones.
+// Run delivers events until ctx is done, and after that delivers the remaining ones.
 func (l *Log) Run(ctx context.Context) error {
 	err := l.backend.Run(ctx.Done())
 	<-ctx.Done()

@@ -8,8 +8,9 @@
 // memory, limited by number and size, and then in a ring of files, limited by size. When the ring
 // is full, the oldest file is dropped and its events are counted. Batches leave a queue in the
 // order of events, except that a retried batch may come after later ones. The next process sends
-// the files that a killed process left, and may send the oldest one twice. Events that the backend
-// always rejects, while it accepts others, are moved behind the others and dropped in the end.
+// the files that a killed process left, and may send the oldest one twice. If the backend rejects
+// some events again and again while it accepts others, these events are moved behind the others and
+// finally dropped.
 //
 // Without a policy, auditing is off and costs requests nothing.
 package audit

@@ -28,12 +28,12 @@ const (
 	maxMemory = 32 << 20
 	// eventCost is the approximate size of an event without its bodies.
 	eventCost = 2 << 10
-	// attempts is how often a batch is sent before it is written to disk.
+	// attempts is how many times a batch is sent before it is written to disk.
 	attempts = 5
 	// maxPause is the maximum pause between attempts.
 	maxPause = time.Minute
-	// tries is how often events on disk are sent to a receiver that answers them with an error,
-	// while it accepts other events. After that, they are dropped.
+	// tries is how many times events on disk are sent to a receiver that answers them with an
+	// error, while it accepts other events. After that, they are dropped.
 	tries = 3
 )
 
@@ -79,14 +79,14 @@ func newQueue(t target, cfg config.AuditBatching, files *ring, deps Deps, m queu
 // String implements audit.Backend.
 func (q *queue) String() string { return "queue<" + q.target.name() + ">" }
 
-// ProcessEvents implements audit.Sink. It does not wait for anything but the
-// disk, and that only where memory is full.
+// ProcessEvents implements audit.Sink. It does not wait for the receiver. It waits for the disk
+// only if memory is full.
 func (q *queue) ProcessEvents(events ...*auditapi.Event) bool {
 	var over []*auditapi.Event
 	q.mu.Lock()
 	for _, e := range events {
 		size := cost(e)
-		// Keep the order: append to the disk if older events are there.
+		// Keep the order: append to the files if they contain older events.
 		if q.closed || len(over) > 0 || !q.files.empty() || len(q.events) >= q.cfg.BufferSize || q.bytes+size > maxMemory {
 			over = append(over, e)
 			continue
@@ -176,8 +176,8 @@ func (q *queue) Run(stop <-chan struct{}) error {
 	return nil
 }
 
-// Shutdown implements audit.Backend: what memory holds is delivered once more,
-// or else put on disk.
+// Shutdown implements audit.Backend. It delivers the events in memory or, if that fails, writes
+// them to disk.
 func (q *queue) Shutdown() {
 	<-q.done
 	q.settle()
@@ -206,7 +206,7 @@ func (q *queue) Shutdown() {
 	q.metrics.waiting.Set(0)
 }
 
-// lastDelivery limits the delivery of a batch at the end of the process.
+// lastDelivery is the time limit for the delivery of a batch at the end of the process.
 const lastDelivery = 5 * time.Second
 
 // loop delivers until stop is closed.
@@ -239,7 +239,7 @@ func (q *queue) putBack(batch []*auditapi.Event) {
 	q.events = append(batch, q.events...)
 }
 
-// gather waits for a batch in memory. It returns none if events on disk are next.
+// gather waits for a batch of events in memory. It returns no events if events on disk come first.
 func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
 	var full <-chan time.Time
 	for {
@@ -401,10 +401,10 @@ func (q *queue) settle() {
 	}
 }
 
-// drain delivers the oldest file of the ring. If that fails, the other files come first, and the
-// file stays until the ring is full.
+// drain delivers the oldest file of the ring. If that fails, the file is moved behind the other
+// files, and stays until the ring is full.
 func (q *queue) drain(ctx context.Context) {
-	q.settle() // events in files are newer
+	q.settle() // wait for the deliveries in progress, whose events are older than those in files
 	q.mu.Lock()
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
@@ -470,7 +470,8 @@ func (q *queue) postpone(f *ringFile) error {
 	return q.files.postpone(f)
 }
 
-// decode decodes rows. broken counts rows that a killed process did not complete.
+// decode decodes rows. broken is the number of rows that are incomplete because the process was
+// killed.
 func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
 	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)
 	for _, row := range rows {

@@ -34,10 +34,10 @@ import (
 type sink struct {
 	mu  sync.Mutex
 	ill bool
-	bad []string // events that it will never take
-	odd []string // events at which it errs
+	bad []string // events that the sink will never accept
+	odd []string // events for which the sink returns an error
 	got []string
-	max int // largest batch
+	max int // size of the largest batch
 }
 
 func (*sink) name() string         { return "sink" }
@@ -154,7 +154,7 @@ func TestQueueUnderOverload(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
 		got := s.taken()
-		slices.Sort(got) // the batch in progress came after the events in the ring
+		slices.Sort(got) // the batch that was in progress is delivered after the events in the ring
 		if !slices.Equal(got, want) {
 			t.Errorf("got %d events, want %d", len(got), len(want))
 		}
@@ -201,8 +201,8 @@ func TestRefusedEvents(t *testing.T) {
 	})
 }
 
-// TestErringReceiver checks that events that always fail do not delay others, and are dropped and
-// counted in the end.
+// TestErringReceiver checks that events for which the receiver always returns an error do not delay
+// others, and are finally dropped and counted.
 func TestErringReceiver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,7 @@ const ringFiles = 16
 type ring struct {
 	dir   string
 	max   int64
-	files []*ringFile // oldest first
+	files []*ringFile // oldest file first
 	open  *os.File    // the last file, while it accepts lines
 	size  int64
 	next  int
@@ -34,9 +34,9 @@ type ringFile struct {
 	size  int64
 	lines int
 
-	done   int    // number of delivered events
-	failed int    // failed deliveries of the next events
-	taken  uint64 // deliveries of other events before the first failure
+	done   int    // number of events that were delivered already
+	failed int    // number of failed deliveries of the next events
+	taken  uint64 // number of successful deliveries of other events before the first failure
 }
 
 // newRing returns a ring with the files that an earlier process left in dir. It creates nothing.
@@ -46,7 +46,7 @@ func newRing(dir string, maxBytes int64) *ring {
 	if err != nil || maxBytes == 0 {
 		return r
 	}
-	for _, e := range entries { // in order of their names
+	for _, e := range entries { // ReadDir returns the entries in the order of their names
 		n, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ringSuffix))
 		if err != nil || !strings.HasSuffix(e.Name(), ringSuffix) {
 			continue
@@ -68,8 +68,8 @@ func (r *ring) empty() bool { return len(r.files) == 0 }
 
 var errNoRing = errors.New("no room on disk")
 
-// add appends lines, which end in a newline, and returns the number of older ones that were dropped
-// for them.
+// add appends lines, which end in a newline. It returns the number of older lines that were dropped
+// to make room.
 func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	for _, l := range lines {
 		if int64(len(l)) > r.max/ringFiles {
@@ -144,7 +144,7 @@ func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	return f, slices.Collect(bytes.Lines(data)), nil
 }
 
-// postpone makes a file the last one, which accepts no more lines.
+// postpone makes a file the last one. No more lines are added to it.
 func (r *ring) postpone(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 || i == len(r.files)-1 {
@@ -157,7 +157,7 @@ func (r *ring) postpone(f *ringFile) error {
 	return nil
 }
 
-// remove deletes a file. It is no error if the file does not exist.
+// remove deletes a file. It is not an error if the file does not exist.
 func (r *ring) remove(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 {

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRing compares the ring with a list of lines that drops whole files.
+// TestRing compares the ring with a model: a list of lines from which whole files are dropped.
 func TestRing(t *testing.T) {
 	dir := t.TempDir()
 	n := 0

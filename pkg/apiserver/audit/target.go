@@ -25,7 +25,7 @@ import (
 // target is a receiver of events.
 type target interface {
 	name() string
-	// deliver sends all events or none. It stops when ctx is done.
+	// deliver sends either all events or none. It stops when ctx is done.
 	deliver(ctx context.Context, events ...*auditapi.Event) error
 	// retry returns the delay before a failed delivery is repeated.
 	retry() time.Duration
@@ -82,7 +82,7 @@ func newWebhookTarget(cfg *config.AuditWebhook) (*webhookTarget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
-	client.Wrap(outbound.NoRedirects) // events are for this server only
+	client.Wrap(outbound.NoRedirects) // only the configured server may receive the events
 	hook, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, client,
 		[]schema.GroupVersion{auditv1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(cfg.InitialBackoff))
 	if err != nil {
@@ -111,7 +111,7 @@ func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) 
 // blocking delivers events within their request.
 type blocking struct {
 	target target
-	strict bool // a failed delivery fails the request
+	strict bool // if a delivery fails, the request fails
 }
 
 // ProcessEvents implements audit.Sink.

@@ -29,13 +29,14 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// Config configures the authenticators. Nil parts are omitted.
+// Config configures the authenticators. Parts that are nil are omitted.
 type Config struct {
 	ClientCA      *CAFile
 	ProxyCA       *CAFile // CA of front proxies; used with RequestHeader
 	RequestHeader config.RequestHeader
 	TokenFile     string
-	// Bootstrap lists the bootstrap tokens in kube-system; nil if they are not accepted.
+	// Bootstrap lists the bootstrap tokens in kube-system. It is nil if bootstrap tokens are not
+	// accepted.
 	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
 	Issuers         *Issuers // issuers of other tokens
@@ -46,7 +47,8 @@ type Config struct {
 	Clock     clock.Clock
 }
 
-// tokenTTL is how long the result of a token is cached, and so the maximum delay of a revocation.
+// tokenTTL is how long the result of authenticating a token is cached, and so the maximum delay of
+// a revocation.
 const tokenTTL = 10 * time.Second
 
 // New returns the authenticator of requests.
@@ -91,7 +93,8 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences,
 			&bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
 	}
-	// Tokens of configured issuers come after those that need no request to another server.
+	// Tokens of configured issuers are tried after those that can be verified without a request to
+	// another server.
 	if cfg.Issuers != nil && !cfg.Issuers.None() {
 		tokens = append(tokens, cfg.Issuers)
 	}

@@ -39,7 +39,7 @@ const (
 )
 
 // AuthenticateToken authenticates a complete, unexpired token that is enabled for authentication.
-// It returns no user for others.
+// For other tokens it returns no user.
 func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) != bootstrapID+1+bootstrapSecret || token[bootstrapID] != '.' {
 		return nil, false, nil
@@ -89,7 +89,8 @@ func bootstrapperGroup(name string) bool {
 	return consists(rest[:len(rest)-1], ":-") && consists(rest[len(rest)-1:], "")
 }
 
-// consists reports whether s contains only lower-case letters, digits and characters in others.
+// consists reports whether s contains only lower-case letters, digits, and the characters in
+// others.
 func consists(s, others string) bool {
 	for _, c := range []byte(s) {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && strings.IndexByte(others, c) < 0 {

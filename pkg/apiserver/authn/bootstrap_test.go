@@ -55,7 +55,7 @@ func TestGroupsOfBootstrapTokens(t *testing.T) {
 // groups a token may grant.
 func TestShapeOfBootstrapTokens(t *testing.T) {
 	const id, secret = "abcdef", "0123456789abcdef"
-	b := &bootstrapTokens{clock: clock.Real()} // a lookup would panic
+	b := &bootstrapTokens{clock: clock.Real()} // has no lister, so a lookup would panic
 	for _, token := range []string{
 		"", ".", id, id + ".", id + "." + secret + "0", id + "." + secret[1:], id[1:] + "." + secret,
 		"ABCDEF." + secret, "abcde/." + secret,

@@ -30,7 +30,7 @@ type CAFile struct {
 type caState struct {
 	pem  string
 	pool *x509.CertPool
-	ends []time.Time // expiry times of the CAs' certificates
+	ends []time.Time // times at which the CAs' certificates expire
 }
 
 // LoadCAFile reads the bundle at path. name identifies the bundle in errors.
@@ -39,7 +39,7 @@ func LoadCAFile(name, path string) (*CAFile, error) {
 	return c, c.Reload()
 }
 
-// Reload reads the file again. On an error, the previous bundle stays.
+// Reload reads the file again. If that fails, the previous bundle stays in use.
 func (c *CAFile) Reload() error {
 	data, err := os.ReadFile(c.path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *CAFile) Shares(other *CAFile) bool {
 	return false
 }
 
-// PEM returns the contents of the file.
+// PEM returns the content of the file.
 func (c *CAFile) PEM() string { return c.state.Load().pem }
 
 // Pool returns the bundle as a pool. Callers must not modify it.

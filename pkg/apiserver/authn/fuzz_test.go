@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzBootstrapTokens checks that only the exact token is accepted.
+// FuzzBootstrapTokens checks that only a token that equals the stored one is accepted.
 func FuzzBootstrapTokens(f *testing.F) {
 	for _, token := range []string{"abcdef.0123456789abcdef", "abcdef.", ".0123456789abcdef",
 		"abcdef.0123456789abcdef\n", "../abc.0123456789abcdef", "ABCDEF.0123456789abcdef"} {

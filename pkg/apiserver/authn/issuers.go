@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// issuerPatience is how long a changed configuration may take to reach its new issuers before
-	// it is rejected.
+	// issuerPatience is how long the new issuers of a changed configuration may take to become
+	// reachable before the configuration is rejected.
 	issuerPatience = time.Minute
 	issuerPoll     = time.Second
 	// farewell is how long replaced issuers stay available for requests in progress.
@@ -101,7 +101,7 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	return i, nil
 }
 
-// Anonymous returns which paths accept requests without credentials.
+// Anonymous returns the paths that accept requests without credentials.
 func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	if a := i.initial.Anonymous; a != nil {
 		return *a

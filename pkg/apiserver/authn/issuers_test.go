@@ -79,8 +79,8 @@ func startIssuers(t *testing.T, cfg config.Authentication) *Issuers {
 	return i
 }
 
-// until authenticates a token until the result is the expected one, because keys are fetched in the
-// background.
+// until authenticates a token again and again until the result is the expected one, because keys
+// are fetched in the background.
 func until(t *testing.T, i authenticator.Token, token, user string) *authenticator.Response {
 	t.Helper()
 	ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"api-server"})

@@ -49,7 +49,7 @@ func newAuthority(tb testing.TB) *authority {
 	return a
 }
 
-// sign returns a certificate with the CA's own key.
+// sign returns a certificate that the CA has signed. The certificate has the CA's own key.
 func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, a.key.Public(), a.key)
 	if err != nil {
@@ -58,7 +58,7 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, error) 
 	return x509.ParseCertificate(der)
 }
 
-// file returns the CA as a file for the server.
+// file writes the certificate of the CA to a file for the server.
 func (a *authority) file(tb testing.TB) *CAFile {
 	tb.Helper()
 	path := filepath.Join(tb.TempDir(), "ca.crt")

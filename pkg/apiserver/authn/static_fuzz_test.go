@@ -27,7 +27,7 @@ import (
 // token or in a WebSocket protocol, authenticates the user and groups of the last line with it. All
 // other requests are anonymous.
 func FuzzTokenFile(f *testing.F) {
-	klog.LogToStderr(false) // the library logs duplicate tokens
+	klog.LogToStderr(false) // the library logs a message about duplicate tokens
 	klog.SetOutput(io.Discard)
 	path := filepath.Join(f.TempDir(), "tokens.csv")
 	f.Add("secret", "alice", "1", "devs,ops", "other", "bob", "2", "", "secret", false)
@@ -63,8 +63,8 @@ func FuzzTokenFile(f *testing.F) {
 		}
 		resp, ok, _ := auth.AuthenticateRequest(r)
 
-		// Only the first word of a header counts. A line of the file counts without its line
-		// ending.
+		// Only the first word of a header counts. Line endings do not belong to the lines of the
+		// file.
 		whole := sent
 		if !browser {
 			sent, _, _ = strings.Cut(strings.TrimRightFunc(sent, unicode.IsSpace), " ")
@@ -108,8 +108,8 @@ func plain(token string) bool {
 }
 
 // FuzzAnonymous compares anonymous authentication with a simple model: a request without
-// credentials is system:anonymous if that is enabled, on the exact paths if there are some. A
-// request with an unknown bearer token is rejected.
+// credentials is system:anonymous if that is enabled, only on the exact paths if paths are
+// configured. A request with an unknown bearer token is rejected.
 func FuzzAnonymous(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "tokens.csv")
 	if err := os.WriteFile(file, []byte("secret,alice,1\n"), 0o600); err != nil {

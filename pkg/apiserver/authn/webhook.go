@@ -14,7 +14,8 @@ import (
 )
 
 // newTokenWebhook returns the authenticator that sends unknown tokens to a webhook. The
-// administrator chose its address, so any is allowed, but redirects are not followed.
+// administrator chose the webhook's address, so any address is allowed, but redirects are not
+// followed.
 func newTokenWebhook(cfg config.TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
 	if err != nil {

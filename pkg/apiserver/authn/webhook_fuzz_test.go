@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzTokenWebhook checks that only an answer that says so authenticates a token.
+// FuzzTokenWebhook checks that a token is authenticated only by an answer whose status says
+// authenticated.
 func FuzzTokenWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	hook, err := newTokenWebhook(config.TokenWebhook{ConfigFile: file, Version: "v1"}, authenticator.Audiences{"api"})
@@ -33,7 +34,7 @@ func FuzzTokenWebhook(f *testing.F) {
 	var n atomic.Int64
 	f.Fuzz(func(t *testing.T, body []byte) {
 		answer.Store(&body)
-		token := strconv.FormatInt(n.Add(1), 10) // none is remembered
+		token := strconv.FormatInt(n.Add(1), 10) // answers are not cached
 		if resp, ok, _ := hook.AuthenticateToken(ctx, token); ok && !authntest.Says(body, "authenticated") {
 			t.Errorf("%q lets in %v", body, resp.User)
 		}

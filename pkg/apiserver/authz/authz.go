@@ -68,7 +68,7 @@ type Chain struct {
 	compiler authorizationcel.Compiler
 	policies abac.Policies
 	members  map[string]Authorizer // authorizers in the server, by mode
-	loaded   <-chan struct{}       // closed once the caches of members are loaded; nil if they have none
+	loaded   <-chan struct{}       // closed once the caches of members are loaded; nil if members have no caches
 	current  atomic.Pointer[order]
 }
 
@@ -102,7 +102,7 @@ func Load(cfg Config) (*Chain, error) {
 	return c, nil
 }
 
-// Has reports whether a mode was configured at the start.
+// Has reports whether a mode was configured when the server started.
 func (c *Chain) Has(mode string) bool {
 	return slices.ContainsFunc(c.initial.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
 		return string(a.Type) == mode
@@ -183,7 +183,7 @@ func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) err
 		return err
 	}
 	c.current.Store(first)
-	authorizationmetrics.RegisterMetrics() // safe to repeat; the library's metrics are global
+	authorizationmetrics.RegisterMetrics() // may be called again; the library's metrics are global
 	if c.cfg.File != "" {
 		metrics.RegisterMetrics()
 		metrics.RecordAuthorizationConfigLastConfigInfo(c.cfg.ServerID, c.text)
@@ -222,8 +222,8 @@ func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
 	}
 }
 
-// Authorize implements authorizer.Authorizer. Until the caches are loaded, it does not deny
-// requests that it may allow a moment later, because clients take a denial as final.
+// Authorize implements authorizer.Authorizer. Until the caches are loaded, it delays requests
+// instead of denying them: it may allow them a moment later, and clients take a denial as final.
 func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	wait := c.loaded
 	select {

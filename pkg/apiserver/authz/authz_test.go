@@ -170,12 +170,13 @@ func TestChain(t *testing.T) {
 		groups         []string
 		want           authorizer.Decision
 	}{
-		{"alice", "pods", nil, authorizer.DecisionAllow},        // the hook's
+		{"alice", "pods", nil, authorizer.DecisionAllow},        // the webhook allows it
 		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the webhook is not asked
 		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, RBAC has
-		{"mallory", "pods", nil, authorizer.DecisionDeny},       // RBAC is not asked
+		{"mallory", "pods", nil, authorizer.DecisionDeny},       // the webhook denies it, and RBAC is not asked
 		{"eve", "pods", nil, authorizer.DecisionNoOpinion},
-		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow}, // neither is asked
+		// neither the webhook nor RBAC is asked
+		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow},
 	} {
 		if got := decide(t, c, test.name, test.resource, test.groups...); got != test.want {
 			t.Errorf("%s %s %v: %v, want %v", test.name, test.resource, test.groups, got, test.want)

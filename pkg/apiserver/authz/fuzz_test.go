@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// FuzzWebhook checks that only an answer that says so allows a request.
+// FuzzWebhook checks that a request is allowed only by an answer whose status says allowed.
 func FuzzWebhook(f *testing.F) {
 	file, answer := authntest.Webhook(f)
 	c, err := Load(Config{

@@ -26,13 +26,14 @@ type webhookMetrics struct {
 	authorizationcel.MatcherMetrics
 }
 
-// retries returns Kubernetes' backoff: short and with few attempts, because a user waits.
+// retries returns Kubernetes' backoff for webhooks. It is short and has few attempts, because a
+// user waits.
 func retries() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// newWebhook returns the authorizer of a webhook. The administrator chose its address, so any is
-// allowed, but redirects are not followed.
+// newWebhook returns the authorizer of a webhook. The administrator chose the webhook's address, so
+// any address is allowed, but redirects are not followed.
 func newWebhook(a *apiserver.AuthorizerConfiguration, compiler authorizationcel.Compiler) (Authorizer, error) {
 	w := a.Webhook
 	client, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, nil)

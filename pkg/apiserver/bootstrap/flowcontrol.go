@@ -24,7 +24,7 @@ const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
 // FlowControl maintains the default flow schemas and priority levels. Mandatory ones are always
 // reset. Suggested ones are updated unless their annotation or an edit by a user says otherwise.
-// Defaults of other versions are deleted. It reads the informers where they are synced.
+// Defaults of other versions are deleted. It reads from the informers that are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -112,7 +112,7 @@ type flowControlObject[T any] interface {
 	DeepCopy() T
 }
 
-// flowControlClient is the part of a client that is needed.
+// flowControlClient is the part of a typed client that is needed here.
 type flowControlClient[T any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, options metav1.CreateOptions) (T, error)
@@ -144,7 +144,7 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 	return tasks
 }
 
-// revise updates have to match want if allowed, and reports whether it changed have.
+// revise updates have to match want if that is allowed, and reports whether it changed have.
 func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	known := err == nil
@@ -166,7 +166,7 @@ func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	return changed
 }
 
-// drop returns tasks that delete former defaults from have.
+// drop returns tasks that delete the objects in have that were defaults and are none now.
 func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 	var tasks []func() error
 	for _, h := range have {

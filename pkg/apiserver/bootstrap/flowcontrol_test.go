@@ -17,7 +17,7 @@ import (
 )
 
 // TestFlowControl checks that the defaults are created, that nothing is written or read while
-// informers have them, and that changed ones are reset.
+// informers have them, and that changed defaults are reset.
 func TestFlowControl(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset()
@@ -29,7 +29,7 @@ func TestFlowControl(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ensure() // nothing is known yet
+	ensure() // the informers are empty
 	api := client.FlowcontrolV1()
 	all, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); err != nil ||

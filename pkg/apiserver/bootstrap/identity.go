@@ -57,7 +57,7 @@ func NewIdentity(client kubernetes.Interface, address string, clk clock.Clock, l
 	}, nil
 }
 
-// Renew creates or renews the lease.
+// Renew creates the lease, or renews it.
 func (i *Identity) Renew(ctx context.Context) error {
 	api := i.client.CoordinationV1().Leases(metav1.NamespaceSystem)
 	lease, err := api.Get(ctx, i.name, metav1.GetOptions{})

@@ -44,7 +44,7 @@ const (
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface
-	Members    store.ReadWriter // the records by address
+	Members    store.ReadWriter // records of the running servers, by address
 	Address    net.IP
 	Port       int
 	Ranges     []netip.Prefix
@@ -61,8 +61,8 @@ func (k Kubernetes) Ensure(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// keep is Ensure after the start: it resets the service again, which other servers may have
-// changed.
+// keep does the same as Ensure, after the start: it resets the service again, because other servers
+// may have changed it.
 func (k Kubernetes) keep(ctx context.Context) error {
 	if err := k.service(ctx, false); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (k Kubernetes) Leave(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// service creates the service. With change, it also resets an existing one.
+// service creates the service. If change is set, it also resets an existing one.
 func (k Kubernetes) service(ctx context.Context, change bool) error {
 	kind := corev1.ServiceTypeClusterIP
 	ports := []corev1.ServicePort{{
@@ -217,8 +217,8 @@ func (k Kubernetes) revise(ctx context.Context, change func(published []string) 
 	return k.endpoints(ctx, change(published))
 }
 
-// counted adds own to addresses, and keeps at most count of them: own and the ones before it, in a
-// circle.
+// counted adds own to addresses, and keeps at most count of them: own and the addresses before it.
+// The first address counts as following the last.
 func counted(addresses []string, own string, count int) []string {
 	if !slices.Contains(addresses, own) {
 		addresses = append(addresses, own)
@@ -271,7 +271,8 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		}
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault) // deprecated, but clients still read it
+	// Endpoints are deprecated, but clients still read them
+	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault)
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = api.Create(ctx, want, metav1.CreateOptions{})

@@ -70,7 +70,7 @@ func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 }
 
 // AuthenticationConfig ensures that the ConfigMap kube-system/extension-apiserver-authentication
-// contains data. Extension servers read from it which certificates this server trusts.
+// contains data. Extension servers read from it which authorities this server trusts.
 func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string) error {
 	const name = "extension-apiserver-authentication"
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)

@@ -146,7 +146,7 @@ type Known interface {
 	HasBinding(namespace, name string) bool
 }
 
-// KnownTo reports whether k has all objects of p.
+// KnownTo reports whether k finds all objects of p.
 func (p *Policy) KnownTo(k Known) bool {
 	return !slices.ContainsFunc(p.ClusterRoles, func(r *rbacv1.ClusterRole) bool { return !k.HasRole("", r.Name) }) &&
 		!slices.ContainsFunc(p.Roles, func(r *rbacv1.Role) bool { return !k.HasRole(r.Namespace, r.Name) }) &&
@@ -208,8 +208,8 @@ func named(kind, name string, err error) error {
 	return fmt.Errorf("%s %s: %w", kind, name, err)
 }
 
-// parallel runs tasks, at most n at a time. It repeats a task while it conflicts with another
-// server. It returns all errors.
+// parallel runs tasks, at most n at a time. If a task fails because of a conflict with another
+// server, it repeats the task. It returns all errors.
 func parallel(ctx context.Context, n int, tasks []func() error) error {
 	var (
 		wg   sync.WaitGroup

@@ -19,8 +19,8 @@ import (
 )
 
 // StorageVersions publishes in which versions this server stores objects, as one StorageVersion
-// object per resource. Before a version is removed, operators can check there that no server uses
-// it.
+// object per resource. Before a version is removed, operators can check in these objects that no
+// server uses it.
 type StorageVersions struct {
 	identity *Identity
 	rows     []*resource.Row
@@ -45,7 +45,7 @@ func (s *StorageVersions) Publish(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stored returns the rows whose objects are stored, one for each place.
+// stored returns the rows whose objects are stored, one row for each place in the store.
 func stored(rows []*resource.Row) []*resource.Row {
 	var out []*resource.Row
 	places := map[string]bool{}

@@ -11,7 +11,8 @@ import (
 )
 
 // accepted has the flags of Kubernetes' server that have no effect in this one. They are validated,
-// so that one command line starts either server, and their help says why they have no effect.
+// so that the same command line is valid for both servers, and their help texts say why they have
+// no effect.
 type accepted struct {
 	kubeletTimeout                            time.Duration
 	kubeletPort, kubeletReadOnlyPort          uint
@@ -56,7 +57,7 @@ func (a *accepted) validate(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server cannot honour.
+// validateUse rejects values that Kubernetes accepts and this server does not support.
 func (a *accepted) validateUse(proxyCert string) error {
 	if a.peerCA != "" && proxyCert == "" {
 		return errors.New("error building peer proxy handler, proxy-cert-file not specified")

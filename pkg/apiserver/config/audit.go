@@ -17,7 +17,8 @@ const (
 	AuditBatch = "batch"
 	// AuditBlocking sends events before the request continues.
 	AuditBlocking = "blocking"
-	// AuditBlockingStrict is AuditBlocking, and fails the request if an event cannot be sent.
+	// AuditBlockingStrict does the same as AuditBlocking, and also fails the request if an event
+	// cannot be sent.
 	AuditBlockingStrict = "blocking-strict"
 )
 
@@ -64,11 +65,11 @@ type AuditWebhook struct {
 	Truncate       AuditTruncation
 }
 
-// AuditBatching configures how events are sent. All fields except Mode are for batch mode.
+// AuditBatching configures how events are sent. All fields except Mode apply to batch mode only.
 type AuditBatching struct {
 	Mode           string
-	BufferSize     int // events
-	MaxSize        int // events of one batch
+	BufferSize     int // number of events
+	MaxSize        int // maximum number of events in a batch
 	MaxWait        time.Duration
 	ThrottleEnable bool
 	ThrottleQPS    float32 // batches per second
@@ -201,7 +202,7 @@ func (b *AuditBatching) validate(name string, add func(format string, args ...an
 	} {
 		if f.looked && f.n <= 0 {
 			add("invalid audit batch %s %s %v, must be a positive number", name, f.what, f.n)
-			return // report only the first error
+			return // report only the first of several errors
 		}
 	}
 }

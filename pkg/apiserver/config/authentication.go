@@ -74,7 +74,7 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 		"how long answers of the token webhook are cached")
 }
 
-// note records which flags were given.
+// note records whether flags of OIDC were given.
 func (a *Authentication) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) { a.flagged = a.flagged || strings.HasPrefix(f.Name, "oidc-") })
 }

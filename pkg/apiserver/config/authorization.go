@@ -52,7 +52,7 @@ func (a *Authorization) addFlags(fs *pflag.FlagSet) {
 		"how long the authorization webhook's denied answers are cached")
 }
 
-// note records which flags were given.
+// note records whether flags were given that File replaces.
 func (a *Authorization) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) {
 		a.flagged = a.flagged || f.Name == "authorization-mode" || strings.HasPrefix(f.Name, "authorization-webhook-")

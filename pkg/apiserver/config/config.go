@@ -51,7 +51,7 @@ type Config struct {
 	ShutdownTimeout  time.Duration
 	MaxReads         int // non-mutating requests in flight; 0 means no limit
 	MaxWrites        int // mutating requests in flight; 0 means no limit
-	MaxHTTP2Streams  int // 0 means 250
+	MaxHTTP2Streams  int // 0 means 250 streams
 	// PriorityAndFairness shares the sum of MaxReads and MaxWrites between flows of requests,
 	// instead of enforcing each limit.
 	PriorityAndFairness bool
@@ -61,7 +61,7 @@ type Config struct {
 
 	// Authentication.
 	AnonymousAuth           bool
-	AnonymousAuthSet        bool // the flag AnonymousAuth was given
+	AnonymousAuthSet        bool // whether the flag for AnonymousAuth was given
 	TokenAuthFile           string
 	BootstrapTokenAuth      bool
 	ServiceAccountKeyFiles  []string
@@ -97,7 +97,7 @@ type Config struct {
 	// Services.
 	ServiceClusterIPRanges []netip.Prefix
 	ServiceNodePorts       PortRange
-	Endpoints              Endpoints // endpoints of the kubernetes service
+	Endpoints              Endpoints // endpoints of the service "kubernetes"
 
 	// Kubelets.
 	KubeletClientCert   string
@@ -128,7 +128,8 @@ type Config struct {
 	// Debug configures debugging endpoints, and Metrics filters /metrics.
 	Debug   Debug
 	Metrics Metrics
-	// EgressSelector is an EgressSelectorConfiguration. Empty means connections are direct.
+	// EgressSelector is the path of an EgressSelectorConfiguration. If it is empty, connections are
+	// direct.
 	EgressSelector string
 
 	// Verbosity is the log verbosity, like klog's -v. Administrators can change it at run time.
@@ -138,7 +139,7 @@ type Config struct {
 	Log daemon.LogFlags
 
 	accepted accepted
-	flagged  bool // set by Parse, and not in code
+	flagged  bool // Parse sets this field; code must not set it
 }
 
 // PortRange is an inclusive range of ports.

@@ -12,9 +12,9 @@ import (
 
 // Values of Endpoints.Reconciler.
 const (
-	EndpointsLease       = "lease"        // servers that have renewed their lease
+	EndpointsLease       = "lease"        // the endpoints are the servers that have renewed their lease
 	EndpointsNone        = "none"         // the server does not write endpoints
-	EndpointsMasterCount = "master-count" // the last Count servers that registered
+	EndpointsMasterCount = "master-count" // the endpoints are the last Count servers that registered
 )
 
 // Endpoints configures the endpoints and the port of the kubernetes service.
@@ -54,7 +54,7 @@ func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args .
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server cannot honour.
+// validateUse rejects values that Kubernetes accepts and this server does not support.
 func (e *Endpoints) validateUse() error {
 	if !slices.Contains([]string{"", EndpointsLease, EndpointsNone, EndpointsMasterCount}, e.Reconciler) {
 		return fmt.Errorf("Reconciler not implemented: %s", e.Reconciler) //nolint:staticcheck // Kubernetes' message

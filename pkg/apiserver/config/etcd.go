@@ -22,17 +22,17 @@ const storedType = "application/vnd.kubernetes.protobuf"
 // Etcd configures how the server uses its store.
 type Etcd struct {
 	// CompactionInterval is how often the server compacts the history, and how much history it
-	// keeps. Not positive: the server never compacts.
+	// keeps. If it is not positive, the server never compacts.
 	CompactionInterval time.Duration
 	// HealthTimeout and ReadyTimeout limit the checks of the store for /livez and /readyz.
 	HealthTimeout, ReadyTimeout time.Duration
 	// CountPeriod enables the metrics of object counts if it is not 0.
 	CountPeriod time.Duration
-	// LeaseReuse is for how many seconds further keys are attached to an etcd lease.
+	// LeaseReuse is for how many seconds further keys are attached to an existing etcd lease.
 	LeaseReuse int64
 
-	// GarbageCollector says that a garbage collector runs. Deletes then record in finalizers what
-	// it has to do.
+	// GarbageCollector says that a garbage collector runs. Deletes then set finalizers that tell
+	// the garbage collector what to do.
 	GarbageCollector bool
 	// ServersOverrides are etcd servers of single resources, as "group/resource#servers", where
 	// servers are URLs separated by semicolons.
@@ -89,7 +89,7 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 		"honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
 }
 
-// AllResources is the resource of an Override for a whole group.
+// AllResources is the resource in an Override that applies to a whole group.
 const AllResources = "*"
 
 // Override is the etcd servers of one resource.
@@ -148,7 +148,7 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server cannot honour.
+// validateUse rejects values that Kubernetes accepts and this server does not support.
 func (e *Etcd) validateUse() error {
 	if e.mediaType != storedType {
 		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s",

@@ -24,7 +24,8 @@ func needed(args ...string) []string {
 	}, args...)
 }
 
-// TestFeatureGates checks accepted gates and the errors for others, which are Kubernetes'.
+// TestFeatureGates checks which gates are accepted, and that the errors for others are Kubernetes'
+// errors.
 func TestFeatureGates(t *testing.T) {
 	const fixed = " cannot be had: this server has these features as they are by default"
 	for _, tc := range []struct {

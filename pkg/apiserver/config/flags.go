@@ -257,7 +257,8 @@ func (p *prefixes) Set(v string) error {
 }
 
 // parsePrefix parses a range of addresses. Octets may have leading zeros, as in old configurations.
-// The result is not valid if s is no range; validation reports that with the position of the range.
+// If s is not a range, the result is the zero Prefix; validation reports this with the position of
+// the range.
 func parsePrefix(s string) netip.Prefix {
 	_, n, err := netutils.ParseCIDRSloppy(s)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxGoawayChance is the maximum of GoawayChance. With more, clients would spend their time on
-// connections.
+// maxGoawayChance is the maximum of GoawayChance. With a higher chance, clients would spend their
+// time on connections.
 const maxGoawayChance = 0.02
 
 // originsHelp is Kubernetes' help text, which is also part of the error for an invalid origin.
@@ -31,7 +31,7 @@ type HTTP struct {
 	CORSOrigins []string
 	// TransportSecurity are the directives of the header Strict-Transport-Security.
 	TransportSecurity []string
-	// GoawayChance is the probability that an HTTP/2 request ends its connection.
+	// GoawayChance is the probability that the answer to an HTTP/2 request closes the connection.
 	GoawayChance float64
 	// ExternalHostname is the name of the server in documents, with or without a port. Empty means its
 	// address.

@@ -18,10 +18,10 @@ import (
 type Metrics struct {
 	// Disabled are the names of metrics that /metrics omits.
 	Disabled []string
-	// AllowLabels are the allowed values of a label, separated by commas, by "metric,label". Other
-	// values are replaced by "unexpected".
+	// AllowLabels maps "metric,label" to the allowed values of that label, separated by commas.
+	// Other values are replaced by "unexpected".
 	AllowLabels map[string]string
-	// AllowLabelsFile is a file with more AllowLabels.
+	// AllowLabelsFile is a file with further entries for AllowLabels.
 	AllowLabelsFile string
 
 	showHidden string
@@ -48,7 +48,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 		if !name.MatchString(d) {
 			add("%w", field.Invalid(at.Child("disabledMetrics"), m.Disabled,
 				fmt.Sprintf("must be fully qualified metric names matching %q, got %q", name, d)))
-			break // report only the first error
+			break // report only the first of several errors
 		}
 	}
 	if err := CheckLabels(at.Child("allowListMapping"), m.AllowLabels); err != nil {
@@ -56,7 +56,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	}
 }
 
-// CheckLabels validates the keys of AllowLabels. at is their position for errors.
+// CheckLabels validates the keys of AllowLabels. at is the position that errors contain.
 func CheckLabels(at *field.Path, labels map[string]string) error {
 	key := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
 	for k := range labels {

@@ -16,7 +16,7 @@ type Serving struct {
 	// DisableHTTP2 offers only HTTP/1.1 to clients.
 	DisableHTTP2 bool
 	// MaxConnectionBytes limits the bytes per second in each direction of an upgraded connection to
-	// a kubelet, pod or service. Not positive: no limit.
+	// a kubelet, pod or service. If it is not positive, there is no limit.
 	MaxConnectionBytes int64
 	// PermitAddressSharing and PermitPortSharing set SO_REUSEADDR and SO_REUSEPORT on the listening
 	// socket.

@@ -15,7 +15,7 @@ import (
 // on. The values are validated after all flags are parsed.
 type switches map[string]string
 
-// Set adds names to earlier ones.
+// Set adds names to those of earlier calls.
 func (s *switches) Set(v string) error {
 	for pair := range strings.SplitSeq(v, ",") {
 		if pair == "" {
@@ -30,7 +30,7 @@ func (s *switches) Set(v string) error {
 	return nil
 }
 
-// String returns the value in the format of Set, sorted.
+// String returns the value in the form that Set parses, sorted.
 func (s *switches) String() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(*s)) {
@@ -39,11 +39,11 @@ func (s *switches) String() string {
 	return strings.Join(out, ",")
 }
 
-// Type names the flag's value in usage.
+// Type returns the name of the flag's type for the usage text.
 func (*switches) Type() string { return "mapStringString" }
 
 // states returns which names are on, and an error for the first value that is not a boolean. Names
-// of whole groups of APIs ("api/all") need an explicit value.
+// that stand for several APIs ("api/all") need an explicit value.
 func (s *switches) states() (map[string]bool, error) {
 	out := make(map[string]bool, len(*s))
 	var wrong error

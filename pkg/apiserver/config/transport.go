@@ -17,15 +17,15 @@ import (
 // Transport configures TLS of the listener, and the addresses that the server connects to for
 // webhooks, extension servers, nodes, pods and services.
 type Transport struct {
-	MinTLSVersion string   // empty means TLS 1.2
-	CipherSuites  []string // empty means Go's default
+	MinTLSVersion string   // if empty, TLS 1.2
+	CipherSuites  []string // if empty, Go's default suites
 	Curves        []int32  // key exchanges as numbers of Go's tls.CurveID; empty means Go's default
 
 	// Deny and Allow are address ranges in the format of outbound.ParseRanges. The server does not
 	// connect to addresses in Deny on behalf of a user's object, unless they are in Allow.
 	Deny, Allow []string
 	// NodeRanges are the ranges that node addresses must be in, in the format of
-	// outbound.ParseRanges; empty allows any address.
+	// outbound.ParseRanges; if it is empty, any address is allowed.
 	NodeRanges []string
 }
 
@@ -45,7 +45,7 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 			"NodeOwnership; empty: any address that is not reserved")
 }
 
-// TLS applies version, cipher suites and key exchanges to c.
+// TLS sets the version, the cipher suites and the key exchanges in c.
 func (t *Transport) TLS(c *tls.Config) error {
 	suites, err := cliflag.TLSCipherSuites(t.CipherSuites)
 	if err != nil {
@@ -75,7 +75,7 @@ func (t *Transport) Outbound() (outbound.Policy, error) {
 	return outbound.Policy{Deny: deny, Allow: allow}, nil
 }
 
-// NodeAddresses returns the ranges that node addresses must be in.
+// NodeAddresses returns the address ranges that node addresses must be in.
 func (t *Transport) NodeAddresses() ([]netip.Prefix, error) {
 	list, err := outbound.ParseRanges(t.NodeRanges)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// minHostBits is the minimum number of host bits of the first service range: at least eight
-// addresses.
+// minHostBits is the minimum number of host bits of the first service range, so that it has at
+// least eight addresses.
 const minHostBits = 3
 
 // Validate reports all errors in c, with the messages and in the order of Kubernetes' server.
@@ -97,7 +97,7 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse reports the first value that Kubernetes accepts and this server cannot honour.
+// validateUse reports the first value that Kubernetes accepts and this server does not support.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
 	reconciler, etcd, beside := c.Endpoints.validateUse(), c.Etcd.validateUse(), c.accepted.validateUse(c.ProxyClientCert)
@@ -119,7 +119,7 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 }
 
 func (c *Config) validateServing(add func(format string, args ...any)) {
-	// A configuration that is not made from flags may use port 0, which is any free port.
+	// A configuration that was not made from flags may use port 0, which means any free port.
 	if c.SecurePort < 0 || c.SecurePort > 65535 || c.SecurePort == 0 && c.flagged {
 		add("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", c.SecurePort)
 	}
@@ -228,8 +228,8 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	c.Endpoints.validate(c.ServiceNodePorts, add)
 }
 
-// publicAddress returns the address by which members of the cluster reach the server. It is unknown
-// here if it is an address of the machine.
+// publicAddress returns the address by which members of the cluster reach the server. It returns no
+// address if the address depends on the machine.
 func (c *Config) publicAddress() (netip.Addr, bool) {
 	for _, s := range []string{c.AdvertiseAddress, c.BindAddress} {
 		ip := net.ParseIP(s)

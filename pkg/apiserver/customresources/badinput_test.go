@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// nested returns a schema with the given number of levels.
+// nested returns a schema of the given nesting depth.
 func nested(levels int) string {
 	return strings.Repeat(`{"type":"object","properties":{"a":`, levels) + `{"type":"string"}` +
 		strings.Repeat(`}}`, levels)
@@ -88,7 +88,7 @@ func TestBadSchemas(t *testing.T) {
 }
 
 // TestBadConversions checks that wrong answers of a conversion webhook fail only the requests that
-// need them and lose no data.
+// need a conversion, and that no data is lost.
 func TestBadConversions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	var way atomic.Value
@@ -156,7 +156,7 @@ func TestBadConversions(t *testing.T) {
 	}
 }
 
-// convertBadly is a conversion webhook with one kind of error.
+// convertBadly is a conversion webhook that makes one kind of error.
 func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {

@@ -55,8 +55,8 @@ func BenchmarkEstablish(b *testing.B) {
 	}
 }
 
-// BenchmarkDocuments reads discovery and OpenAPI with a thousand definitions: first, again, and
-// after a change of one definition.
+// BenchmarkDocuments reads discovery and OpenAPI with a thousand definitions: for the first time, a
+// second time, and after a change of one definition.
 func BenchmarkDocuments(b *testing.B) {
 	e := newEnv(b, testserver.Options{})
 	watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
@@ -118,7 +118,7 @@ func (e *env) changeOne(b *testing.B, what string) {
 	}
 }
 
-// many returns the definitions, in fifty groups.
+// many returns a thousand definitions in fifty groups.
 func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	const groups = 50
 	for i := range definitions {

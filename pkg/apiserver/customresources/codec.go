@@ -23,11 +23,11 @@ type codec struct {
 
 var _ store.Codec = codec{}
 
-// Lossy implements store.Codec. It reports whether encoding converts to another version, which may
-// lose fields or add defaults.
+// Lossy implements store.Codec. It reports whether encoding converts objects to another version,
+// which may lose fields or add defaults.
 func (c codec) Lossy() bool { return c.version != c.d.stored }
 
-// Encode returns the stored form of obj and does not change obj.
+// Encode returns the stored form of obj. It does not change obj.
 func (c codec) Encode(obj store.Object) ([]byte, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -23,8 +23,9 @@ type coercion struct {
 	findings bool
 }
 
-// coerce changes u like decoding into a Go type: it checks metadata and drops its unknown fields,
-// prunes unknown fields, and drops misplaced nulls. It returns the paths of unknown fields.
+// coerce changes u in the same way as decoding into a Go type would: it checks metadata and drops
+// its unknown fields, prunes unknown fields, and drops misplaced nulls. It returns the paths of
+// unknown fields.
 func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, 
 		}
 		unknown = append(unknown, more...)
 		if how.stored && meta != nil && meta.Generation == 0 {
-			meta.Generation = 1 // stored before generations were counted
+			meta.Generation = 1 // the object was stored before generations were counted
 		}
 	}
 	if hasKind {
@@ -91,7 +92,7 @@ func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
 	}
 }
 
-// read processes a stored object: coercion and defaults.
+// read prepares an object that was read from the store: it coerces it and sets defaults.
 func (s *schemas) read(u *unstructured.Unstructured) error {
 	if _, err := s.coerce(u, coercion{stored: true}); err != nil {
 		return err

@@ -16,13 +16,13 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// columns are what the Table of a version shows beside the name.
+// columns are the columns that the Table of a version has in addition to the name.
 type columns struct {
 	paths []string
 	types []string
 
 	once    sync.Once
-	parsers []*parser // nil for an invalid path
+	parsers []*parser // has nil for an invalid path
 }
 
 const (
@@ -32,16 +32,16 @@ const (
 	// Unions multiply: a few dozen unions of two values would never finish.
 	maxBranches = 64
 	// maxDescent is the maximum depth of an object if the path has "..". ".." visits each level
-	// once for each level above it, so a deep object would take too long. find returns nothing for
-	// a deeper object.
+	// once for each level above it, so a deep object would take too long. For a deeper object, find
+	// returns no values.
 	maxDescent = 64
 )
 
-// parser evaluates one path. The library's parsers have state.
+// parser evaluates one path. Its mutex is needed because the library's parser has state.
 type parser struct {
 	mu       sync.Mutex
 	path     *jsonpath.JSONPath
-	descends bool // it has a ".."
+	descends bool // whether the path contains ".."
 }
 
 // parsePath returns nil if path is invalid, or if evaluating it may take time and memory out of
@@ -55,7 +55,7 @@ func parsePath(path string) *parser {
 		return nil
 	}
 	tree, err := jsonpath.Parse("column", template)
-	if err != nil || len(tree.Root.Nodes) != 1 { // several templates could be nested loops
+	if err != nil || len(tree.Root.Nodes) != 1 { // several templates could be nested loops, so only one is allowed
 		return nil
 	}
 	c := pathCost{branches: 1}

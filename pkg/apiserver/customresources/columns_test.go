@@ -24,7 +24,7 @@ func TestPathsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string
 		object map[string]any
-		want   int // values found
+		want   int // number of values found
 	}{
 		"union of unions":          {strings.Repeat("['a','a']", 16), nested(20), 0},
 		"union in a filter":        {".[?(@" + strings.Repeat("['a','a']", 16) + "==1)]", nested(20), 0},
@@ -43,7 +43,7 @@ func TestPathsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := tc.path
 			if !strings.HasPrefix(path, ".") {
-				path = "." + path // validation of definitions requires it
+				path = "." + path // validation of definitions requires a dot at the start
 			}
 			p := parsePath(path)
 			if p == nil {

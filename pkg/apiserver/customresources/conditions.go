@@ -17,8 +17,8 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// decide returns crd with its new status, and reports whether it changed. by are the names granted
-// to other definitions of the group.
+// decide returns crd with its new status, and reports whether the status changed. by are the names
+// that are granted to other definitions of the group.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
@@ -73,7 +73,7 @@ func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time
 
 func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	if !crd.Spec.PreserveUnknownFields {
-		return nil // validation has rejected others
+		return nil // otherwise validation requires structural schemas
 	}
 	cond := &condition{Type: apiextensionsv1.NonStructuralSchema, Status: apiextensionsv1.ConditionUnknown}
 	errs := field.ErrorList{field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false")}

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	workers    = 16 // concurrent writes of status
+	workers    = 16 // number of concurrent writes of status
 	retryFirst = 5 * time.Millisecond
 	retryLast  = time.Minute
 	watchRetry = time.Second
-	// arriveWait is how long a request for an unknown resource waits for its definition, which
-	// another server may have established just now.
+	// arriveWait is how long a request for an unknown resource waits for its definition, because
+	// another server may just have established it.
 	arriveWait = 2 * time.Second
 )
 
@@ -39,7 +39,7 @@ func Definitions() schema.GroupResource {
 	return schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
 }
 
-// Config has the dependencies of a Controller.
+// Config has the dependencies and settings of a Controller.
 type Config struct {
 	// API serves the definitions and custom resources.
 	API *rest.Server
@@ -70,7 +70,7 @@ type Controller struct {
 	known  map[string]*entry // key: name of the definition
 	groups map[string]*group
 	seen   int64         // revision up to which all changes are processed
-	moved  chan struct{} // closed and replaced after each batch of events
+	moved  chan struct{} // closed and replaced after each batch of events has been processed
 }
 
 // entry is the state of a definition. Controller.mu guards it.
@@ -79,7 +79,7 @@ type entry struct {
 	group  string
 	// names are the granted names, even if they are not yet written to the status.
 	names   apiextensionsv1.CustomResourceDefinitionNames
-	refused bool // some of its names are taken
+	refused bool // whether some of its names are granted to another definition
 	// served is the definition that is served, or nil. It stays the same while the definition is
 	// terminating.
 	served      *definition

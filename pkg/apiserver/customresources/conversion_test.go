@@ -51,8 +51,8 @@ func places(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "stable.example.com", Version: version, Resource: "places"}
 }
 
-// webhook runs a webhook that converts between the two versions. It counts objects, and rejects
-// those marked so.
+// webhook runs a webhook that converts between the two versions. It counts the converted objects,
+// and rejects objects that are marked for rejection.
 func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64
@@ -184,7 +184,8 @@ func TestStalledConversion(t *testing.T) {
 	stalled, release := make(chan struct{}, 100), make(chan struct{})
 	var ended atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice the end of the request
+		// the server notices the end of a request only after its body has been read
+		_, _ = io.Copy(io.Discard, r.Body)
 		stalled <- struct{}{}
 		select {
 		case <-r.Context().Done():
@@ -201,7 +202,7 @@ func TestStalledConversion(t *testing.T) {
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
 
-	// The webhook does not answer from here on.
+	// From here on, the webhook does not answer.
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
 	now, err := client.Get(ctx, crd.Name, metav1.GetOptions{})
 	if err != nil {
@@ -256,7 +257,7 @@ func TestStalledConversion(t *testing.T) {
 	}
 }
 
-// storeIn changes the storage version.
+// storeIn changes the storage version of the definition.
 func (e *env) storeIn(t *testing.T, name, version string) {
 	t.Helper()
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()

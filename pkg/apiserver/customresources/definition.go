@@ -52,10 +52,11 @@ type machine struct {
 	converter runtime.ObjectConvertor
 }
 
-// mark identifies what a definition serves: definitions with the same mark serve the same.
+// mark identifies the content of a definition: definitions with equal marks serve the same
+// resources by the same rules.
 type mark [sha256.Size]byte
 
-// markOf hashes all of crd that affects its objects.
+// markOf hashes the parts of crd that affect its objects.
 func markOf(crd *apiextensionsv1.CustomResourceDefinition) (m mark, err error) {
 	h := sha256.New()
 	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames})
@@ -76,7 +77,7 @@ func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// machine returns the machine, and creates it when first called.
+// machine returns the machine. The first call creates it.
 func (d *definition) machine() (*machine, error) {
 	d.once.Do(func() {
 		if d.made, d.err = d.assemble(); d.err != nil {
@@ -99,7 +100,7 @@ func (d *definition) assemble() (*machine, error) {
 	return m, err
 }
 
-// to converts u to a version. The caller must not use u afterwards.
+// to converts u to a version. It may modify u.
 func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	gv := schema.GroupVersion{Group: m.group, Version: version}
 	if u.GroupVersionKind().GroupVersion() == gv {

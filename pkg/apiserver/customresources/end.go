@@ -40,10 +40,10 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	var err error
 	switch {
 	case p.UID != nil && *p.UID != obj.GetUID():
-		// Kubernetes' message
+		// the message is Kubernetes'
 		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		// Kubernetes' message
+		// the message is Kubernetes'
 		err = fmt.Errorf(
 			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
 			*p.ResourceVersion, obj.GetResourceVersion())
@@ -53,14 +53,14 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
 }
 
-// keepEnding sets the finalizer and condition of a definition that is being deleted.
+// keepEnding sets the finalizer and the condition of a definition that is being deleted.
 func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
 	}
 	crd.DeletionGracePeriodSeconds = nil
 	if crd.DeletionTimestamp != nil {
-		crd.Generation-- // a deletion does not change a definition's generation
+		crd.Generation-- // undone, because a deletion does not change a definition's generation
 	}
 	crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	set(crd, condition{
@@ -72,7 +72,8 @@ func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefiniti
 
 func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
 
-// end deletes the objects of a definition that is being deleted, and then removes its finalizer.
+// end deletes the objects of a definition that is being deleted, and removes the definition's
+// finalizer when no objects are left.
 func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return nil
@@ -92,7 +93,7 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 				Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
 				Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
 			}, now(c.cfg.Clock))
-			return c.write(ctx, crd) // the next event continues
+			return c.write(ctx, crd) // the event of this write continues the deletion
 		}
 		left, reason, err := c.empty(ctx, crd)
 		if err != nil {
@@ -116,7 +117,8 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 }
 
 // empty deletes all objects of a definition and returns how many are left. It bypasses admission
-// and works for versions that are not served. reason is set with an error.
+// and works for versions that are not served. If err is not nil, reason is the reason for the
+// condition.
 func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int,
 	reason string, err error) {
 	r, err := c.storedObjects(crd)
@@ -153,8 +155,8 @@ func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition
 	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
 }
 
-// write stores the status of crd unless the definition has changed in the meantime. Then the change
-// leads to another sync.
+// write stores the status of crd unless the definition has changed in the meantime. In that case,
+// the change causes another sync.
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	_, _, err := c.definitions().Update(ctx, registry.Update{
 		Name: crd.Name, Subresource: "status",

@@ -27,7 +27,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	initial := make(map[string]bool) // definitions of the initial state, which a bookmark ends
+	initial := make(map[string]bool) // definitions of the initial state; nil after the bookmark at its end
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
@@ -74,7 +74,7 @@ func (c *Controller) missing(present map[string]bool) []string {
 	return out
 }
 
-// changes are the changes to served rows by a batch of events.
+// changes are the changes to served rows that a batch of events requires.
 type changes struct {
 	gone []schema.GroupResource
 	rows map[schema.GroupResource][]rest.Addition
@@ -85,8 +85,8 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take processes a batch of events. inOrder says that the events are in the order of revisions,
-// which initial events are not.
+// take processes a batch of events. inOrder reports whether the events are in the order of
+// revisions; initial events are not.
 func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -136,7 +136,7 @@ func (c *Controller) forget(name string, ch *changes) {
 	c.reconsider(g)
 }
 
-// reconsider queues the definitions of a group that wait for names.
+// reconsider queues the definitions of a group that wait for names to become free.
 func (c *Controller) reconsider(g *group) {
 	for name, e := range g.members {
 		if e.refused {
@@ -193,7 +193,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 		if terminating == e.terminating {
 			return
 		}
-		d = e.served // keeps what it has created
+		d = e.served // keeps the schemas and converters that have been created
 	}
 	e.served, e.terminating = d, terminating
 	rows := slices.DeleteFunc(d.rows(crd, terminating), func(a rest.Addition) bool {

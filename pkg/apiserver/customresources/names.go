@@ -40,8 +40,8 @@ func add(m map[string]int, name string, by int) {
 	}
 }
 
-// grant returns the names that crd gets: those that are free or already its own. The condition says
-// whether crd gets all names.
+// grant returns the names that crd gets: those that are free or that crd has already. The condition
+// says whether crd gets all its names.
 func grant(crd *apiextensionsv1.CustomResourceDefinition,
 	by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames

@@ -26,7 +26,7 @@ func TestPatchToAnother(t *testing.T) {
 	const merge, ops, apply = types.MergePatchType, types.JSONPatchType, types.ApplyPatchType
 	for name, tc := range map[string]struct {
 		kind        types.PatchType
-		patch, want string // empty: it is none
+		patch, want string // want is empty if there is no error
 	}{
 		"another kind": {merge, `{"apiVersion":"apps/v1","kind":"Deployment"}`,
 			`Deployment.apps "p" is invalid: [kind: Invalid value: "Deployment": must be Place, apiVersion: ` +

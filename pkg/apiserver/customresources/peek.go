@@ -73,8 +73,8 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 // longer than patience, the other caches do not wait until it has ended.
 type asking struct {
 	clock clock.Clock
-	turn  chan struct{} // semaphore of size 1
-	since atomic.Int64  // start of the current call, in nanoseconds; 0 if there is none
+	turn  chan struct{} // taken by the cache that waits
+	since atomic.Int64  // start of the current call, in nanoseconds; 0 if no call is in progress
 }
 
 func newAsking(c clock.Clock) *asking { return &asking{clock: c, turn: make(chan struct{}, 1)} }

@@ -13,8 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestAsking checks that the first caller waits for a webhook for patience, and that later callers
-// do not wait while that call is unanswered.
+// TestAsking checks that the first caller waits for a webhook for at most patience, and that later
+// callers do not wait while that call is unanswered.
 func TestAsking(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Now())
 	a := newAsking(clk)

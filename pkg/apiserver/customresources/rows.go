@@ -93,8 +93,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition,
 	return row
 }
 
-// versions returns all versions of the definition, for the row that serves version own. own comes
-// first. The other versions follow with functions that convert their objects to own and back.
+// versions returns all versions of the definition, for the row that serves the version own. own is
+// the first. The other versions have functions that convert their objects to own and back.
 func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
 	own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}
@@ -135,7 +135,7 @@ func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource
 
 func valid(v reflect.Value) bool { return v.IsValid() && v.Interface() != nil }
 
-// structure coerces a client's object to the schema.
+// structure coerces a client's object according to the schema.
 func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]error, error) {
 	m, err := d.machine()
 	if err != nil {

@@ -100,11 +100,11 @@ func (s *scale) get(obj resource.Object) (spec, status int32, selector string, e
 			return 0, 0, "", err
 		}
 	}
-	return int32(want), int32(have), selector, nil // validated to be in range
+	return int32(want), int32(have), selector, nil // validation has checked the range
 }
 
 func (s *scale) set(obj resource.Object, replicas int32) {
-	// An error means that a parent is not an object; validation rejects that.
+	// An error means that a parent is not an object; validation reports that.
 	_ = unstructured.SetNestedField(object(obj).Object, int64(replicas), fieldsOf(s.spec)...)
 }
 

@@ -27,9 +27,9 @@ type schemas struct {
 
 // versionSchema is the schema of one version. Its validators are created when first needed.
 type versionSchema struct {
-	props      *apiextensions.JSONSchemaProps // nil without a schema
+	props      *apiextensions.JSONSchemaProps // nil if the version has no schema
 	structural *schema.Structural
-	status     bool // whether there is a status subresource
+	status     bool // whether the version has a status subresource
 
 	once      sync.Once
 	err       error

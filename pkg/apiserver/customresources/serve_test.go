@@ -65,7 +65,7 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 	})
 }
 
-// await waits until ok accepts a definition. nil stands for a deleted one.
+// await waits until ok accepts a definition. It calls ok with nil if the definition is deleted.
 func (e *env) await(t testing.TB, name string,
 	ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
@@ -207,7 +207,7 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
-	// The server learns of the deletion from its watch.
+	// The server is informed of the deletion by its watch.
 	eventually(t, func() bool {
 		_, err := tabs.List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err)

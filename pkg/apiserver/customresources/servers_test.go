@@ -74,7 +74,7 @@ func TestEnd(t *testing.T) {
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for ev := range watch.ResultChan() { // the watch goes on
+	for ev := range watch.ResultChan() { // the watch must still deliver events
 		if ev.Type == "DELETED" {
 			break
 		}
@@ -95,8 +95,8 @@ func TestEnd(t *testing.T) {
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
 }
 
-// TestNamesPassOn checks that a definition that waits for names gets them when their owner is
-// deleted.
+// TestNamesPassOn checks that a definition that waits for names gets them when the definition that
+// has them is deleted.
 func TestNamesPassOn(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	first := e.define(t, crontabs)

@@ -34,14 +34,15 @@ type version struct {
 func object(obj resource.Object) *unstructured.Unstructured {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		panic("a custom resource of another type") // cannot happen: the row creates and decodes its own objects
+		// cannot happen, because the row creates and decodes its own objects
+		panic("a custom resource of another type")
 	}
 	return u
 }
 
 // defaults sets unset fields.
 func (v *version) defaults(obj resource.Object) {
-	if m, err := v.d.machine(); err == nil { // validation reports this error
+	if m, err := v.d.machine(); err == nil { // validation reports the error of machine
 		m.applyDefaults(object(obj))
 	}
 }
@@ -53,8 +54,8 @@ func (v *version) prepareCreate(_ context.Context, obj resource.Object) {
 	obj.SetGeneration(1)
 }
 
-// prepareUpdate keeps the status if it has a subresource. It increments the generation for changes
-// outside metadata.
+// prepareUpdate keeps the stored status if the version has a status subresource. It increments the
+// generation for changes outside metadata.
 func (v *version) prepareUpdate(_ context.Context, obj, old resource.Object) {
 	u, was := object(obj).Object, object(old).Object
 	if v.hasStatus {
@@ -98,7 +99,7 @@ func (v *version) reread(obj resource.Object) {
 	}
 	m, err := v.d.machine()
 	if err != nil {
-		return // validation reports this error
+		return // validation reports the error of machine
 	}
 	// If reading fails, keep the object; later reads report the error.
 	if read := u.DeepCopy(); m.read(read) == nil {
@@ -170,8 +171,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 	return j, nil
 }
 
-// ownKind reports whether obj has this version and kind. The registry rejects others; they are
-// still checked against rules and list types, but not against field types.
+// ownKind reports whether obj has this version and kind. The registry rejects objects of other
+// kinds. They are still validated by rules and list types, but not by field types.
 func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name,
 		Kind: v.d.kind}
@@ -190,7 +191,7 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
 	found := errs
-	if obj.GetName() == "" { // the registry reports a missing name
+	if obj.GetName() == "" { // if the name is missing, the registry reports that
 		found = append(found[:len(found):len(found)], field.Required(field.NewPath("metadata", "name"), ""))
 	}
 	return append(errs, j.checkRules(ctx, u, nil, found)...)
@@ -236,7 +237,7 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }
 
-// newListErrors returns errors of lists that are no longer valid sets or maps.
+// newListErrors returns errors for lists that were valid sets or maps before and are not valid now.
 func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
@@ -261,7 +262,7 @@ func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found
 				"the object was invalid; correct the existing errors to complete validation")}
 		}
 	}
-	var old any // must be nil, and not a nil map, if there is no old object
+	var old any // must be a nil interface, and not an interface with a nil map, if there is no old object
 	if was != nil {
 		old = was
 	}

@@ -83,11 +83,11 @@ func (e *env) samples() dynamic.ResourceInterface {
 		Resource: "samples"}).Namespace("default")
 }
 
-// unchecked is the error after findings that leave types in doubt.
+// unchecked is the error that follows errors after which values may have wrong types.
 const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object " +
 	"was invalid; correct the existing errors to complete validation]"
 
-// TestRefusals checks the errors for invalid objects, which are kube-apiserver's.
+// TestRefusals checks that the errors for invalid objects are those of kube-apiserver.
 func TestRefusals(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
@@ -188,7 +188,7 @@ func TestUpdates(t *testing.T) {
 		!strings.Contains(err.Error(), `status.phase: Unsupported value: "z": supported values: "x", "w"`) {
 		t.Errorf("a bad status: %v", err)
 	}
-	// The name in the map is too long from here on.
+	// In the following cases, the name in the map is too long.
 	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.JSONPatchType,
 		[]byte(
 			`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec`+

@@ -189,7 +189,7 @@ func TestUnreadable(t *testing.T) {
 		string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
-	// The error for one key does not name it.
+	// The error for a single key does not contain the key.
 	const reason = "no matching key was found for the provided Secretbox transformer"
 	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err,
 		kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
@@ -295,7 +295,7 @@ func TestKeyServer(t *testing.T) {
 	}
 }
 
-// plugin is a key server on a socket. It encrypts by reversing bytes.
+// plugin is a key server on a socket. To encrypt a value, it reverses its bytes.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 	socket string
@@ -304,7 +304,7 @@ type plugin struct {
 
 func startPlugin(t *testing.T) *plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "kms") // not t.TempDir(), because the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ type resources struct {
 	prefixes map[string]schema.GroupResource
 }
 
-// newResources reads the prefixes of rows. If several resources have the same prefix, the first
-// counts. Objects that are stored but not served (ranges, leases of servers) are never encrypted,
+// newResources reads the prefixes of rows. If several resources have the same prefix, the first one
+// is used. Objects that are stored but not served (ranges, leases of servers) are never encrypted,
 // as in Kubernetes.
 func newResources(root string, rows []*resource.Row) *resources {
 	r := &resources{root: strings.TrimSuffix(root, "/") + "/", prefixes: map[string]schema.GroupResource{}}
@@ -31,7 +31,7 @@ func newResources(root string, rows []*resource.Row) *resources {
 	return r
 }
 
-// of returns the resource of a key, and false if the key is no object's.
+// of returns the resource of a key. It returns false if the key is not that of an object.
 func (r *resources) of(key string) (schema.GroupResource, bool) {
 	rel, ok := strings.CutPrefix(key, r.root)
 	if !ok {
@@ -47,7 +47,7 @@ func (r *resources) of(key string) (schema.GroupResource, bool) {
 			return gr, true
 		}
 	}
-	if deeper && strings.Contains(first, ".") { // a custom resource
+	if deeper && strings.Contains(first, ".") { // the key is that of a custom resource
 		return schema.GroupResource{Group: first, Resource: second}, true
 	}
 	return schema.GroupResource{}, false

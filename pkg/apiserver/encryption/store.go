@@ -15,7 +15,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// source returns the transformers of resources.
+// source provides the transformers of resources.
 type source interface {
 	TransformerForResource(schema.GroupResource) value.Transformer
 }
@@ -25,7 +25,8 @@ type Store struct {
 	inner    kv.Store
 	resource func(key string) (schema.GroupResource, bool)
 	source   source
-	// A resource keeps its transformer. A reload changes the transformer's contents.
+	// transformers keeps the transformer of each resource. A reload changes the content of a
+	// transformer, not the transformer.
 	transformers sync.Map // keys are of type schema.GroupResource
 }
 
@@ -38,14 +39,14 @@ func (s *Store) transformer(key string) value.Transformer {
 		return nil
 	}
 	if t, ok := s.transformers.Load(gr); ok {
-		return t.(value.Transformer) // no other type is stored there
+		return t.(value.Transformer) // transformers has no values of other types
 	}
 	t := s.source.TransformerForResource(gr)
 	s.transformers.Store(gr, t)
 	return t
 }
 
-// open decrypts a value. stale reports whether it would be encrypted differently today.
+// open decrypts a value. stale reports whether the value would be encrypted differently now.
 func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte, stale bool, err error) {
 	t := s.transformer(key)
 	if t == nil {
@@ -87,7 +88,7 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	return &opened, rev, nil
 }
 
-// Outdated reports whether a key's value would be encrypted differently today.
+// Outdated reports whether a key's value would be encrypted differently now.
 func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	it, _, err := s.inner.Get(ctx, key)
 	if err != nil || it == nil {
@@ -97,7 +98,7 @@ func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	return stale, err
 }
 
-// Range implements kv.Store. One value that cannot be read is an error of the whole.
+// Range implements kv.Store. If one value cannot be read, it returns an error and no values.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
 	res, err := s.inner.Range(ctx, opts)
 	if err != nil {
@@ -125,7 +126,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl in
 	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
 		return opened, oerr
 	}
-	return res, err // the value exists, and the caller does not need it
+	return res, err // the key exists, and the caller does not need its value
 }
 
 // Delete implements kv.Store.
@@ -198,8 +199,8 @@ type watch struct {
 	s *Store
 }
 
-// Next implements kv.Watch. An event that cannot be read says so, and does not
-// hold up others.
+// Next implements kv.Watch. An event that cannot be decrypted has an error, and does not delay
+// other events.
 func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	b, err := w.Watch.Next(ctx)
 	if err != nil || len(b.Events) == 0 {

@@ -4,10 +4,10 @@
 // Package features has the feature gates of Kubernetes and which of them are enabled in a server:
 // those enabled by default in its version of Kubernetes, changed by its flags.
 //
-// Most gates cannot be changed, because the server has the feature or does not have it. Others are
-// accepted: those that the server's code checks with Turned, and those of other components, which
-// often get the same --feature-gates. The package has no global state: a server's features are part
-// of its configuration.
+// Most gates cannot be changed, because the server has the feature or does not have it. Two kinds
+// of gates can be changed: those that the server's code checks by Turned, and those of other
+// components, because all components often get the same --feature-gates. The package has no global
+// state: a server's features are part of its configuration.
 package features
 
 import (
@@ -37,7 +37,7 @@ const (
 	WatchList = "WatchList"
 )
 
-// The gates that stand for many features.
+// The gates that stand for all alpha and all beta features.
 const (
 	allAlpha = "AllAlpha"
 	allBeta  = "AllBeta"
@@ -69,7 +69,7 @@ var all = sync.OnceValues(func() (map[string]feature, error) {
 		f := feature{name: words[0], stage: words[1], on: words[2] == "1", locked: words[3] == "locked",
 			turns: words[3] == "turns"}
 		if f.stage == "GA" {
-			f.stage = "" // as Kubernetes writes it
+			f.stage = "" // Kubernetes writes this stage as an empty string
 		}
 		for _, need := range words[4:] {
 			f.needs = append(f.needs, featuregate.Feature(need))
@@ -88,7 +88,7 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	specs, needs := map[featuregate.Feature]featuregate.VersionedSpecs{}, map[featuregate.Feature][]featuregate.Feature{}
 	for name, f := range known {
 		if name == allAlpha || name == allBeta {
-			continue // every gate has these already
+			continue // every feature gate has these two already
 		}
 		spec := featuregate.FeatureSpec{Default: f.on, LockToDefault: f.locked, PreRelease: featuregate.Alpha,
 			Version: version.MajorMinor(0, 0)}
@@ -115,10 +115,11 @@ func gate() (featuregate.MutableVersionedFeatureGate, error) {
 	return g, nil
 }
 
-// Turned has the features that differ from their defaults, with whether they are enabled.
+// Turned has the features that differ from their defaults. The value is true if the feature is
+// enabled.
 type Turned map[string]bool
 
-// Enabled reports whether a feature is enabled. Unknown features are not.
+// Enabled reports whether a feature is enabled. Unknown features are not enabled.
 func (t Turned) Enabled(name string) bool {
 	if on, ok := t[name]; ok {
 		return on

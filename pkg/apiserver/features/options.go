@@ -18,13 +18,14 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// oldest is how many releases back Kubernetes' server can be emulated or be compatible with.
+// oldest is the maximum number of releases between Kubernetes' server and the release that it
+// emulates or is compatible with.
 const oldest = 3
 
 // release returns the Kubernetes release of this server.
 func release() *version.Version { return version.MustParse(daemon.Major + "." + daemon.Minor) }
 
-// effective returns the version of a server without flags.
+// effective returns the version of a server that was started without flags.
 func effective() compatibility.MutableEffectiveVersion {
 	floor := release().SubtractMinor(oldest)
 	return compatibility.NewEffectiveVersion(release(), false, floor, floor)
@@ -35,7 +36,7 @@ type Options struct {
 	// Turned has the features that differ from their defaults.
 	Turned Turned
 
-	// flags are the parsed flags. Nil without a command line.
+	// flags are the parsed flags. They are nil if there was no command line.
 	flags *flags
 }
 
@@ -72,7 +73,7 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) error {
 // Note stores the values of the parsed flags.
 func (o *Options) Note() error {
 	if err := o.flags.registry.Set(); err != nil {
-		return err // Kubernetes' message
+		return err // the error has Kubernetes' text
 	}
 	known, err := all()
 	if err != nil {
@@ -107,7 +108,7 @@ func (o *Options) Validate(add func(format string, args ...any)) {
 		}
 		text := fmt.Sprintf("%s=%t", name, o.Turned[name])
 		if name == allAlpha || name == allBeta {
-			fixed = []string{text} // names all features that it stands for
+			fixed = []string{text} // stands for all features that the gate changes
 			break
 		}
 		fixed = append(fixed, text)

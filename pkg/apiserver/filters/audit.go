@@ -43,8 +43,8 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// auditApart audits the server's own requests apart from the requests that caused them, whose
-// context they carry.
+// auditApart gives the server's own requests audit events of their own. Their contexts carry the
+// event of the request that caused them.
 func auditApart(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(Unaudited(r.Context())))

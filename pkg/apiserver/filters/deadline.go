@@ -22,7 +22,7 @@ import (
 // request that timed out still gets its answer. The write timeout is the longer one: the answer to
 // a rejected request is sent only after the rest of its body has arrived or timed out.
 //
-// They are the HTTP server's ReadTimeout and WriteTimeout. So they also cover what no filter sees:
+// They are the HTTP server's ReadTimeout and WriteTimeout. So they also limit what no filter sees:
 // the rest of a rejected request's body, and output that is still buffered when the handler
 // returns. Chain removes them from long-running requests.
 func ConnectionTimeouts(limit time.Duration) (read, write time.Duration) {
@@ -54,14 +54,14 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 }
 
 // endBody makes reads of r's body fail once ctx is done, until the caller calls stop. It does
-// nothing for upgrade requests: only ConnectionTimeouts apply to them, until they are upgraded. The
+// nothing for upgrade requests: until they are upgraded, only ConnectionTimeouts apply to them. The
 // handler must use the writer that endBody returns.
 func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || httpstream.IsUpgradeRequest(r) {
 		return w, func() {}
 	}
 	control := http.NewResponseController(w)
-	end := func() { _ = control.SetReadDeadline(time.Unix(1, 0)) } // fails if the client is gone
+	end := func() { _ = control.SetReadDeadline(time.Unix(1, 0)) } // fails if the client has closed the connection
 	begin := func() {}
 	if r.ProtoMajor == 1 {
 		l := &lastAnswer{ResponseWriter: w, over: ctx.Err, endReads: end}
@@ -115,7 +115,7 @@ func (l *lastAnswer) begin() {
 	if l.over() == nil {
 		return
 	}
-	if !l.ended { // the handler has noticed the end of its context first
+	if !l.ended { // if the handler has noticed the end of its context before endBody has
 		l.endReads()
 	}
 	l.Header().Set("Connection", "close")
@@ -129,19 +129,19 @@ func (l *lastAnswer) WriteHeader(code int) {
 	l.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer, if nothing else has.
+// Write begins the answer if it has not begun yet.
 func (l *lastAnswer) Write(p []byte) (int, error) {
 	l.begin()
 	return l.ResponseWriter.Write(p)
 }
 
-// Flush begins the answer, if nothing else has.
+// Flush begins the answer if it has not begun yet.
 func (l *lastAnswer) Flush() {
 	l.begin()
-	_ = http.NewResponseController(l.ResponseWriter).Flush() // fails if the client is gone
+	_ = http.NewResponseController(l.ResponseWriter).Flush() // fails if the client has closed the connection
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the method that http.ResponseController looks for.
 func (l *lastAnswer) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
 // withoutDeadline removes the connection's deadlines from long-running requests. It runs after all
@@ -150,7 +150,7 @@ func withoutDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {
 			control := http.NewResponseController(w)
-			_ = control.SetReadDeadline(time.Time{}) // errors mean that the client is gone
+			_ = control.SetReadDeadline(time.Time{}) // fails if the client has closed the connection
 			_ = control.SetWriteDeadline(time.Time{})
 		}
 		next.ServeHTTP(w, r)

@@ -48,8 +48,8 @@ type fairness struct {
 	turns    *turns
 }
 
-// withFairness queues requests until they may run, and rejects them if their queue is full. It
-// ignores streams, and limits only the start of watches.
+// withFairness queues requests until they may run, and rejects them if their queue is full. It does
+// not limit streams, and limits watches only until they have begun.
 func withFairness(next http.Handler, cfg Config) http.Handler {
 	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller,
 		dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
@@ -125,7 +125,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 	}
 }
 
-// handle calls execute when r may run, or not at all.
+// handle calls execute when r may run, or does not call it if r is rejected.
 func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, execute func()) {
 	u, _ := request.UserFrom(r.Context())
 	ctx, cancel := f.patience(r.Context())
@@ -164,7 +164,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 	}()
 	select {
 	case <-turn:
-	case <-done: // the seat has been released
+	case <-done: // the request was rejected: it has ended without a turn
 		f.refuse(w, info, c)
 		return
 	}
@@ -179,7 +179,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 	f.next.ServeHTTP(responsewriter.WrapForHTTP1Or2(&beginning{w, begun.send}), r)
 }
 
-// refuse answers 429 with Retry-After.
+// refuse answers with 429 and Retry-After.
 func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *class) {
 	c.setHeaders(w.Header())
 	kind, level := "mutating", ""
@@ -219,11 +219,11 @@ func (b *beginning) WriteHeader(code int) {
 	b.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer, if nothing else has.
+// Write begins the answer if it has not begun yet.
 func (b *beginning) Write(p []byte) (int, error) {
 	b.begun()
 	return b.ResponseWriter.Write(p)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap implements the method that http.ResponseController looks for.
 func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }

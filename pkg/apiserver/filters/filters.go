@@ -30,7 +30,7 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p) // http.ErrAbortHandler: the HTTP server closes the connection
+				panic(p) // for http.ErrAbortHandler, the HTTP server closes the connection
 			}
 			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
 				"stack", string(debug.Stack()))

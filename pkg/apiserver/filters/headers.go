@@ -18,8 +18,8 @@ const (
 	corsExposed = "Date"
 )
 
-// withCORS lets pages of matching origins read answers. Browsers ask first with an OPTIONS request,
-// which has no credentials.
+// withCORS lets pages of matching origins read answers. Before other requests, browsers send an
+// OPTIONS request without credentials.
 func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -56,8 +56,8 @@ func withTransportSecurity(next http.Handler, directives []string) http.Handler 
 	})
 }
 
-// withGoaway makes a share of HTTP/2 requests end their connection, so that clients spread over the
-// servers behind a load balancer. Requests in flight continue.
+// withGoaway closes the connection after a share of the HTTP/2 requests, so that clients spread
+// over the servers behind a load balancer. Requests in flight continue.
 func withGoaway(next http.Handler, chance float64, random func() float64) http.Handler {
 	if chance <= 0 {
 		return next

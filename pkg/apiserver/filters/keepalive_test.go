@@ -21,7 +21,7 @@ import (
 func TestConnectionAfterDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query  string
-		body   string // the client announces 3 bytes
+		body   string // the body that the client sends; it announces 3 bytes
 		read   bool   // the handler reads the body
 		flush  bool   // the handler sends its header before the deadline
 		status int
@@ -48,7 +48,7 @@ func TestConnectionAfterDeadline(t *testing.T) {
 					}
 				}
 				if tc.read {
-					_, _ = io.ReadAll(r.Body) // ends with the deadline, if not before
+					_, _ = io.ReadAll(r.Body) // returns at the deadline at the latest
 				}
 				if tc.query != "" {
 					<-r.Context().Done()

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// largeList is the size in bytes from which a list must take turns with other lists of its
-	// user. Smaller ones finish faster than a turn can be arranged.
+	// largeList is the minimum size in bytes of a list that must take turns with other lists of its
+	// user. A smaller list takes less time than arranging a turn.
 	largeList = 256 << 10
-	// slowReader is how long no turn may have begun before the next one starts anyway: the running
-	// lists then wait for their readers and not for the processor.
+	// slowReader is how long no turn may have begun before the next turn begins although all are
+	// taken: the running lists then wait for their readers and not for the processor.
 	slowReader = time.Second
 	// maxLine is the maximum number of waiting lists of a user.
 	maxLine = 1000
@@ -30,21 +30,21 @@ const (
 
 var errLineFull = errors.New("too many lists are waiting")
 
-// turns limits how many large lists of a user run at once. Seats of priority and fairness suit
-// requests that mostly wait. A large list computes all the time, and as many as there are seats
-// would leave a small request of another user one hundredth of a processor.
+// turns limits how many large lists of a user run at once. Priority and fairness has enough seats
+// for requests that mostly wait. A large list uses a processor all the time. If lists took all
+// seats, a small request of another user would get one hundredth of a processor.
 type turns struct {
-	limit int // concurrent lists of one user
+	limit int // maximum number of concurrent lists of one user
 	clock clock.Clock
 
 	mu    sync.Mutex
-	lines map[string]*line // lines by user; idle ones are removed
+	lines map[string]*line // lines by user; lines without lists are removed
 }
 
 // line is the running and waiting lists of one user.
 type line struct {
 	running int
-	waiting []chan struct{} // each is closed when its turn begins
+	waiting []chan struct{} // one channel for each waiting list, closed when its turn begins
 	last    time.Time       // when the last turn began
 }
 
@@ -118,7 +118,7 @@ func (t *turns) leave(ctx context.Context, user string, l *line, turn chan struc
 		return ctx.Err()
 	}
 	t.mu.Unlock()
-	t.end(user, l) // the turn began in the meantime
+	t.end(user, l) // the turn has begun already, so end it
 	return ctx.Err()
 }
 

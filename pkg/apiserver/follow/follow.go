@@ -14,13 +14,13 @@ import (
 	"k8s.io/apiserver/pkg/util/filesystem"
 )
 
-// look is how often a file is read even without a notification of a change.
+// look is the interval at which a file is read even if no change is notified.
 const look = time.Minute
 
 // File is a configuration file that is reloaded.
 type File struct {
 	Path string
-	// Text is the text that is already applied.
+	// Text is the content of the file that is already in use.
 	Text string
 	// Check returns an error for an invalid text. The same text is not checked again.
 	Check func(text string) error
@@ -39,7 +39,8 @@ func (f *File) Run(ctx context.Context) {
 	})
 }
 
-// read applies the file if it differs from text, and returns the text that need not be read again.
+// read applies the file if it differs from text. It returns the text to compare the file with next
+// time.
 func (f *File) read(ctx context.Context, text string) string {
 	data, err := os.ReadFile(f.Path)
 	switch {

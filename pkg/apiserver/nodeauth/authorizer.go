@@ -17,7 +17,7 @@ import (
 )
 
 // Authorizer decides requests of nodes, which are users system:node:<name> in the group
-// system:nodes. It has no opinion on others.
+// system:nodes. It has no opinion on requests of other users.
 type Authorizer struct {
 	graph  *Graph
 	rules  func(authorizer.Attributes) bool
@@ -36,8 +36,9 @@ const (
 	nodesGroup = user.NodesGroup
 )
 
-// Identity returns the node that u is. isNode without a name means a member of the group of nodes
-// whose user name is no node's.
+// Identity returns the name of the node that u is, and whether u is a node: whether its user name
+// begins with system:node: and it is in the group system:nodes. The name is empty if the user name
+// is only that prefix.
 func Identity(u user.Info) (name string, isNode bool) {
 	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodesGroup) {
 		return "", false
@@ -174,7 +175,7 @@ func (a *Authorizer) account(node string, attrs authorizer.Attributes) (authoriz
 	return a.related(serviceAccount, node, attrs)
 }
 
-// ownWrite reports whether verb is one that a node may use on the object of its own name.
+// ownWrite reports whether verb is one that a node may use on the object that has the node's name.
 func ownWrite(verb string) bool {
 	return slices.Contains([]string{"get", "create", "update", "patch", "delete"}, verb)
 }
@@ -185,7 +186,8 @@ func lease(node string, attrs authorizer.Attributes) (authorizer.Decision, strin
 		return no("can only get, create, update, patch, or delete a node lease")
 	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
 		return no(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
-	case attrs.GetVerb() != "create" && attrs.GetName() != node: // NodeRestriction checks the name of a create
+	// the authorizer does not know the name in a create; NodeRestriction checks it
+	case attrs.GetVerb() != "create" && attrs.GetName() != node:
 		return no("can only access node lease with the same name as the requesting node")
 	}
 	return yes()

@@ -26,7 +26,7 @@ type Pods struct {
 	Graph *Graph
 	// Store returns the store of pods. Run calls it.
 	Store func() store.Reader
-	// Part decodes PodPaths of a stored pod, if it can.
+	// Part decodes the fields PodPaths of a stored pod. It returns false if it cannot.
 	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -46,7 +46,7 @@ func (p *Pods) Run(ctx context.Context) {
 			return
 		}
 		if apierrors.IsResourceExpired(err) {
-			continue // changes were missed: start again from the current state
+			continue // events were missed, so start again from the current state
 		}
 		p.Log.Error("Failed to watch pods for node authorization", "err", err)
 		again := p.Clock.NewTimer(followAgain)
@@ -66,7 +66,7 @@ func (p *Pods) follow(ctx context.Context) error {
 		return err
 	}
 	defer watcher.Stop()
-	var present map[string]string // initial pods by key; nil after the initial state
+	var present map[string]string // initial pods by key; nil once the initial state is complete
 	if p.Synced() {
 		present = map[string]string{}
 	}

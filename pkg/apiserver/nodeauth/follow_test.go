@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// cutting is a store whose watches fail when the test says so.
+// cutting is a store whose watches fail when the test sets an error.
 type cutting struct {
 	store.Interface
 	cut chan error
@@ -38,7 +38,7 @@ type cuttingWatcher struct {
 	cut chan error
 }
 
-// Next returns the test's error once there is one.
+// Next returns the test's error as soon as it is set.
 func (w *cuttingWatcher) Next(ctx context.Context) ([]store.Event, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -58,7 +58,8 @@ func (w *cuttingWatcher) Next(ctx context.Context) ([]store.Event, error) {
 	return events, err
 }
 
-// TestFollow checks that a graph follows the pods of a store, also after a failed watch.
+// TestFollow checks that a graph follows the pods of a store, and continues to do so after a watch
+// has failed.
 func TestFollow(t *testing.T) {
 	for name, end := range map[string]error{
 		"missed changes": apierrors.NewResourceExpired("too old"),

@@ -57,18 +57,18 @@ type Graph struct {
 	// nodes counts, by object and node, how many pods (or attachments, or slices) of the node refer
 	// to the object.
 	nodes map[object]map[string]int
-	// direct is what each pod, attachment or slice contributes to nodes.
+	// direct is the node and the objects that each pod, attachment or slice adds to nodes.
 	direct map[object]contribution
 	// through has, by object, the objects that refer to it: the volumes of a secret, the claim of a
 	// volume.
 	through map[object][]object
-	volumes map[string][]object // objects by volume that have the volume in through
+	volumes map[string][]object // by volume: the objects whose entry in through contains the volume
 
 	// unread are the pods, by node and key, that changed since their node's last request. They are
 	// processed when the node makes a request, because few changes of pods concern their
 	// references, and many nodes never ask this server.
 	unread map[string]map[string]*store.Record
-	read   func(*store.Record) *corev1.Pod // nil if the pod cannot be decoded
+	read   func(*store.Record) *corev1.Pod // returns nil if the pod cannot be decoded
 
 	recent [16][]object // slices that alike has returned recently
 	oldest int
@@ -124,8 +124,8 @@ func (g *Graph) setLocked(source object, node string, refs []object) {
 	}
 }
 
-// alike returns an equal slice that was seen recently, or refs. The pods of a Deployment refer to
-// the same objects.
+// alike returns a slice equal to refs that it has seen recently, or else refs. The pods of a
+// Deployment refer to the same objects.
 func (g *Graph) alike(refs []object) []object {
 	if len(refs) == 0 {
 		return nil
@@ -151,7 +151,8 @@ func (g *Graph) reaches(node string, o object) bool {
 	return g.reachesLocked(node, o, 3)
 }
 
-// reachesLocked follows at most depth references, such as secret, volume, claim.
+// reachesLocked does the work of reaches. It follows at most depth references, such as from a
+// secret to a volume to a claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true
@@ -162,7 +163,7 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// readWith sets the function that decodes pods. Graph makes one call at a time.
+// readWith sets the function that decodes pods. The graph never makes two calls of it at a time.
 func (g *Graph) readWith(read func(*store.Record) *corev1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -187,8 +188,8 @@ func (g *Graph) readPods(node string) {
 }
 
 // setPod records the references of a pod, and keeps nothing of p. A mirror pod has no references,
-// because its node chooses its contents. Neither has a pod that cannot be decoded (nil); a kubelet
-// cannot decode it either.
+// because its node chooses its contents. A pod that cannot be decoded (nil) has none either,
+// because a kubelet cannot decode it.
 func (g *Graph) setPod(o object, p *corev1.Pod) {
 	if p == nil || p.Spec.NodeName == "" {
 		g.setLocked(o, "", nil)
@@ -208,7 +209,7 @@ func (g *Graph) pod(rec *store.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.direct[o].node; known != "" && known != node {
-		g.setLocked(o, "", nil) // an earlier pod had this name
+		g.setLocked(o, "", nil) // the record is of an earlier pod with this name
 	}
 	if node == "" {
 		return
@@ -227,7 +228,7 @@ func (g *Graph) deletePod(rec *store.Record) {
 	node := nodeOf(rec)
 	delete(g.unread[node], rec.Key)
 	if len(g.unread[node]) == 0 {
-		delete(g.unread, node) // the node may be gone too
+		delete(g.unread, node) // remove the entry, because the node may be deleted too
 	}
 }
 

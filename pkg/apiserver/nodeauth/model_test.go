@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// cluster decides like the authorizer, by examining all objects.
+// cluster is a model of the authorizer: it decides by examining all objects.
 type cluster struct {
 	pods        map[string]*podModel
 	volumes     map[string]*corev1.PersistentVolume
@@ -38,7 +38,7 @@ type podModel struct {
 }
 
 // mentions are the names in an object's JSON, in any fields that name secrets, config maps, claims
-// and so on. Only some names of device claims do not count.
+// and so on. Of the names of device claims, only some count.
 type mentions struct{ secrets, configMaps, claims, accounts, devices []string }
 
 // find collects the mentions in a document by the names of fields.
@@ -217,7 +217,7 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	return false
 }
 
-// otherwise stands for the rules that do not depend on the node.
+// otherwise is the decision of the rules that do not depend on the node.
 func otherwise(a authorizer.Attributes) bool { return a.GetVerb() == "list" }
 
 var groupsOf = map[string]string{
@@ -225,7 +225,7 @@ var groupsOf = map[string]string{
 	"csinodes": "storage.k8s.io", "leases": "coordination.k8s.io",
 }
 
-// few draws from few names, so that objects often refer to each other.
+// few draws one of two names, so that objects often refer to each other.
 func few(t *rapid.T, what string) string {
 	return rapid.SampledFrom([]string{"a", "b"}).Draw(t, what)
 }
@@ -266,7 +266,7 @@ func drawVolume(t *rapid.T) corev1.Volume {
 		s.ISCSI = &corev1.ISCSIVolumeSource{SecretRef: local}
 	case 13:
 		s.EmptyDir = &corev1.EmptyDirVolumeSource{}
-	default: // often, because a claim leads to volumes and their secrets
+	default: // many cases, because a claim leads to volumes and their secrets
 		s.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: local.Name}
 	}
 	return v
@@ -437,7 +437,8 @@ func decidesAsTheModel(t *rapid.T) {
 			g.DeleteSlice(s)
 		},
 		"": func(t *rapid.T) {
-			if rapid.IntRange(0, 3).Draw(t, "asked") == 0 { // pods are read by questions
+			// sometimes compare, because the graph reads pods only when a node asks
+			if rapid.IntRange(0, 3).Draw(t, "asked") == 0 {
 				askForAll(t, c, a)
 				ask(t, c, a)
 			}

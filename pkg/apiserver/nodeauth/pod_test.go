@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestPods checks what two pods let their nodes read.
+// TestPods checks which objects two pods let their nodes read.
 func TestPods(t *testing.T) {
 	p := func(name, node, secretName string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
@@ -74,8 +74,8 @@ func TestPods(t *testing.T) {
 	check("attachment", "n2", object{attachment, "", "va"}, false)
 }
 
-// TestPodPaths checks that the graph gets the same from a partially decoded pod as from the whole
-// pod.
+// TestPodPaths checks that the graph gets the same references from a partially decoded pod as from
+// the whole pod.
 func TestPodPaths(t *testing.T) {
 	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool {
 		return r.Group == "" &&

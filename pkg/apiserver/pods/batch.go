@@ -54,7 +54,7 @@ type Batch struct {
 	Scheme *runtime.Scheme
 	// Authorizer authorizes each part as if it were a request of its own.
 	Authorizer authorizer.Authorizer
-	// Audit records each part; nil if auditing is off.
+	// Audit audits each part. It is nil if auditing is off.
 	Audit *filters.Audit
 }
 
@@ -204,7 +204,8 @@ func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1
 	})
 }
 
-// refuseAll rejects all bindings if errs has an error for any, and reports whether it has.
+// refuseAll rejects all bindings if errs has an error for any of them, and reports whether it
+// rejected them.
 func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []v1alpha1.Result) bool {
 	bad := 0
 	for i, err := range errs {
@@ -260,7 +261,7 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// writeEvent writes an event, like Kubernetes' scheduler. The event is dropped if it cannot be
+// writeEvent writes an event, as Kubernetes' scheduler does. The event is dropped if it cannot be
 // written or the sender may not create it.
 func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()

@@ -62,10 +62,10 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 	}
 }
 
-// TestAllOrNothing checks that a gang is bound only if all of its pods can be.
+// TestAllOrNothing checks that either all pods of a gang are bound or none.
 func TestAllOrNothing(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
-	const pods = v1alpha1.MaxBindings + 8 // more than a plain batch may have
+	const pods = v1alpha1.MaxBindings + 8 // more pods than a batch without AllOrNothing may have
 	batch := gangOn(t, c, pods)
 	send := func() map[int32]int {
 		t.Helper()

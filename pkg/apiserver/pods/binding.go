@@ -37,7 +37,7 @@ func (b *Binder) Creator() *resource.Creator {
 		Preconditions: true}
 }
 
-// Collection returns the handler of bindings, which bind the pod of their own name.
+// Collection returns the handler of bindings. A binding binds the pod that has its name.
 func (b *Binder) Collection() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
@@ -80,8 +80,8 @@ func bindingError(binding *corev1.Binding, err error) error {
 	return err
 }
 
-// check returns an error if a binding is not possible. The cache is enough to allow it; a rejection
-// is based on the current pod.
+// check returns an error if a binding is not possible. It may allow the binding because of a cached
+// pod. It rejects the binding only because of the current pod.
 func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Binding) error {
 	var err error
 	for _, version := range []string{"0", ""} {
@@ -113,7 +113,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	switch {
 	case b.Target.Name == "":
 		errs = append(errs, field.Required(name, ""))
-	case len(errs) == 0: // a pod bound to an invalid node name could never be updated
+	case len(errs) == 0: // a pod that is bound to an invalid node name could never be updated
 		for _, message := range naming.NameIsDNSSubdomain(b.Target.Name, false) {
 			errs = append(errs, field.Invalid(name, b.Target.Name, message))
 		}

@@ -34,7 +34,7 @@ const maxDisrupted = 2000
 
 // Evicter deletes pods if their disruption budgets allow it.
 type Evicter struct {
-	Registry func() *registry.Registry // returns the registry of pods
+	Registry func() *registry.Registry // function that returns the registry of pods
 	Client   kubernetes.Interface
 	Clock    clock.Clock
 }
@@ -107,8 +107,8 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 	return ev.DeleteOptions.DeepCopy(), nil
 }
 
-// conditional reports whether the client gave a revision or UID of the pod. A retry must then not
-// evict another pod.
+// conditional reports whether the client gave a revision or UID of the pod. If it did, a retry must
+// not evict another pod.
 func (x *eviction) conditional() bool {
 	return x.hasVersion() || x.options.Preconditions != nil && x.options.Preconditions.UID != nil
 }
@@ -134,7 +134,8 @@ func (x *eviction) run(ctx context.Context) error {
 		}
 		options := x.options
 		if !ended(pod) && !x.hasVersion() {
-			options = atVersion(options, pod.ResourceVersion) // delete it only if it has not become ready in the meantime
+			// delete the pod only if it has not become ready in the meantime
+			options = atVersion(options, pod.ResourceVersion)
 		}
 		if err := x.delete(ctx, options); err != nil {
 			return err
@@ -187,8 +188,8 @@ func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOpti
 	return out
 }
 
-// ask charges the pod's budget. exact means that the consent holds only for the current revision of
-// the pod.
+// ask charges the pod's budget. If exact is true, only the current revision of the pod may be
+// evicted: the budget was not charged, because the pod is not ready.
 func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
 	pdb, err := x.budget(ctx, pod)
 	if err != nil || pdb == nil {
@@ -329,7 +330,8 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 					return nil, fmt.Errorf("unexpected object: %T", cur)
 				}
 				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
-					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name, // Kubernetes uses the kind here
+					// Kubernetes puts the kind here
+					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name,
 						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 							"The object might have been deleted and then recreated", *p.UID, pod.UID))
 				}

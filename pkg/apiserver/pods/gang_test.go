@@ -24,11 +24,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// mortal is a store that fails: after a signal it makes a given number of further writes of pods
-// and then none.
+// mortal is a store that fails: after a signal it makes a given number of further writes of pods,
+// and then fails all writes.
 type mortal struct {
 	kv.Store
-	left  atomic.Int64 // writes; negative: dead
+	left  atomic.Int64 // number of writes that still succeed; once it is negative, all fail
 	small bool         // whether the store rejects large transactions
 }
 
@@ -87,8 +87,8 @@ func boundTo(t *testing.T, c kubernetes.Interface, node string) int {
 	return len(list.Items)
 }
 
-// TestGangSurvivesTheServer checks that all pods of a gang are bound or none, wherever the API
-// server stops while it binds them.
+// TestGangSurvivesTheServer checks that either all pods of a gang are bound or none, at whatever
+// point of the binding the API server stops.
 func TestGangSurvivesTheServer(t *testing.T) {
 	const pods = 8
 	under := memory.New(clock.Real())
@@ -104,7 +104,7 @@ func TestGangSurvivesTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The store may fail during this request.
+		// The store may fail during the request.
 		_, _ = s.Client.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type",
 			"application/json").Body(body).DoRaw(t.Context())
 		store.left.Store(-1)
@@ -141,7 +141,7 @@ func TestGangOnASmallStore(t *testing.T) {
 	}
 }
 
-// TestGangNamesAPodTwice checks that a gang with a pod twice is rejected.
+// TestGangNamesAPodTwice checks that a gang that contains a pod twice is rejected.
 func TestGangNamesAPodTwice(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	batch := gangOn(t, c, 2)

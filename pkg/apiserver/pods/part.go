@@ -34,7 +34,7 @@ type sender struct {
 	header   http.Header
 	remote   string
 	received time.Time
-	// audit is the audit context of the batch; nil if auditing is off.
+	// audit is the audit context of the batch. It is nil if auditing is off.
 	audit *audit.AuditContext
 }
 
@@ -103,7 +103,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	audit.WithAuditID(p.ctx, uuid.NewUUID())
 	impersonated := from.audit.GetEventImpersonatedUser()
 	by := *attrs
-	if impersonated != nil { // the event's user is the impersonated one
+	if impersonated != nil { // attrs has the impersonated user; the event's user is the one who sent the request
 		u := from.audit.GetEventUser()
 		by.User = &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
 		p.audit.LogImpersonatedUser(from.user, "")
@@ -139,7 +139,7 @@ func (p *part) end(r v1alpha1.Result) {
 	p.audit.ProcessEventStage(p.ctx, auditapi.StageResponseComplete)
 }
 
-// ended ends a part with err, or with code if err is nil, and returns err.
+// ended completes the audit event of a part with err, or with code if err is nil, and returns err.
 func (p *part) ended(code int32, err error) error {
 	if err != nil {
 		p.end(refused(err))

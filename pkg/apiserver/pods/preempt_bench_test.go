@@ -22,8 +22,8 @@ import (
 )
 
 // BenchmarkPreemption creates pods, reports that they have no node, gives each a victim, and binds
-// them, in batches like the scheduler, while a scheduler and another client watch. It reports the
-// CPU time of the process, which includes the clients, per pod and step.
+// them, in batches as the scheduler does, while a scheduler and another client watch. It reports
+// the CPU time of the process, which includes the clients, per pod and step.
 func BenchmarkPreemption(b *testing.B) {
 	const batch = v1alpha1.MaxVerdicts
 	c := testserver.Start(b, testserver.Options{Etcd: true}).Client

@@ -47,7 +47,8 @@ func TestVerdicts(t *testing.T) {
 	ref := map[string]v1alpha1.PodRef{"absent": {Namespace: "default", Name: "absent"}}
 	for _, name := range []string{"waits", "victim", "spared", "told", "bound"} {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}}, // so that the end can be seen
+			// finalizer, so that the pod can be read while it is being deleted
+			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
@@ -144,8 +145,8 @@ func deleted(p *corev1.Pod) int64 {
 	return 0
 }
 
-// TestVerdictsAreBounded checks that a batch beyond the limits, or without the right, changes
-// nothing.
+// TestVerdictsAreBounded checks that a batch that exceeds the limits changes nothing, and neither
+// does a batch of a user without the right to send it.
 func TestVerdictsAreBounded(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	many := v1alpha1.VerdictBatch{Verdicts: make([]v1alpha1.Verdict, v1alpha1.MaxVerdicts+1)}
@@ -228,7 +229,7 @@ func TestVictimsEndInOneWrite(t *testing.T) {
 			t.Errorf("%s: %s: deleted %v, conditions %+v", p.Name, e.Type, p.DeletionTimestamp, p.Status.Conditions)
 		}
 		if e.Type == watch.Deleted {
-			break // the last of them
+			break // the last of the expected events
 		}
 	}
 	want := map[string][]watch.EventType{"slow": {watch.Modified}, "ending": {watch.Modified},

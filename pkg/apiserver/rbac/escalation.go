@@ -24,7 +24,7 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Guard rejects writes of roles and bindings that would give a user, or let a user pass on, rights
+// Guard rejects a write of a role or binding by which a user would get, or could pass on, rights
 // that the user does not have. Users with the verb "escalate" on a role or "bind" for its binding
 // are exempt, and so is system:masters.
 type Guard struct {
@@ -32,7 +32,8 @@ type Guard struct {
 	Authorizer authorizer.Authorizer
 }
 
-// fullAuthority returns the rules that a role with an aggregation rule may come to contain.
+// fullAuthority returns the rules that a role with an aggregation rule may contain in the end: all
+// rights.
 func fullAuthority() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
@@ -128,8 +129,8 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	return nil
 }
 
-// missing returns the error for a missing role. Like Kubernetes, it names the resource of the
-// request.
+// missing returns the error for a role that does not exist. Like Kubernetes' error, it names the
+// resource of the request.
 func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
 	return apierrors.NewNotFound(requested, role.Name)
 }
@@ -167,8 +168,8 @@ func requestName(ctx context.Context) string {
 	return ""
 }
 
-// holds returns nil if u has all of rules in namespace, and otherwise an error that lists the
-// missing ones.
+// holds returns nil if u has all of rules in namespace, and otherwise an error that lists the rules
+// that u lacks.
 func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
 	own, unknown := g.Rules.Rules(u, namespace)
 	ok, lacking := validation.Covers(own, rules)
@@ -192,7 +193,7 @@ func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace str
 	return errors.New(msg)
 }
 
-// compact joins rules of one resource that differ only in verbs. It keeps repeated verbs.
+// compact joins rules for one resource that differ only in verbs. It keeps repeated verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type simple struct {
 		group, resource, name string

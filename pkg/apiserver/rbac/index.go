@@ -152,7 +152,7 @@ func (x *Index) unbind(key roleKey) {
 	}
 }
 
-// keyOf returns the subject that s means in a binding of namespace.
+// keyOf returns the subject that s refers to in a binding of namespace.
 func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -172,8 +172,8 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 }
 
 // visit calls fn with every binding of u in namespace and the rules of its role, cluster role
-// bindings first, until fn returns false. A binding with several subjects that match u is visited
-// as often. found is false if the role does not exist.
+// bindings first, until fn returns false. A binding is visited once for each of its subjects that
+// match u. found is false if the role does not exist.
 func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -237,8 +237,8 @@ func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// describe returns the reason in Kubernetes' audit annotations: what b gives to its first subject
-// that is u.
+// describe returns the reason in the form of Kubernetes' audit annotations. The reason names b, its
+// role, and its first subject that matches u.
 func (b *binding) describe(u user.Info) string {
 	var who string
 	for _, s := range b.subjects {
@@ -259,8 +259,8 @@ func (b *binding) describe(u user.Info) string {
 }
 
 // Rules returns all rules of u in namespace, in the order of the names of their bindings, cluster
-// role bindings first. It also returns the missing roles that are bound to u, with which the rules
-// would be complete.
+// role bindings first. It also returns the roles that are bound to u but do not exist. Without
+// them, the rules may be incomplete.
 func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, missing []rbacv1.RoleRef) {
 	type bound struct {
 		by    *binding
@@ -285,7 +285,8 @@ func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule,
 	return rules, missing
 }
 
-// notFound returns the error for missing roles. Like Kubernetes' caches, it uses their kinds.
+// notFound returns the error for missing roles. Like the errors of Kubernetes' caches, it names
+// their kinds.
 func notFound(roles []rbacv1.RoleRef) error {
 	var errs []error
 	for _, r := range roles {
@@ -316,8 +317,8 @@ func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]au
 	return resource, nonResource, false, notFound(missing)
 }
 
-// RoleRules returns the rules of the role that ref means in a binding of namespace, and whether it
-// exists.
+// RoleRules returns the rules of the role that ref refers to in a binding of namespace, and whether
+// the role exists.
 func (x *Index) RoleRules(ref rbacv1.RoleRef, namespace string) (rules []rbacv1.PolicyRule, found bool) {
 	key := roleKey{"", ref.Name}
 	if ref.Kind == "Role" {

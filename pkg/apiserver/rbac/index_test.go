@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model decides like the index, by examining all roles and bindings.
+// model is a model of the index: it decides by examining all roles and bindings.
 type model struct {
 	roles    map[roleKey][]rbacv1.PolicyRule
 	bindings map[roleKey]binding
@@ -198,13 +198,13 @@ func decidesAsTheModel(t *rapid.T) {
 	})
 }
 
-// guarded checks that a user whom the guard lets grant rules has all their rights.
+// guarded checks that a user whom the guard allows to grant rules has all rights in them.
 type guarded struct {
 	m     *model
 	x     *Index
 	user  user.Info
 	rules []rbacv1.PolicyRule
-	may   map[string]bool // grant them, by namespace
+	may   map[string]bool // actions that grant the rules, by namespace
 }
 
 func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {

@@ -66,7 +66,7 @@ func matchesResource(list []string, resource, sub string) bool {
 	return false
 }
 
-// ends reports whether s ends with a slash and sub, after at least one character.
+// ends reports whether s consists of at least one character, a slash and sub.
 func ends(s, sub string) bool {
 	at := len(s) - len(sub) - 1
 	return at >= 0 && s[at] == '/' && s[at+1:] == sub

@@ -37,7 +37,7 @@ type summaries struct {
 
 // answer is a kubelet's answer. It is complete once done is closed.
 type answer struct {
-	at      time.Time // when the request began
+	at      time.Time // start of the request
 	done    chan struct{}
 	summary *statsapi.Summary
 	err     error
@@ -64,7 +64,7 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	s.sweep(now)
 	a := &answer{at: now, done: make(chan struct{})}
 	s.byNode[node] = a
-	// Other requests may wait for the answer too, so it does not end with this request.
+	// Other requests may wait for the answer too, so the call does not end with this request.
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(a.done)
@@ -75,8 +75,8 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	return a
 }
 
-// sweep removes old answers from time to time, so that those of deleted nodes do not stay. The
-// caller holds mu.
+// sweep removes old answers from time to time, so that answers of deleted nodes do not stay in
+// memory. The caller holds mu.
 func (s *summaries) sweep(now time.Time) {
 	if now.Sub(s.swept) < fresh {
 		return

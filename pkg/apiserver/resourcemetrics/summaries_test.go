@@ -15,7 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// crowd stands for many kubelets. Those with a name in broken return err. It counts requests.
+// crowd acts as many kubelets. The kubelets whose names are in broken return err. It counts
+// requests.
 type crowd struct {
 	mu     sync.Mutex
 	asked  map[string]int

@@ -25,7 +25,7 @@ type usage struct {
 	list corev1.ResourceList
 }
 
-// usageOf converts a kubelet's figures, and reports false if they are incomplete.
+// usageOf converts the values of a kubelet. It returns false if they are incomplete.
 func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool) {
 	if cpu == nil || cpu.UsageNanoCores == nil || memory == nil || memory.WorkingSetBytes == nil {
 		return usage{}, false
@@ -50,7 +50,7 @@ func (h *handler) podMetrics(ctx context.Context, pods []corev1.Pod) []v1beta1.P
 			nodes[p.Spec.NodeName] = true
 		}
 	}
-	stats := map[string]*statsapi.PodStats{} // by UID
+	stats := map[string]*statsapi.PodStats{} // usage by UID of the pod
 	for _, summary := range h.all(ctx, slices.Collect(maps.Keys(nodes))) {
 		for i := range summary.Pods {
 			stats[summary.Pods[i].PodRef.UID] = &summary.Pods[i]
@@ -77,7 +77,7 @@ func podMetrics(pod *corev1.Pod, stats *statsapi.PodStats) (v1beta1.PodMetrics, 
 		if !ok {
 			return out, false
 		}
-		// The timestamp of a pod is that of its oldest figure.
+		// The timestamp of a pod is the time of its oldest value.
 		if out.Timestamp.IsZero() || u.at.Before(&out.Timestamp) {
 			out.Timestamp = u.at
 		}

@@ -140,7 +140,7 @@ func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Obj
 
 // review rejects malformed reviews and runs admission.
 //
-// Kubernetes leaves the kind out of these errors.
+// As in Kubernetes, its errors do not name the kind.
 func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, validate validateFunc) error {
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
@@ -148,7 +148,7 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 	return validate(ctx, obj)
 }
 
-// checkSpec validates the request of a review. subject are the errors about its user.
+// checkSpec validates the request of a review. subject contains the errors about the review's user.
 func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes,
 	subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList

@@ -27,8 +27,8 @@ import (
 
 // Identity answers the reviews of users' identities.
 type Identity struct {
-	// Requests authenticates requests. A token is reviewed like the token of a request without
-	// other credentials, so a blank token is the anonymous user.
+	// Requests authenticates requests. A token is reviewed as if it were the token of a request
+	// without other credentials. So the result for a blank token is the anonymous user.
 	Requests  authenticator.Request
 	Audiences authenticator.Audiences
 	Clock     clock.Clock

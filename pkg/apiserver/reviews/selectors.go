@@ -66,7 +66,8 @@ func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// selectors sets the selectors that can be parsed. Others do not restrict the request.
+// selectors sets the selectors that can be parsed. Selectors that cannot be parsed do not restrict
+// the request.
 func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.ResourceAttributes) {
 	if s := res.FieldSelector; s != nil {
 		if s.RawSelector != "" {

@@ -38,8 +38,8 @@ type Tokens struct {
 	Client    kubernetes.Interface
 	Audiences authenticator.Audiences
 	MaxExpiry time.Duration // maximum lifetime; 0 means no limit
-	Extend    bool          // tokens for token volumes live longer than they say
-	// MaxExtended limits the lifetime of these tokens; 0 means one year.
+	Extend    bool          // whether tokens for token volumes get a longer lifetime than requested
+	// MaxExtended limits that longer lifetime; 0 means one year.
 	MaxExtended time.Duration
 	Clock       clock.Clock
 }
@@ -162,7 +162,7 @@ func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
 	return limit
 }
 
-// ours reports whether all audiences are audiences of this API.
+// ours reports whether all audiences belong to this API.
 func (t *Tokens) ours(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(t.Audiences, a) {

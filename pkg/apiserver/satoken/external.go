@@ -62,7 +62,7 @@ type externalKeys struct {
 
 type externalKey struct {
 	key    crypto.PublicKey
-	hidden bool // verifies tokens but no longer signs them, so it is not published
+	hidden bool // the key verifies tokens but does not sign new ones, so it is not published
 }
 
 // DialExternal connects to the signer on a unix socket and fetches its keys and limits.
@@ -102,7 +102,7 @@ func (e *External) begin(ctx context.Context) error {
 	return nil
 }
 
-// minExpirySeconds is the minimum lifetime that a token request may have.
+// minExpirySeconds is the minimum lifetime that a client may request for a token.
 const minExpirySeconds = 600
 
 // Issuer returns an issuer that signs with the external signer.
@@ -202,7 +202,8 @@ func (k *externalKeys) add(told *externaljwt.Key) error {
 	return nil
 }
 
-// Candidates implements KeySource. A key that is not known may be new.
+// Candidates implements KeySource. If a key is unknown, it may be new, so the keys are fetched
+// again.
 func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey {
 	keys := e.keys.Load()
 	if id == "" {
@@ -247,7 +248,7 @@ func (e *External) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = e.conn.Close() // no calls are left
+			_ = e.conn.Close() // Close fails only while calls are in progress
 			return
 		case <-e.clock.After(wait):
 		}

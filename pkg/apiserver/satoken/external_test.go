@@ -38,7 +38,7 @@ type signer struct {
 	mu     sync.Mutex
 	keys   []*ecdsa.PrivateKey
 	hidden map[int]bool
-	header func(h map[string]any) // spoils headers
+	header func(h map[string]any) // writes a header that no verifier accepts
 	fetch  int
 }
 
@@ -53,7 +53,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 
 func startSigner(t *testing.T) *signer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "jwt") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "jwt") // not t.TempDir(), because the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func (s *signer) Metadata(context.Context, *externaljwt.MetadataRequest) (*exter
 	return &externaljwt.MetadataResponse{MaxTokenExpirationSeconds: 7200}, nil
 }
 
-// accounts has one service account.
+// accounts is a Getter that has one service account.
 type accounts struct{ Getter }
 
 func (accounts) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {

@@ -96,7 +96,7 @@ func LoadKeyFiles(files ...string) (*KeyFiles, error) {
 	return k, k.Reload()
 }
 
-// Reload reads the files again. On an error, the previous keys stay.
+// Reload reads the files again. If that fails, the previous keys stay in use.
 func (k *KeyFiles) Reload() error {
 	keys, err := LoadKeys(k.files...)
 	if err != nil {

@@ -27,8 +27,8 @@ import (
 const LegacyIssuer = "kubernetes/serviceaccount"
 
 // WarnAfter is the lifetime, in seconds, that token volumes request: an hour and seven seconds, by
-// which the server recognizes them. While clients learn to reload their tokens, the server issues
-// tokens with a lifetime of ExtendedExpiry instead.
+// which the server recognizes them. Because some clients do not reload their tokens yet, the server
+// issues such tokens with a lifetime of ExtendedExpiry.
 const (
 	WarnAfter      int64 = 60*60 + 7
 	ExtendedExpiry int64 = 24 * 365 * 60 * 60
@@ -107,14 +107,12 @@ type Wanted struct {
 	Subject        string // user name of the service account
 	Namespace      string
 	ServiceAccount Ref
-	// Secret, or Pod, or Node, or Pod with its Node.
+	// The token is bound to one of these objects: a secret, a pod, or a node. With a pod, its node
+	// may be set too.
 	Pod, Secret, Node *Ref
-
-	// Where and when the token is valid.
-
-	Audiences   []string
-	Now, Expiry time.Time
-	WarnAfter   time.Time // zero for no warning
+	Audiences         []string
+	Now, Expiry       time.Time
+	WarnAfter         time.Time // zero if no warning is needed
 }
 
 // Issue signs a token.
@@ -139,7 +137,7 @@ func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 			return "", fmt.Errorf("claims: %w", err)
 		}
 	}
-	audiences, err := json.Marshal(w.Audiences) // always a list, even with one element
+	audiences, err := json.Marshal(w.Audiences) // a list even if there is only one audience
 	if err != nil {
 		return "", fmt.Errorf("claims: %w", err)
 	}

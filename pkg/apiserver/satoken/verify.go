@@ -25,7 +25,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Getter reads the objects that tokens are bound to. Its results must not be older than the call.
+// Getter reads the objects that tokens are bound to. The state that it returns must not be older
+// than the call.
 type Getter interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -36,11 +37,11 @@ type Getter interface {
 // Verifier authenticates tokens. Its fields must be set before the first use.
 type Verifier struct {
 	Keys      KeySource
-	Issuers   []string // tokens of these issuers are accepted, and always those of LegacyIssuer
+	Issuers   []string // issuers whose tokens are accepted, in addition to LegacyIssuer
 	Audiences authenticator.Audiences
 	Get       Getter
-	Lookup    bool // check that the objects of a token exist
-	// Used is called with the secret of each used token of a secret. It may be nil.
+	Lookup    bool // whether to check that the objects of a token exist
+	// Used is called each time a token in a secret is used, with the secret. It may be nil.
 	Used  func(ctx context.Context, secret *corev1.Secret)
 	Clock clock.Clock
 }
@@ -90,7 +91,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 
 // unverified reads issuer and algorithm of a string that looks like a JWT.
 func unverified(token string) (issuer string, algorithm jose.SignatureAlgorithm, ok bool) {
-	parts := strings.SplitN(token, ".", 4) // limits the work on strings with many dots
+	parts := strings.SplitN(token, ".", 4) // a limit, because a string may have many dots
 	if len(parts) != 3 {
 		return "", "", false
 	}
@@ -123,7 +124,7 @@ func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...
 	return err
 }
 
-// errInvalidated is the error for every token whose object is gone.
+// errInvalidated is the error for every token whose object no longer exists.
 func errInvalidated() error { return errors.New("service account token has been invalidated") }
 
 // bound checks a bound token's claims.
@@ -169,7 +170,7 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims,
 		info.PodName, info.PodUID = c.Pod.Name, c.Pod.UID
 	}
 	if c.Node != nil {
-		if c.Pod == nil { // with a pod, the node is only informative
+		if c.Pod == nil { // if the token is also bound to a pod, the node is not checked
 			node, err := v.Get.Node(ctx, c.Node.Name)
 			if err != nil {
 				return nil, errInvalidated()
@@ -211,7 +212,8 @@ func same(ref *Ref, obj *metav1.ObjectMeta, format string, now time.Time) error 
 	return nil
 }
 
-// gone reports whether obj's deletion is over, with the leeway of all time claims.
+// gone reports whether the deletion of obj is complete, with the leeway that applies to all times
+// in claims.
 func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 	return obj.DeletionTimestamp != nil && obj.DeletionTimestamp.Time.Before(now.Add(-jwt.DefaultLeeway))
 }

@@ -5,9 +5,9 @@
 //
 // A cluster IP is allocated by creating an IPAddress object with its name. A node port is allocated
 // by setting its bit in one stored bitmap (/registry/ranges/servicenodeports, in Kubernetes'
-// format). Both are transactions of the store, so that several servers can allocate concurrently
-// without conflicts. If a server is killed between an allocation and the write of its service, the
-// repair loop frees the allocation.
+// format). Both are done by transactions of the store, so that several servers can allocate
+// concurrently and never allocate the same address or port twice. If a server is killed between an
+// allocation and the write of its service, the repair loop frees the allocation.
 //
 // The package does not validate services. It leaves malformed fields as they are, for validation to
 // reject.

@@ -44,8 +44,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// syncClusterIPs makes clusterIP and clusterIPs agree, for clients that know only the former. old
-// is nil on create.
+// syncClusterIPs makes clusterIP and clusterIPs equal, for clients that know only clusterIP. old is
+// nil on create.
 func syncClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
 	if old == nil {
@@ -67,8 +67,8 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	}
 }
 
-// keepsPreference reports whether svc already has what it asks for. A service that prefers two
-// families does not change when the cluster gets a second one.
+// keepsPreference reports whether svc has the families that it asks for. A service that prefers two
+// families does not change when the cluster gets a second family.
 func keepsPreference(svc, old *corev1.Service) bool {
 	return old != nil && old.Spec.Type == svc.Spec.Type && !external(svc) &&
 		policyOf(svc) == corev1.IPFamilyPolicyPreferDualStack &&

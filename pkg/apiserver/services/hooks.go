@@ -39,7 +39,8 @@ func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
 }
 
 // begin allocates what svc needs in addition to old, which is nil on create. The returned function
-// keeps the allocation and frees what old no longer needs, or undoes the allocation.
+// is called when the write has ended. If the write succeeded, it frees the addresses and ports of
+// old that are no longer needed. Otherwise it undoes the allocation.
 func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(bool), error) {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -59,7 +60,7 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 		return nil, err
 	}
 	return func(success bool) {
-		// The outcome of the write is known, so finish even if the client is gone.
+		// The write has ended, so finish this even if the client has closed the connection.
 		ctx := context.WithoutCancel(ctx)
 		switch {
 		case dryRun:
@@ -71,7 +72,7 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 	}, nil
 }
 
-// change is the allocations of one write, and what it frees on success.
+// change is what one write allocates, and what it frees if it succeeds.
 type change struct {
 	newIPs, oldIPs     []string
 	newPorts, oldPorts []int
@@ -83,7 +84,7 @@ func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dr
 	}
 }
 
-// free releases addresses and ports. The repair loop releases what fails here.
+// free releases addresses and ports. If that fails, the repair loop releases them.
 func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
 	var errs []error
 	for _, ip := range ips {
@@ -168,7 +169,7 @@ func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family 
 	if want == "" {
 		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
 		switch {
-		case apierrors.IsInvalid(err): // an invalid IPAddress means that the service is invalid
+		case apierrors.IsInvalid(err): // the IPAddress is invalid because the service is
 			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs,
 				fmt.Sprintf("failed to allocate IP: %v", err)))
 		case err != nil:

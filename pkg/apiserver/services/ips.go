@@ -45,7 +45,7 @@ type IPs struct {
 	random *rand.Rand
 }
 
-// NewIPs returns an allocator that owns random.
+// NewIPs returns an allocator. It uses random alone from then on.
 func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool,
 	ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
@@ -61,7 +61,7 @@ func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFam
 		return errMismatch
 	}
 	if dryRun {
-		return nil // as in Kubernetes, a dry run does not check that it is free
+		return nil // as in Kubernetes, a dry run does not check whether the address is free
 	}
 	return a.create(ctx, svc, family, ip)
 }
@@ -98,12 +98,13 @@ func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IP
 	return netip.Addr{}, errFull
 }
 
-// secondLooks is the maximum number of addresses to try although the cache has them as taken.
+// secondLooks is the maximum number of addresses that are tried although they are taken according
+// to the cache.
 const secondLooks = 256
 
 // takeFrom tries the upper band of r first. The lower band is for addresses that users choose, and
-// is used when the upper one is full. Addresses that the cache has as taken come last, because they
-// may have been released.
+// is used when the upper one is full. Addresses that are taken according to the cache are tried
+// last, because they may have been released.
 func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily,
 	r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)
@@ -189,7 +190,7 @@ func hosts(r netip.Prefix) uint64 {
 	return n - 1
 }
 
-// nth returns the usable address number i of r.
+// nth returns the usable address of r with the index i.
 func nth(r netip.Prefix, i uint64) netip.Addr {
 	b := r.Masked().Addr().As16()
 	carry := i + 1
@@ -213,8 +214,8 @@ func usable(r netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || r.Contains(ip.Next())
 }
 
-// band returns the size of the part of a range for static allocation: a fraction of the range
-// within bounds, and nothing of a small range.
+// band returns the size of the lower band, which is for static allocation: a fraction of the range
+// within bounds, and 0 for a small range.
 func band(size, low, high, fraction uint64) uint64 {
 	if size <= low {
 		return 0

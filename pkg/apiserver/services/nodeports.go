@@ -55,7 +55,7 @@ func portsOf(svc *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated copies ports that a client left out of an update from the stored service.
+// keepAllocated copies node ports that a client left out of an update from the stored service.
 func keepAllocated(svc, old *corev1.Service) {
 	if !external(svc) && !external(old) {
 		if svc.Spec.ClusterIP == "" {
@@ -233,8 +233,8 @@ func (p *portPlan) port(i int, update bool) error {
 	return nil
 }
 
-// has reports whether the node port of service port i is already allocated. On create, this is so
-// if the first port with the same number has it.
+// has reports whether the node port of the service port with index i is already allocated. On
+// create, this is so if an earlier port of the service has the same number.
 func (p *portPlan) has(i int, update bool) bool {
 	sp := p.chosen[i]
 	if update {
@@ -252,7 +252,7 @@ func (p *portPlan) any(want int) (int, error) {
 		want = p.dryRunPort()
 	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
-	case p.dry && !p.ports.pool.Contains(want): // a dry run only checks whether the port is taken
+	case p.dry && !p.ports.pool.Contains(want): // a dry run checks only whether the port is taken
 	default:
 		err = p.ports.take(p.bitmap, want)
 	}

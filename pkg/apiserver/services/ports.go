@@ -45,7 +45,7 @@ func (b *bitmap) has(i int) bool        { return b.Bit(i) == 1 }
 func (b *bitmap) set(i int, taken bool) { b.SetBit(&b.Int, i, map[bool]uint{true: 1}[taken]) }
 
 // change applies fn to the bitmap in one transaction. If the stored range differs from the
-// configured one, ports in both are kept.
+// configured range, ports that are in both stay allocated.
 func (p *Ports) change(ctx context.Context, dryRun bool, fn func(*bitmap) error) error {
 	if dryRun {
 		b, err := p.read(ctx)
@@ -135,7 +135,7 @@ func (p *Ports) take(b *bitmap, port int) error {
 	return nil
 }
 
-// takeAny allocates a free port, from the upper band if it has one.
+// takeAny allocates a free port, from the upper band if possible.
 func (p *Ports) takeAny(b *bitmap) (int, error) {
 	size := p.pool.Size()
 	low := int(band(uint64(size), 16, 128, 32))

@@ -43,8 +43,8 @@ type repair struct {
 	leaked map[int]int // rounds in which a port had no service
 }
 
-// Repair allocates what services hold and the allocator does not have. It runs one round of
-// RunRepair that frees nothing.
+// Repair allocates the addresses and ports that services have but the allocators do not. It runs
+// one round of RunRepair that frees nothing.
 func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.Interface) error {
 	r := &repair{a: a, lists: lists, client: client, leaked: map[int]int{}}
 	return r.round(ctx)
@@ -96,7 +96,7 @@ func list[T resource.Object](ctx context.Context, from *registry.Registry, optio
 	return out, nil
 }
 
-// ports allocates the ports in use, and frees ports without a service for leakRounds.
+// ports allocates the ports in use, and frees ports that had no service for leakRounds rounds.
 func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	used := map[int]bool{}
 	for _, svc := range all {
@@ -132,7 +132,7 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	return nil
 }
 
-// addresses creates missing addresses, and deletes those without a service.
+// addresses creates missing IPAddress objects, and deletes those without a service.
 func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
 	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses,
 		metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})

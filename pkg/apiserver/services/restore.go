@@ -10,7 +10,7 @@ import corev1 "k8s.io/api/core/v1"
 func (a *Allocator) Restore(svc *corev1.Service) {
 	syncClusterIPs(svc, nil)
 	if external(svc) {
-		svc.Spec.InternalTrafficPolicy = nil // earlier servers set it by default
+		svc.Spec.InternalTrafficPolicy = nil // earlier servers set a default here
 		return
 	}
 	if spec := &svc.Spec; len(spec.IPFamilies) == 0 {

@@ -178,7 +178,8 @@ func TestMalformedServices(t *testing.T) {
 	}
 }
 
-// TestRestore checks that services from before IP families get the missing fields.
+// TestRestore checks that services that were stored before IP families existed get the missing
+// fields.
 func TestRestore(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	selector := map[string]string{"a": "b"}

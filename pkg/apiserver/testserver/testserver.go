@@ -46,7 +46,7 @@ type Server struct {
 	URL string
 	// Dir is the directory of the server's certificates and keys: ca.crt, ca.key, sa.key.
 	Dir string
-	// KV is the server's key-value store. A second server can use it, too.
+	// KV is the server's key-value store. A second server can use the same store.
 	KV kv.Store
 
 	ca    *x509.Certificate
@@ -152,7 +152,7 @@ func Do(tb testing.TB, client *http.Client, req *http.Request) (resp *http.Respo
 	if err != nil {
 		tb.Fatal(err)
 	}
-	defer resp.Body.Close() // the body is read to its end
+	defer resp.Body.Close() // Close cannot fail, because the body has been read to its end
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		tb.Fatal(err)
@@ -195,7 +195,7 @@ func (s *Server) TokenConfig(token string) *rest.Config {
 func (s *Server) config(tb testing.TB) config.Config {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.SecurePort = "127.0.0.1", 0
-	cfg.AdvertiseAddress = "192.0.2.1" // endpoints may not have a loopback address
+	cfg.AdvertiseAddress = "192.0.2.1" // endpoints must not have a loopback address
 	cfg.DataDir = filepath.Join(tb.TempDir(), "etcd")
 	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
 	cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")

@@ -39,7 +39,7 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 	return &Book{clock: clk, log: log, nobody: nobody, circuits: make(map[string]*circuit)}, err
 }
 
-// Wrap returns of with transports that record calls in the book.
+// Wrap returns a resolver like of, but with transports that record calls in the book.
 func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	kept := func(namespace string, c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
@@ -96,8 +96,8 @@ func (b *Book) forget() {
 	}
 }
 
-// health returns the health of an endpoint. It is healthy and otherwise zero if the endpoint has
-// not been called.
+// health returns the health of an endpoint. An endpoint that has not been called is healthy, with
+// zero counts.
 func (b *Book) health(url string) webhookhealth.Health {
 	b.mu.Lock()
 	c := b.circuits[url]
@@ -111,12 +111,12 @@ func (b *Book) health(url string) webhookhealth.Health {
 // review is the request that a webhook is called for.
 type review struct {
 	attributes admission.Attributes
-	ctx        context.Context // context of the request, which outlives the webhook's timeout
+	ctx        context.Context // context of the request; the context of the call ends with the webhook's timeout
 }
 
 type reviewKey struct{}
 
-// For returns a context that tells webhook callers which request is under review.
+// For returns a context by which callers of webhooks know which request is under review.
 func For(ctx context.Context, a admission.Attributes) context.Context {
 	return context.WithValue(ctx, reviewKey{}, &review{a, ctx})
 }

@@ -52,15 +52,16 @@ func (a *authority) signs(rt http.RoundTripper) bool {
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
 }
 
-// stand replaces a bundle without a certificate by a. An empty bundle means the machine's CAs and
-// is not replaced.
+// stand replaces a bundle without a certificate by the bundle of a. An empty bundle means the
+// machine's CAs and is not replaced.
 func (a *authority) stand(bundle *[]byte) {
 	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
 		*bundle = a.bundle
 	}
 }
 
-// Readable is a transform for the informers of webhook configurations.
+// Readable is a transform for the informers of webhook configurations. It replaces bundles without
+// a certificate.
 func (b *Book) Readable(obj any) (any, error) {
 	switch c := obj.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
@@ -77,7 +78,7 @@ func (b *Book) Readable(obj any) (any, error) {
 	return obj, nil
 }
 
-// Kubernetes' message
+// the message is Kubernetes'
 var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 
 // unreadable is the transport of a webhook whose bundle has no certificate.

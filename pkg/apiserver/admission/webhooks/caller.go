@@ -32,7 +32,7 @@ const (
 // caller sends reviews to the webhooks of one service or host.
 type caller struct {
 	book      *Book
-	namespace string // namespace of the service; empty for a host
+	namespace string // namespace of the service, or empty for a host
 	next      http.RoundTripper
 }
 
@@ -86,8 +86,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	return resp, err
 }
 
-// probe sends a review that was already admitted to a failing webhook, only to see whether the
-// webhook answers again.
+// probe sends a review to a failing webhook, only to find out whether the webhook answers again.
+// The review was already admitted.
 func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), probeTime)
 	again := r.Clone(ctx)
@@ -124,7 +124,7 @@ func buffer(resp *http.Response, limit int64) error {
 	return nil
 }
 
-// wrong reads an answer, whose size Bounded limits, and returns what is wrong with it, or "" if it
+// wrong reads an answer, whose size Bounded limits. It returns the fault of the answer, or "" if it
 // is a valid review.
 func wrong(r *http.Request, resp *http.Response) string {
 	data, err := io.ReadAll(resp.Body)
@@ -146,7 +146,7 @@ func wrong(r *http.Request, resp *http.Response) string {
 	case answer.Response == nil:
 		return "answer has no response"
 	case err != nil || asked.apiVersion != admissionv1.SchemeGroupVersion.String():
-		return "" // earlier versions allow incomplete answers
+		return "" // version v1beta1 allows incomplete answers
 	case answer.APIVersion != asked.apiVersion || answer.Kind != "AdmissionReview":
 		return fmt.Sprintf("answer is of kind %s %s", answer.APIVersion, answer.Kind)
 	case answer.Response.UID != asked.uid:
@@ -155,13 +155,13 @@ func wrong(r *http.Request, resp *http.Response) string {
 	return ""
 }
 
-// head is the type of a review and of its request.
+// head has the type of a review and the UID of its request.
 type head struct {
 	apiVersion string
 	uid        types.UID
 }
 
-// headOf decodes the head of a review without the objects in it, which may be large.
+// headOf decodes the head of a review. It does not decode the objects in it, which may be large.
 func headOf(r *http.Request) (h head, err error) {
 	if r.GetBody == nil {
 		return h, errors.New("body of review is gone")
@@ -194,7 +194,7 @@ func headOf(r *http.Request) (h head, err error) {
 	return h, nil
 }
 
-// passOver answers in place of a failing webhook: the request is allowed, with an audit annotation
+// passOver answers in place of a failing webhook. The request is allowed, with an audit annotation
 // and a warning that the webhook was skipped.
 func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	asked, err := headOf(r)

@@ -16,8 +16,8 @@ const (
 	// span keeps a few concurrent failures during a restart of its server from counting.
 	openFailures = 3
 	openAfter    = 2 * time.Second
-	// A failing webhook without other calls is probed after probeFirst, then at intervals that
-	// double up to probeLast.
+	// A failing webhook is probed by a review after probeFirst, and then at intervals that double
+	// up to probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
 	// kept is the number of latencies that are remembered.
@@ -69,7 +69,7 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 		c.probe, c.wait = now.Add(c.wait), min(2*c.wait, probeLast)
 		return false
 	}
-	// Count a failure from the start of its call.
+	// A failure counts from the start of its call.
 	if c.row < openFailures || now.Sub(c.since)+took < openAfter {
 		return false
 	}

@@ -85,8 +85,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestCircuitModel checks that a circuit is closed after an answer and with fewer than three
-// consecutive failures, and that counts are consistent.
+// TestCircuitModel checks that a circuit is closed after an answer and while there are fewer than
+// three consecutive failures, and that the counts are consistent.
 func TestCircuitModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c, now, row, calls, probing := &circuit{}, 0.0, 0, uint64(0), false

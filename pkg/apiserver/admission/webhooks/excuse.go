@@ -58,7 +58,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	case !component(u):
 		return ""
 	case !node(u) && (in(a, metav1.NamespaceSystem) || in(a, corev1.NamespaceNodeLease)):
-		return systemSpace // nodes only need the objects below
+		return systemSpace // nodes need only the objects of the cases below
 	case slices.Contains(vital(), a.GetResource().GroupResource()):
 		return systemObjects
 	case node(u) && podReport(a):
@@ -90,8 +90,9 @@ func node(u user.Info) bool {
 	return strings.HasPrefix(u.GetName(), "system:node:") && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-// podReport reports whether a request reports what happened on a node: the status of pods, mirrors
-// of static pods, the completed deletion of pods. Tokens for pods on the node count too.
+// podReport reports whether a request is a node's report about its pods: a pod's status, the mirror
+// of a static pod, or the completed deletion of a pod. Requests for tokens of pods on the node
+// count too.
 func podReport(a admission.Attributes) bool {
 	switch gr := a.GetResource().GroupResource(); {
 	case gr == schema.GroupResource{Resource: "serviceaccounts"}:

@@ -103,7 +103,7 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// parse reads RESOURCE/SUBRESOURCE.GROUP.
+// parse parses text of the form RESOURCE/SUBRESOURCE.GROUP.
 func parse(s string) (schema.GroupVersionResource, string) {
 	head, group := s, ""
 	for i := range s {

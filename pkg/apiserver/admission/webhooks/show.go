@@ -62,7 +62,7 @@ func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, er
 	return out, nil
 }
 
-// endpoint returns the URL of a webhook as callers see it.
+// endpoint returns the URL of a webhook in the form that callers use.
 func endpoint(c admissionregistrationv1.WebhookClientConfig) string {
 	if c.Service == nil {
 		if c.URL == nil {

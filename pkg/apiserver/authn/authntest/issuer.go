@@ -63,8 +63,8 @@ func Start(tb testing.TB) *Issuer {
 	return i
 }
 
-// Token returns a signed token with claims. By default it is from this issuer, for audience "api"
-// and for an hour. Nil claims are omitted.
+// Token returns a signed token with claims. By default its issuer is this one, its audience is
+// "api", and it is valid for an hour. Claims whose value is nil are omitted.
 func (i *Issuer) Token(tb testing.TB, claims map[string]any) string {
 	tb.Helper()
 	all := map[string]any{"iss": i.URL, "aud": "api", "exp": clock.Real().Now().Add(time.Hour).Unix(),
