@@ -148,7 +148,7 @@ func rowOf(t *testing.T, name string) *resource.Row {
 	return nil
 }
 
-// holds reports whether got contains everything in want. Lists must have the same length.
+// holds reports whether got contains all values in want. Lists must have the same length.
 func holds(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

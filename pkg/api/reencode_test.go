@@ -30,7 +30,8 @@ func TestReencode(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no protobuf type", bare)
 		}
-		data, err := wire.NewHeader("", row.Kind).Marshal(bare) // the current form, but without its kind
+		// the current form, but its bytes do not contain the kind
+		data, err := wire.NewHeader("", row.Kind).Marshal(bare)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,13 +65,13 @@ func storedVersions(row *resource.Row, served []resource.Version) (others []reso
 	return others
 }
 
-// The stability of a version, by what its name contains.
+// The stability of a version, by the part of its name that shows it:
 const (
 	allVersions   = "api/all"
 	gaVersions    = "api/ga"
 	betaVersions  = "api/beta"
 	alphaVersions = "api/alpha"
-	// legacyVersions once stood for the versions without a group.
+	// legacyVersions are the keys that once stood for the versions of the core group.
 	legacyVersions = "api/legacy"
 )
 

@@ -151,8 +151,8 @@ func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...stri
 	return out
 }
 
-// TestStoredInVersionsNotServed: objects that were stored while a version was served can be read
-// when it no longer is.
+// TestStoredInVersionsNotServed checks that objects that were stored while a version was served can
+// be read when it no longer is.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
 	rows, err := api.Served(api.RuntimeConfig{"autoscaling/v1": false}, func(string) bool { return false },

@@ -11,8 +11,8 @@ import (
 	"keelson.dev/apiserver/registry"
 )
 
-// TestStoredKinds: the stored bytes name the kind of the object, so that an object under the
-// wrong key is detected.
+// TestStoredKinds checks that the stored bytes name the kind of the object, so that an object under
+// the wrong key is detected.
 func TestStoredKinds(t *testing.T) {
 	t.Parallel()
 	row := rowOf(t, "/configmaps")

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the kind table of the built-in kinds. Its rows hold everything that the API
+// Package api is the kind table of the built-in kinds. Its rows contain everything that the API
 // server knows about these kinds. Each API group has a package below this one.
 package api
 
@@ -37,8 +37,9 @@ import (
 	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
-// Deps has what rows need besides pure functions. With the zero value, objects can be decoded and
-// validated, but subresources such as logs cannot be served and nothing is allocated.
+// Deps has the dependencies of the rows that are not pure functions. With the zero value, objects
+// can be decoded and validated, but subresources such as logs cannot be served, and no addresses or
+// ports are allocated.
 type Deps struct {
 	Core           core.Deps
 	Authentication authentication.Deps
@@ -55,8 +56,8 @@ type Deps struct {
 	Batches podbatches.Deps
 }
 
-// Rows returns every built-in resource, in discovery order. No other resource exists, except custom
-// ones. Served returns those that a server serves.
+// Rows returns every built-in resource, in discovery order. No other resources exist, except custom
+// resources. Served returns the rows that a server serves.
 func Rows(deps Deps) []*resource.Row {
 	return slices.Concat(
 		core.Rows(deps.Core),

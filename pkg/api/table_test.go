@@ -82,7 +82,7 @@ func TestStoragePrefixesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, row := range api.Rows(api.Deps{}) {
-		if row.Ephemeral || row.Group == "events.k8s.io" { // uses the core group's form
+		if row.Ephemeral || row.Group == "events.k8s.io" { // stored in the form of the core group
 			continue
 		}
 		if other, ok := seen[row.StoragePrefix]; ok {
@@ -132,7 +132,7 @@ func TestCellsFitColumns(t *testing.T) {
 			}
 			want := len(row.Columns)
 			if row.Resource == "ipaddresses" {
-				want++ // as in Kubernetes, there is a cell but no column for the age
+				want++ // as in Kubernetes, there is a cell for the age but no column
 			}
 			if cells := row.Cells(obj, env); len(cells) != want {
 				t.Fatalf("%d cells for %d columns: %v", len(cells), len(row.Columns), cells)
@@ -200,7 +200,7 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range data {
-				data[i] ^= 0xff // the bytes are valid only until Decode returns
+				data[i] ^= 0xff // the bytes may be overwritten once Decode has returned
 			}
 			same(t, row, "storage", obj, stored)
 		}
@@ -233,7 +233,7 @@ func same(t *testing.T, row *resource.Row, how string, want, got resource.Object
 	a, errA := json.Marshal(want)
 	b, errB := json.Marshal(got)
 	if errA == nil && errB == nil && string(a) == string(b) {
-		return // empty and missing lists are equal
+		return // an empty list is equal to a missing list
 	}
 	t.Fatalf("%s changes the object:\n%s", how, cmp.Diff(string(a), string(b)))
 }

@@ -36,7 +36,8 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
 			t.Fatal(err)
 		}
-		if data, err = codec.Encode(obj); err != nil { // defaults can depend on other defaults
+		// a second time, because defaults can depend on other defaults
+		if data, err = codec.Encode(obj); err != nil {
 			t.Fatal(err)
 		}
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
@@ -56,7 +57,7 @@ func TestTranscode(t *testing.T) {
 			return
 		}
 		program, err := types.Program(row.New())
-		if row.Resource == "statefulsets" { // their claim templates have kinds
+		if row.Resource == "statefulsets" { // the claim templates of these kinds contain the kind of claims
 			if err == nil {
 				t.Error("a kind within an object is in no bytes")
 			}
@@ -94,15 +95,15 @@ func TestTranscode(t *testing.T) {
 				t.Fatalf("metadata %s, want %s", got, parts.Metadata)
 			}
 		})
-		// some have empty lists in maps, which the transcoder leaves to the codec
+		// some objects have empty lists in maps, which the transcoder leaves to the codec
 		if refused > 0 && row.Resource != "certificatesigningrequests" {
 			t.Errorf("%d objects refused", refused)
 		}
 	})
 }
 
-// TestPaths compares cells and selectable fields that are computed from the parts of an object
-// that a row declares to need with those that are computed from the whole object.
+// TestPaths computes cells and selectable fields twice: from the parts of an object that the row
+// declares to need, and from the whole object. The results must be equal.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()

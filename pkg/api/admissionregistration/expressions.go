@@ -44,7 +44,7 @@ type expressions struct {
 	// composed compiles expressions that may refer to variables. If it is nil, the validator's
 	// compiler is used.
 	composed *plugincel.CompositedCompiler
-	params   bool // expressions may use params
+	params   bool // whether expressions may use params
 }
 
 // stateless returns a compiler of expressions without variables and parameters.

@@ -63,7 +63,7 @@ func checkMatch(r *report.Report, path *field.Path, m *admissionregistrationv1.M
 	}
 }
 
-// checkMutable requires rules about requests that can be mutated. A delete has nothing to mutate.
+// checkMutable requires rules about requests that can be mutated. A delete has no object to mutate.
 func checkMutable(r *report.Report, path *field.Path, m *admissionregistrationv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, op := range m.ResourceRules[i].Operations {
@@ -134,7 +134,7 @@ func checkResources(r *report.Report, path *field.Path, resources []string) {
 	if len(resources) == 0 {
 		r.Required(path, "")
 	}
-	wholes, subs := sets.New[string](), sets.New[string]() // x for each x/*, and y for each */y
+	wholes, subs := sets.New[string](), sets.New[string]() // all x of items x/*, and all y of items */y
 	plain := false
 	for i, name := range resources {
 		at := path.Index(i)

@@ -18,8 +18,8 @@ import (
 // binding of one, refers to. old is what obj replaces, or nil.
 type CheckParams func(ctx context.Context, obj, old resource.Object) field.ErrorList
 
-// Rows returns the rows of the group, in discovery order. Policies and bindings that are valid
-// otherwise are checked by check, which may be nil.
+// Rows returns the rows of the group, in discovery order. check, which may be nil, checks the
+// policies and bindings in which validation finds no fault.
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
@@ -43,7 +43,7 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 	return row
 }
 
-// validated returns a function that runs rule and, if it finds nothing, checks the parameters.
+// validated returns a function that runs rule and, if rule finds no fault, checks the parameters.
 func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context,
 	*T) field.ErrorList {
 	if check == nil {

@@ -104,8 +104,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateUpdate: an update may keep faults that the object had before, but may not add
-// others.
+// TestValidateUpdate checks that an update may keep faults that the object had before, but may not
+// add others.
 func TestValidateUpdate(t *testing.T) {
 	t.Parallel()
 	hook := func(more string) string { return fmt.Sprintf(`{"webhooks":[{%s%s}]}`, client, more) }

@@ -126,7 +126,7 @@ func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig,
 
 const maxTimeoutSeconds = 30
 
-// hook is a validating or mutating webhook. Reinvocation is nil if it is validating.
+// hook is a validating or mutating webhook. The field Reinvocation is nil if it is validating.
 type hook struct {
 	admissionregistrationv1.ValidatingWebhook
 	reinvocation *admissionregistrationv1.ReinvocationPolicyType

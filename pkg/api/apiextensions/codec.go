@@ -27,7 +27,7 @@ var _ store.Codec = codec{}
 // Lossy implements store.Codec.
 func (codec) Lossy() bool { return false }
 
-// Encode returns the stored form of obj and does not change obj.
+// Encode returns the stored form of obj. It does not change obj.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition)
 	if !ok {

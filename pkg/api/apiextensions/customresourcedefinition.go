@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in discovery order. hooks are those of definitions.
+// Rows returns the rows of the group, in discovery order. hooks are the hooks of definitions.
 func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*resource.Row {
 	return []*resource.Row{
 		customResourceDefinitionRow(hooks),
@@ -130,7 +130,7 @@ func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiexten
 
 // normalizeValues normalizes the JSON values in the schemas of a definition (defaults, enums,
 // examples) as Kubernetes' unversioned type does: members are sorted, and numbers and strings are
-// written in one way. If that fails, the definition stays as it is, and validation reports the
+// written in one way. If that fails, it does not change the definition, and validation reports the
 // error.
 func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
@@ -231,8 +231,8 @@ func checkedForAllKinds(err *field.Error) bool {
 // anyName accepts any name, because the other rules check it.
 func anyName(string, bool) []string { return nil }
 
-// warnOfFormats warns about formats that are new in crd and that the server does not know, so
-// that no value is checked against them.
+// warnOfFormats warns about formats that are new in crd and unknown to the server, which therefore
+// does not check values against them.
 func warnOfFormats(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) []string {
 	found := unknownFormats(crd)
 	if len(found) == 0 {

@@ -124,8 +124,8 @@ func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISe
 	}, s, old)
 }
 
-// validateWith validates services with the aggregator's library, which works on the unversioned
-// type.
+// validateWith validates services with the aggregator's library, which validates objects of the
+// unversioned type.
 func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
 	services ...*apiregistrationv1.APIService) field.ErrorList {
 	in := make([]*apiregistration.APIService, len(services))
@@ -145,7 +145,7 @@ func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
 // codec stores API services as JSON, as Kubernetes does. It also reads protobuf.
 type codec struct{ store.Codec }
 
-// Encode returns the stored form of obj and does not change obj.
+// Encode returns the stored form of obj. It does not change obj.
 func (codec) Encode(obj store.Object) ([]byte, error) {
 	service, ok := obj.(*apiregistrationv1.APIService)
 	if !ok {

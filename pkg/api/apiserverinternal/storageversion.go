@@ -68,7 +68,7 @@ func storageVersionRow() *resource.Row {
 		})
 }
 
-// shown is the number of servers that a cell lists.
+// shown is the maximum number of servers that a cell lists.
 const shown = 3
 
 func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []any {
@@ -227,7 +227,7 @@ func checkConditions(r *report.Report, path *field.Path,
 	conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i, c := range conditions {
-		at := path.Index(i) // as in Kubernetes, the path has no name of the list
+		at := path.Index(i) // as in Kubernetes, the path does not contain the name of the list
 		if first, twice := seen[c.Type]; twice {
 			r.Invalid(at.Child("type"), string(c.Type),
 				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))

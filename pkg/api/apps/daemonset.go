@@ -198,8 +198,8 @@ func olderDaemonSets() []resource.StoredForm {
 	}
 }
 
-// The template generation counts changes of the pod template. It is a field in older versions of
-// DaemonSet and an annotation in apps/v1.
+// The template generation counts changes of the pod template. Older versions of DaemonSet have a
+// field for it, and apps/v1 an annotation.
 
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)

@@ -90,8 +90,8 @@ func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
 }
 
-// prepareDeploymentUpdate also counts a change of annotations as a change of generation, because
-// they are copied to ReplicaSets.
+// prepareDeploymentUpdate increments the generation also if annotations change, because they are
+// copied to ReplicaSets.
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)

@@ -14,7 +14,7 @@ import (
 // template is the pod template of the valid objects below.
 const template = `{metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: "web:1"}]}}`
 
-// templateCases are the rules that the templates of all workloads obey.
+// templateCases are test cases for the rules that the templates of all workloads must comply with.
 var templateCases = []rowtest.Case{
 	{"valid", ``, ""},
 	{"no replicas set", `spec: {replicas: null}`, ""},
@@ -34,7 +34,7 @@ var templateCases = []rowtest.Case{
 	{"negative minReadySeconds", `spec: {minReadySeconds: -1}`, "spec.minReadySeconds: Invalid value"},
 }
 
-// without returns the cases but those of the given names.
+// without returns the cases except those with the given names.
 func without(cases []rowtest.Case, names ...string) []rowtest.Case {
 	return slices.DeleteFunc(slices.Clone(cases), func(c rowtest.Case) bool { return slices.Contains(names, c[0]) })
 }

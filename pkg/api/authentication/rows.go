@@ -16,7 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Deps has the functions that answer reviews. Rows of the zero value cannot answer any.
+// Deps has the functions that answer reviews. Rows that are made from the zero value cannot answer
+// reviews.
 type Deps struct{ SelfSubjectReview, TokenReview *resource.Creator }
 
 // Rows returns the rows of the group, in discovery order.

@@ -16,7 +16,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps has the functions that answer reviews. Rows of the zero value cannot answer any.
+// Deps has the functions that answer reviews. Rows that are made from the zero value cannot answer
+// reviews.
 type Deps struct {
 	LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview *resource.Creator
 }

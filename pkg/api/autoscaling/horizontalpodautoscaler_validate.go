@@ -27,7 +27,7 @@ func validateHorizontalPodAutoscaler(_ context.Context, h *autoscalingv2.Horizon
 	return autoscaler(h, 1)
 }
 
-// autoscaler validates h. minReplicas must be at least least.
+// autoscaler validates h. minReplicas must not be less than least.
 func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.ErrorList {
 	r, spec, path := &report.Report{}, &h.Spec, field.NewPath("spec")
 	if spec.MinReplicas != nil && *spec.MinReplicas < least {
@@ -88,7 +88,7 @@ func reference(r *report.Report, path *field.Path, ref *autoscalingv2.CrossVersi
 	}
 }
 
-// segment checks a name that becomes a part of a URL.
+// segment validates a name that becomes a part of the path of a URL.
 func segment(r *report.Report, path *field.Path, value string) {
 	if value == "" {
 		r.Required(path, "")

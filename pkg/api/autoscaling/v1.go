@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// In v1, annotations hold the values that v1 has no fields for. Kubernetes defines their names.
+// In v1, annotations hold the values for which v1 has no fields. Kubernetes defines the names of
+// the annotations.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -184,7 +185,7 @@ func fromV1(o resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// unpack reads values from annotations and ignores annotations that it cannot parse.
+// unpack reads values from annotations. It ignores annotations that it cannot parse.
 func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) {
 	var others []autoscalingv1.MetricSpec
 	if text, there := in.Annotations[metricsAnnotation]; there && json.Unmarshal([]byte(text), &others) == nil {
@@ -268,7 +269,7 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		if s.AverageValue != nil {
 			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
 				AverageValue: s.AverageValue}
-			if !s.TargetValue.IsZero() { // the field is required in v1
+			if !s.TargetValue.IsZero() { // zero means unset, because the field is required in v1
 				out.Object.Target.Value = &s.TargetValue
 			}
 		}

@@ -74,7 +74,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	unset.Point(&c.Spec.FailedJobsHistoryLimit, 1)
 }
 
-// defaultJobTemplate sets the defaults that a cron job's template gets too.
+// defaultJobTemplate sets the defaults that jobs and the templates of cron jobs share.
 func defaultJobTemplate(spec *batchv1.JobSpec) {
 	podspec.DefaultSpec(&spec.Template.Spec)
 	if spec.PodFailurePolicy == nil {

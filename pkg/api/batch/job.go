@@ -93,7 +93,8 @@ func defaultJob(j *batchv1.Job) {
 	unset.Point(&spec.ManualSelector, false)
 }
 
-// The older, unprefixed labels of a job's pods. They are still set besides the prefixed ones.
+// The older, unprefixed labels of a job's pods. They are still set in addition to the prefixed
+// labels.
 const (
 	oldJobNameLabel       = "job-name"
 	oldControllerUIDLabel = "controller-uid"
@@ -120,8 +121,8 @@ func inheritLabels(j *batchv1.Job) {
 	}
 }
 
-// generateSelector adds labels with the job's name and UID to the template, and selects pods by
-// the UID. It keeps labels that the user has set, so that validation can reject them.
+// generateSelector adds labels with the job's name and UID to the template, and a selector of the
+// UID. It keeps labels that the user has set, so that validation can reject them.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {

@@ -22,7 +22,7 @@ const (
 	maxPolicyRules = 20
 	maxPatterns    = 20
 	maxExitCodes   = 255
-	maxIndexes     = 64 * 1024 // the longest list of indexes, in bytes
+	maxIndexes     = 64 * 1024 // maximum length of a list of indexes, in bytes
 )
 
 func failureActions() []batchv1.PodFailurePolicyAction {

@@ -31,7 +31,7 @@ func TestJobStatusUpdate(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		old, change func(*batchv1.Job) // change is applied to a copy of old
-		want        string             // part of the only error; "" for none
+		want        string             // part of the only error; empty if there must be no error
 	}{
 		"completes": {func(*batchv1.Job) {}, complete, ""},
 		"completes but is busy": {func(*batchv1.Job) {},

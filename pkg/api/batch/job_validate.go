@@ -142,7 +142,7 @@ func checkReplacement(r *report.Report, spec *batchv1.JobSpec, path *field.Path)
 	}
 }
 
-// checkEnds requires a restart policy that lets pods finish.
+// checkEnds requires a restart policy with which pods can finish.
 func checkEnds(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	switch policy := spec.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
@@ -238,9 +238,9 @@ func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList
 	return r.Errors
 }
 
-// checkTemplateUpdate rejects changes of the template. While the job is suspended and has no
-// pods, it allows changes of labels, annotations, resources and of what decides where pods may
-// run.
+// checkTemplateUpdate rejects changes of the template. While the job is suspended and has no pods,
+// it allows changes of labels, annotations and resources, and of fields that restrict where pods
+// may run.
 func checkTemplateUpdate(r *report.Report, j, old *batchv1.Job, path *field.Path) {
 	t, was := &j.Spec.Template, old.Spec.Template.DeepCopy()
 	suspended := old.Spec.Suspend != nil && *old.Spec.Suspend

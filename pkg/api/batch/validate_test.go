@@ -20,8 +20,8 @@ import (
 const template = `{metadata: {labels: {app: work}}, spec: {restartPolicy: Never, containers: [{name: work, ` +
 	`image: "work:1"}]}}`
 
-// specCases returns the rules that jobs and the templates of cron jobs obey. Each patch is put under
-// path, such as "spec".
+// specCases returns test cases for the rules that jobs and the templates of cron jobs must comply
+// with. Each patch is put under path, such as "spec".
 func specCases(path ...string) []rowtest.Case {
 	const failed, succeeded = "podFailurePolicy.rules", "successPolicy.rules"
 	rule := func(text string) string { return `{podFailurePolicy: {rules: [` + text + `]}}` }

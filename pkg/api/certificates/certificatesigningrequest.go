@@ -231,7 +231,7 @@ func validateCertificateSigningRequestState(_ context.Context, in,
 	conditions(r, path, in.Status.Conditions)
 	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
 	changed := !slices.Equal(was, in.Status.Certificate)
-	// a stored certificate may stay
+	// if an invalid certificate is stored, it may stay
 	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil {
 		r.Invalid(at, "<certificate data>", err.Error())
 	}
@@ -293,9 +293,9 @@ func signed(data []byte) error {
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return err // the text is part of the message
+		return err // the message contains the text of the error
 	}
-	return request.CheckSignature() // the text is part of the message
+	return request.CheckSignature() // the message contains the text of the error
 }
 
 func certificates(data []byte) error {
@@ -312,7 +312,7 @@ func certificates(data []byte) error {
 		}
 		found, err := x509.ParseCertificates(block.Bytes)
 		if err != nil {
-			return err // the text is part of the message
+			return err // the message contains the text of the error
 		}
 		if len(found) == 0 {
 			return errors.New("found CERTIFICATE PEM block containing 0 certificates")

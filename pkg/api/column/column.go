@@ -53,7 +53,7 @@ func OrNone(s string) string {
 	return s
 }
 
-// Few joins the first n items and adds how many more there are.
+// Few joins the first n items, and appends the number of further items.
 func Few(items []string, n int) string {
 	if len(items) == 0 {
 		return None
@@ -64,7 +64,7 @@ func Few(items []string, n int) string {
 	return fmt.Sprintf("%s + %d more...", strings.Join(items[:n], ","), len(items)-n)
 }
 
-// Deref returns *p, or otherwise if p is nil.
+// Deref returns *p, or the value otherwise if p is nil.
 func Deref[T any](p *T, otherwise string) string {
 	if p == nil {
 		return otherwise

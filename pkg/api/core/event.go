@@ -100,7 +100,7 @@ func ofEvents(obj resource.Object) (resource.Object, error) {
 }
 
 const (
-	maxEventName = 128 // the longest reporting instance, action and reason
+	maxEventName = 128 // maximum length of the reporting instance, the action and the reason
 	maxEventNote = 1024
 )
 
@@ -114,8 +114,8 @@ func validateEventUpdate(ctx context.Context, e, _ *corev1.Event) field.ErrorLis
 	return validateEvent(ctx, e)
 }
 
-// checkEvent checks the rules that both groups share. controller is the group's name for the
-// field with the reporting controller.
+// checkEvent checks the rules that apply to the events of both groups. controller is the group's
+// name for the field with the reporting controller.
 func checkEvent(r *report.Report, e *corev1.Event, controller string) {
 	about := e.InvolvedObject.Namespace
 	mismatch := e.Namespace != about
@@ -258,8 +258,7 @@ func eventSource(e *corev1.Event) string {
 	return component + ", " + instance
 }
 
-// EventCells returns the cells of an event. The package of the group events.k8s.io needs them
-// too.
+// EventCells returns the cells of an event. The package of the group events.k8s.io uses it too.
 func EventCells(e *corev1.Event, env resource.CellEnv) []any { return eventCells(e, env) }
 
 func eventFields(e *corev1.Event) fields.Set {

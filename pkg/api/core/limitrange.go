@@ -48,8 +48,8 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// defaultContainerLimits sets a missing default limit to the maximum, and a missing default
-// request to the default limit or else to the minimum.
+// defaultContainerLimits sets a missing default limit to the maximum. It sets a missing default
+// request to the default limit or, if there is none, to the minimum.
 func defaultContainerLimits(item *corev1.LimitRangeItem) {
 	if item.Default == nil {
 		item.Default = corev1.ResourceList{}
@@ -70,8 +70,8 @@ func inherit(to, from corev1.ResourceList) {
 	}
 }
 
-// prepareLimitRangeCreate generates a name if there is none. Limit ranges are the only kind that
-// need no name.
+// prepareLimitRangeCreate generates a name if there is none. A limit range is the only object that
+// needs no name.
 func prepareLimitRangeCreate(_ context.Context, l *corev1.LimitRange) {
 	if l.Name == "" {
 		l.Name = string(l.UID)

@@ -66,7 +66,8 @@ func namespaceRow() *resource.Row {
 	})
 }
 
-// Names that become a part of a host name are DNS labels. All other names are DNS subdomains.
+// Names that become a part of a host name must be DNS labels. All other names must be DNS
+// subdomains.
 
 func nameNamespace(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
@@ -101,12 +102,13 @@ func prepareNamespaceUpdate(_ context.Context, ns, old *corev1.Namespace) {
 func canonicalizeNamespace(ns *corev1.Namespace) { labelNamespace(ns) }
 
 // namespaceHooks keep a deleted namespace in phase Terminating until spec.finalizers is empty.
-// The components named there delete the namespace's contents first.
+// Before that, the components named in spec.finalizers delete the namespace's contents.
 func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	return resource.Hooks[*corev1.Namespace]{
 		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, ns *corev1.Namespace) bool {
-			ns.Status.Phase = corev1.NamespaceTerminating // even if only metadata.finalizers delay the deletion
+			// the phase changes even if only metadata.finalizers delay the deletion
+			ns.Status.Phase = corev1.NamespaceTerminating
 			if len(ns.Spec.Finalizers) == 0 {
 				return false
 			}
@@ -117,8 +119,9 @@ func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	}
 }
 
-// beforeNamespace does nothing if the namespace is already terminating. Dependents that are not
-// to be orphaned are deleted before the namespace, not after their owner as with other kinds.
+// beforeNamespace does nothing if the namespace is already terminating. Unless dependents are to be
+// orphaned, they are deleted before the namespace. With other kinds, dependents are deleted after
+// their owner.
 func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	if err := expectedNamespace(ns, options); err != nil {
 		return err
@@ -131,9 +134,10 @@ func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.De
 	if ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
 		return resource.ErrBeingDeleted
 	}
-	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // part of the API
+	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // the deprecated field is part of the API
 		foreground := metav1.DeletePropagationForeground
-		options.OrphanDependents, options.PropagationPolicy = nil, &foreground // part of the API
+		// the deprecated field is part of the API
+		options.OrphanDependents, options.PropagationPolicy = nil, &foreground
 	}
 	return nil
 }

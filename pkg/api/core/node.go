@@ -80,7 +80,7 @@ func nodeRow(proxy resource.ConnectFunc) *resource.Row {
 
 func defaultNode(n *corev1.Node) {
 	switch one, all := n.Spec.PodCIDR, n.Spec.PodCIDRs; {
-	case one != "" && (len(all) == 0 || all[0] != one): // older clients set podCIDR only
+	case one != "" && (len(all) == 0 || all[0] != one): // older clients set only podCIDR
 		n.Spec.PodCIDRs = []string{one}
 	case one == "" && len(all) > 0:
 		n.Spec.PodCIDR = all[0]
@@ -224,8 +224,7 @@ func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList 
 	return r.Errors
 }
 
-// checkNodeAnnotations validates annotations that were once used but that no component reads any
-// more.
+// checkNodeAnnotations validates annotations that are no longer used by any component.
 func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	path := field.NewPath("metadata", "annotations")
 	if text := annotations[corev1.TaintsAnnotationKey]; text != "" {
@@ -237,7 +236,7 @@ func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	}
 	if text := annotations[corev1.PreferAvoidPodsAnnotationKey]; text != "" {
 		var avoid corev1.AvoidPods
-		// Kubernetes decodes this annotation in the versioned form.
+		// Kubernetes decodes the value of this annotation as a versioned object.
 		if err := json.Unmarshal([]byte(text), &avoid); err != nil {
 			r.Invalid(path.Child("AvoidPods"), corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		}

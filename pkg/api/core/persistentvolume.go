@@ -137,7 +137,7 @@ func validateNewVolume(ctx context.Context, pv *corev1.PersistentVolume) field.E
 }
 
 // checkMountAnnotation rejects the annotation with mount options for volume types that do not
-// support it. Volumes had the annotation before there was a field.
+// support it. The annotation is older than the field for mount options.
 func checkMountAnnotation(pv *corev1.PersistentVolume) field.ErrorList {
 	s := &pv.Spec.PersistentVolumeSource
 	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil ||
@@ -223,7 +223,7 @@ func renameLabels(is, was []corev1.NodeSelectorRequirement) {
 		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
 	}
 	for i := range min(len(is), len(was)) {
-		// Empty keys, which have no new name, are rejected elsewhere.
+		// Keys that are empty because they have no new name are rejected elsewhere.
 		if is[i].Key == today[was[i].Key] {
 			was[i].Key = is[i].Key
 		}
@@ -258,7 +258,7 @@ func ValidateVolumeSource(r *report.Report, name string, spec *corev1.Persistent
 		}
 	})
 	s.FC(v.FC)
-	if v.FlexVolume != nil { // reported even if there is another source
+	if v.FlexVolume != nil { // reported even if another source is set
 		s.Found = true
 		s.Flex(at.Child("flexVolume"), v.FlexVolume.Driver, v.FlexVolume.Options)
 	}
@@ -395,7 +395,7 @@ func persistentVolumeCells(pv *corev1.PersistentVolume, env resource.CellEnv) []
 	}
 }
 
-// storageClass returns the class. The beta annotation takes precedence over the field.
+// storageClass returns the name of the class. The beta annotation takes precedence over the field.
 func storageClass(annotations map[string]string, name *string) string {
 	if class, ok := annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class

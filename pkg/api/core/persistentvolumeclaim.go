@@ -95,8 +95,8 @@ func preparePersistentVolumeClaimUpdate(_ context.Context, pvc, old *corev1.Pers
 
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// dropClaimFields clears data sources that are not supported: in dataSource, anything but a claim
-// or a snapshot, and in dataSourceRef, sources in another namespace.
+// dropClaimFields clears data sources that are not supported: in dataSource, everything except
+// claims and snapshots, and in dataSourceRef, sources in another namespace.
 func dropClaimFields(spec, old *corev1.PersistentVolumeClaimSpec) {
 	hadSource := old != nil && old.DataSource != nil
 	hadRef := old != nil && old.DataSourceRef != nil

@@ -37,7 +37,7 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 		ValidateUpdate: podspec.ValidateUpdate(p, validatePodUpdate),
 		Warnings:       warnPod,
 		Fields:         podFields,
-		IndexFields:    []string{"spec.nodeName"}, // every kubelet watches the pods of its own node
+		IndexFields:    []string{"spec.nodeName"}, // every kubelet watches the pods of its node
 		FieldPaths: []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
 			"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIPs", "status.nominatedNodeName"},
 		SelectableFields: []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
@@ -168,8 +168,7 @@ func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) b
 	return false
 }
 
-// preparePodEphemeralContainers keeps everything of the old pod except for the ephemeral
-// containers.
+// preparePodEphemeralContainers keeps all fields of the old pod except the ephemeral containers.
 func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	added := pod.Spec.EphemeralContainers
 	pod.Spec, pod.Status = old.Spec, old.Status
@@ -179,8 +178,8 @@ func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	countPodSpec(pod, old)
 }
 
-// gracefulDeletePod sets the grace period of a delete to the pod's own, unless the client has set
-// one. The period is zero if the pod is not on a node or has finished.
+// gracefulDeletePod sets the grace period of a delete to the pod's grace period, unless the client
+// has set one. The period is zero if the pod is not on a node or has finished.
 func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodResize keeps everything of the old pod except for resources and resize policies. If
-// containers were added, removed, renamed or reordered, it keeps nothing, so that validation
+// preparePodResize keeps all fields of the old pod except resources and resize policies. If
+// containers were added, removed, renamed or reordered, it keeps no fields, so that validation
 // rejects the update.
 func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
 	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) &&
@@ -155,8 +155,8 @@ func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path)
 	}
 }
 
-// refuseRestart rejects a resize of a container that would have to run again for it. Pods that
-// were stored before such policies were rejected may have one.
+// refuseRestart rejects a resize of an init container whose resize policy asks for a restart. Pods
+// that were stored before such policies were rejected may have such a container.
 func refuseRestart(r *report.Report, c *corev1.Container, at *field.Path) {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {

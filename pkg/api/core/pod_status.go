@@ -21,9 +21,9 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodStatus keeps what an update of the status cannot change. That includes owner
-// references. The deletion timestamp that the client sends is dropped, and the server restores
-// its own.
+// preparePodStatus restores the fields that an update of the status cannot change. Owner references
+// are among them. The deletion timestamp that the client sends is dropped, and the server restores
+// the stored one.
 func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	pod.Spec = old.Spec
 	pod.DeletionTimestamp = nil
@@ -174,7 +174,8 @@ func anyRestartsAll(spec *corev1.PodSpec) bool {
 }
 
 // mayRestart returns a function that reports whether a container is restarted after an exit code.
-// The container's rules come first, then its policy, then the pod's policy.
+// The container's rules take precedence over its policy, and that takes precedence over the pod's
+// policy.
 func mayRestart(spec *corev1.PodSpec, containers []corev1.Container) func(string, int32) bool {
 	return func(name string, exitCode int32) bool {
 		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
@@ -319,7 +320,8 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 			continue
 		}
 		user := s.User.Linux
-		if user.UID < 0 || user.UID > math.MaxUint32 { // images can use IDs that a pod specification cannot
+		// images can have IDs that are invalid in a pod specification
+		if user.UID < 0 || user.UID > math.MaxUint32 {
 			r.Invalid(at.Child("uid"), user.UID, fmt.Sprintf("must be between 0 and %d, inclusive", uint32(math.MaxUint32)))
 		}
 		r.Each(at.Child("gid"), user.GID, validation.IsValidGroupID(user.GID))
@@ -381,7 +383,8 @@ func checkHealth(r *report.Report, resources []corev1.ResourceHealth, path *fiel
 	}
 }
 
-// checkUnallocated rejects allocated resources of ephemeral containers, which cannot have any.
+// checkUnallocated rejects allocated resources of ephemeral containers, which cannot have allocated
+// resources.
 func checkUnallocated(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path) {
 	for i, s := range statuses {
 		if len(s.AllocatedResourcesStatus) > 0 {

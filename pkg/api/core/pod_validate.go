@@ -32,8 +32,8 @@ func validatePod(ctx context.Context, pod *corev1.Pod) field.ErrorList {
 	return r.Errors
 }
 
-// validatePodContent checks the rules that hold for every pod. was is the specification that the
-// pod's one replaces, or nil.
+// validatePodContent checks the rules that apply to every pod. was is the specification that the
+// pod's specification replaces, or nil.
 func validatePodContent(ctx context.Context, pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")
@@ -104,8 +104,8 @@ func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	return r.Errors
 }
 
-// sameContainers reports whether an update keeps the number of containers. If not, later checks
-// are skipped.
+// sameContainers reports whether an update keeps the number of containers. If it does not, later
+// checks are skipped.
 func sameContainers(r *report.Report, containers, old []corev1.Container, path *field.Path) bool {
 	if len(containers) != len(old) {
 		r.Forbidden(path, "pod updates may not add or remove containers")
@@ -164,8 +164,8 @@ func onlyFewerGates(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	}
 }
 
-// withoutMutable returns a copy of pod's specification in which the fields that can be changed
-// have old's values.
+// withoutMutable returns a copy of pod's specification in which the fields that can be changed have
+// the values of old.
 func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 	rest, was := pod.Spec.DeepCopy(), old.Spec.DeepCopy()
 	for i := range rest.Containers {

@@ -72,7 +72,8 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 				PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
 					parts.KeepSpec(ctx, rc, old)
 					if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
-						rc.Labels = maps.Clone(t.Labels) // the default is missing if the update had no spec
+						// the default is missing if the client sent an update without spec
+						rc.Labels = maps.Clone(t.Labels)
 					}
 				}, ValidateUpdate: validateReplicationControllerStatus},
 		},

@@ -94,7 +94,7 @@ func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path
 	}
 }
 
-// checkQuotaSpec validates a spec. stored are the limits that it replaces.
+// checkQuotaSpec validates a spec. stored are the limits in the spec that it replaces.
 func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, stored corev1.ResourceList, path *field.Path) {
 	checkQuotaList(r, spec.Hard, path.Child("hard"), stored)
 	at := path.Child("scopes")

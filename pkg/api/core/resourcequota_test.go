@@ -10,8 +10,9 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestStoredQuotaAmounts: a stored amount that would now be rejected does not block updates of
-// the quota and its status. A new amount of this kind is rejected (kubernetes/kubernetes#142190).
+// TestStoredQuotaAmounts checks that a stored amount that would now be rejected does not block
+// updates of the quota and its status. A new amount of this kind is rejected
+// (kubernetes/kubernetes#142190).
 func TestStoredQuotaAmounts(t *testing.T) {
 	pods := func(amount string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourcePods: quantity.MustParse(amount)}

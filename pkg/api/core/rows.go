@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package core declares the kinds of the core group: pods, services, nodes and what surrounds them.
+// Package core declares the kinds of the core group: pods, services, nodes and the kinds that they
+// use.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults, preparation,
+// validation and table cells. All of them are pure: they do no I/O and keep no state.
 package core
 
 import (
@@ -15,12 +15,12 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Deps has what the rows of the group need besides pure functions. With the zero value,
-// subresources such as logs cannot be served and nothing is allocated.
+// Deps has the dependencies of the rows that are not pure functions. With the zero value,
+// subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
-	// Policy says what pods and pod templates may contain.
+	// Policy says which pods and pod templates the server accepts.
 	Policy podspec.Policy
-	// Services allocates addresses and node ports. If it is nil, nothing is allocated.
+	// Services allocates addresses and node ports. If it is nil, none are allocated.
 	Services ServiceAllocator
 	// Bindings creates bindings. A binding applies to the pod of the same name.
 	Bindings *resource.Creator
@@ -40,7 +40,7 @@ type PodConnectors struct {
 // ServiceAllocator allocates and releases addresses and node ports when services are written.
 type ServiceAllocator interface {
 	Hooks() resource.Hooks[*corev1.Service]
-	// Restore sets address fields that services stored by older servers lack.
+	// Restore sets address fields that are missing in services that older servers stored.
 	Restore(svc *corev1.Service)
 }
 

@@ -116,7 +116,8 @@ func checkSecretType(r *report.Report, s *corev1.Secret, path *field.Path) {
 	}
 }
 
-// checkJSON reports a value that is not JSON. The finding does not contain the value.
+// checkJSON reports a value that is not JSON. The finding does not contain the value, because it is
+// secret.
 func checkJSON(r *report.Report, data map[string][]byte, key string, path *field.Path) {
 	content, ok := data[key]
 	if !ok {

@@ -26,7 +26,7 @@ func validateService(_ context.Context, svc *corev1.Service) field.ErrorList {
 	return validateServiceContent(svc, &corev1.Service{})
 }
 
-// validateServiceContent validates a service. Values that old already has are checked by the
+// validateServiceContent validates a service. Values that are already in old are checked by the
 // older, weaker rules.
 func validateServiceContent(svc, old *corev1.Service) field.ErrorList {
 	var r report.Report

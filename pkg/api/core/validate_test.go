@@ -29,7 +29,7 @@ func expect(t *testing.T, errs field.ErrorList, want []string) {
 	}
 }
 
-// changed returns a deep copy of obj after change.
+// changed returns a deep copy of obj to which change has been applied.
 func changed[T runtime.Object](obj T, change func(T)) T {
 	out := obj.DeepCopyObject().(T)
 	if change != nil {
@@ -48,7 +48,7 @@ var service = &corev1.Service{Spec: corev1.ServiceSpec{
 	},
 }}
 
-// balanced turns s into a service of type LoadBalancer.
+// balanced changes s to a service of type LoadBalancer.
 func balanced(s *corev1.Service) {
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	s.Spec.AllocateLoadBalancerNodePorts = new(true)

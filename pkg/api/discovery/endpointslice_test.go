@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// list returns a YAML list of n items, each made of its index.
+// list returns a YAML list of n items. Each item is made from its index.
 func list(n int, format string) string {
 	items := make([]string, n)
 	for i := range items {
@@ -80,7 +80,7 @@ func TestEndpointSlice(t *testing.T) {
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"type", `{addressType: IPv6, endpoints: [{addresses: ["2001:db8::1"]}]}`, "addressType: Invalid value"},
 	})
-	// Stored endpoints that are now invalid do not block an update of other fields.
+	// Stored endpoints that are invalid now do not block an update of other fields.
 	const stored = `{metadata: {name: s}, addressType: IPv4, endpoints: [{addresses: [127.0.0.1]}]}`
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
@@ -88,8 +88,8 @@ func TestEndpointSlice(t *testing.T) {
 	})
 }
 
-// TestGeneration: changes of labels and content increment the generation, changes of annotations do
-// not.
+// TestGeneration checks that changes of labels and content increment the generation, changes of
+// annotations do not.
 func TestGeneration(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "endpointslices")
 	slice := func(text string) *discoveryv1.EndpointSlice {
@@ -128,7 +128,7 @@ func TestWarnings(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "endpointslices")
 	for text, want := range map[string]int{
 		`{"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}]}`:      0,
-		`{"addressType":"IPv6","endpoints":[{"addresses":["2001:db8::0:1"]}]}`: 1, // not in its usual form
+		`{"addressType":"IPv6","endpoints":[{"addresses":["2001:db8::0:1"]}]}`: 1, // not in canonical form
 		`{"addressType":"FQDN","endpoints":[{"addresses":["a.example"]}]}`:     1,
 		`{"addressType":"IPv6",` +
 			`"metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"endpointslice-controller.k8s.io"}},` +

@@ -75,8 +75,8 @@ func eventRow(stored store.Codec) *resource.Row {
 	})
 }
 
-// fromCore converts an event of the core group. The result shares memory with e, which was
-// decoded just before.
+// fromCore converts an event of the core group. The result shares memory with e, which no other
+// code uses.
 func fromCore(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,

@@ -56,7 +56,7 @@ func flowSchemaRow() *resource.Row {
 		},
 		Cells: flowSchemaCells,
 
-		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // in the order in which they are matched
+		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // in the order in which requests are matched
 			return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 		},
 
@@ -174,7 +174,7 @@ func checkRules(r *report.Report, path *field.Path, rules *flowcontrolv1.PolicyR
 	}
 }
 
-// checkSubject validates a subject. The part that belongs to its kind must be set, and no other.
+// checkSubject validates a subject. Only the field that belongs to its kind must be set.
 func checkSubject(r *report.Report, path *field.Path, s *flowcontrolv1.Subject) {
 	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup,
 		flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
@@ -292,7 +292,7 @@ func checkPathRule(r *report.Report, path *field.Path, rule *flowcontrolv1.NonRe
 	}
 }
 
-// badPath returns the error of a non-resource path, or "" if the path is valid.
+// badPath returns the fault of a non-resource path, or "" if the path is valid.
 func badPath(path string) string {
 	switch {
 	case path == "":

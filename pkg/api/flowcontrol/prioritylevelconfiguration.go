@@ -119,8 +119,8 @@ func checkLevelConditions(r *report.Report, c *flowcontrolv1.PriorityLevelConfig
 	checkConditions(r, conditions)
 }
 
-// checkMandatoryLevel requires that the two mandatory levels have their prescribed specs. Only
-// the shares of the exempt level are free.
+// checkMandatoryLevel requires that the two mandatory levels have their prescribed specs. Only the
+// shares of the exempt level can be chosen.
 func checkMandatoryLevel(r *report.Report, path *field.Path, c *flowcontrolv1.PriorityLevelConfiguration) {
 	all := bootstrap.MandatoryPriorityLevelConfigurations
 	i := slices.IndexFunc(all, func(m *flowcontrolv1.PriorityLevelConfiguration) bool { return m.Name == c.Name })
@@ -205,7 +205,8 @@ func checkLimitResponse(r *report.Report, path *field.Path, l *flowcontrolv1.Lim
 	}
 }
 
-// checkQueuing validates queue settings. One 64-bit hash must be able to encode a hand of queues.
+// checkQueuing validates queue settings. A hand (the queues that one flow may use) must fit into
+// one 64-bit hash.
 func checkQueuing(r *report.Report, path *field.Path, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {

@@ -64,8 +64,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBootstrapObjects: the built-in objects are valid, and defaults do not change them. The
-// server compares stored mandatory objects with them.
+// TestBootstrapObjects checks that the built-in objects are valid, and defaults do not change them.
+// The server compares stored mandatory objects with them.
 func TestBootstrapObjects(t *testing.T) {
 	t.Parallel()
 	validate := func(name string, obj, fixed resource.Object) {

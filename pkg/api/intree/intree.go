@@ -17,7 +17,7 @@ const (
 	vSphereVolume = "csi.vsphere.vmware.com"
 )
 
-// ProvisionerDriver returns the driver that replaces a provisioner, or "" if there is none.
+// ProvisionerDriver returns the driver that replaces a provisioner, or "" if no driver does.
 func ProvisionerDriver(provisioner string) string {
 	return map[string]string{
 		"kubernetes.io/aws-ebs": awsEBS, "kubernetes.io/azure-disk": azureDisk,
@@ -27,8 +27,8 @@ func ProvisionerDriver(provisioner string) string {
 	}[provisioner]
 }
 
-// VolumeDriver returns the driver that replaces the plugin of a pod's volume, or "" if there is
-// none.
+// VolumeDriver returns the driver that replaces the plugin of a pod's volume, or "" if no driver
+// does.
 func VolumeDriver(v *corev1.VolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:
@@ -49,8 +49,8 @@ func VolumeDriver(v *corev1.VolumeSource) string {
 	return ""
 }
 
-// PersistentVolumeDriver returns the driver that replaces the plugin of a persistent volume, or
-// "" if there is none.
+// PersistentVolumeDriver returns the driver that replaces the plugin of a persistent volume, or ""
+// if no driver does.
 func PersistentVolumeDriver(v *corev1.PersistentVolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:

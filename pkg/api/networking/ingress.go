@@ -67,7 +67,8 @@ func ingressRow() *resource.Row {
 }
 
 const (
-	// classAnnotation is the annotation with an ingress's class from before there was a field.
+	// classAnnotation is the annotation with the class of an ingress. It is older than the field
+	// for the class.
 	classAnnotation = "kubernetes.io/ingress.class"
 	maxController   = 250
 	needsDNSName    = "must be a DNS name, not an IP address"
@@ -92,7 +93,7 @@ func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field
 func validateIngressStatus(_ context.Context, in, old *networkingv1.Ingress) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status", "loadBalancer", "ingress")
-	var known []string // stored addresses may keep their form
+	var known []string // addresses that are stored already may keep their form
 	for _, at := range old.Status.LoadBalancer.Ingress {
 		known = append(known, at.IP)
 	}
@@ -286,7 +287,7 @@ func ingressCells(i *networkingv1.Ingress, env resource.CellEnv) []any {
 
 const shownHosts = 3
 
-// hosts returns the first hosts of the rules and the number of the others.
+// hosts returns the first hosts of the rules and the number of further hosts.
 func hosts(rules []networkingv1.IngressRule) string {
 	var list []string
 	for _, rule := range rules {

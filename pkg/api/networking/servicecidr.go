@@ -83,8 +83,8 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 }
 
 // validateServiceCIDRUpdate accepts an additional range of the other family, but no removal,
-// because addresses are in use. If the number of ranges is unchanged, they are not checked again,
-// because older rules were less strict.
+// because addresses are in use. If the number of ranges is unchanged, the ranges are not checked
+// again, because older rules were less strict.
 func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
 	now, was := len(c.Spec.CIDRs), len(old.Spec.CIDRs)

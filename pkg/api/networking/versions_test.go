@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestOlderVersions: an object of an older version is unchanged after conversion to the stored
-// version and back.
+// TestOlderVersions checks that an object of an older version is unchanged after conversion to the
+// stored version and back.
 func TestOlderVersions(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}}
 	objects := []resource.Object{

@@ -27,7 +27,7 @@ type Version struct {
 	Default func(resource.Object)
 }
 
-// Row returns the version for use in a row.
+// Row returns the version in the form that a row needs.
 func (v *Version) Row() resource.Version {
 	return resource.Version{
 		Name:        v.Name,
@@ -48,7 +48,7 @@ func blank(o resource.Object) resource.Object {
 	return copied
 }
 
-// convert returns o as an object of into's type and does not change o.
+// convert returns o as an object of into's type. It does not change o.
 func (v *Version) convert(o, into resource.Object) (resource.Object, error) {
 	out := blank(into)
 	if err := v.Convert(blank(o), out); err != nil {
@@ -63,7 +63,7 @@ func (v *Version) As(fill func(resource.Object)) func(resource.Object) {
 	return func(o resource.Object) {
 		stored, err := v.convert(o, v.Stored)
 		if err != nil {
-			return // the conversion for storage reports the same error
+			return // the conversion for storage reports the error
 		}
 		fill(stored)
 		kind := o.GetObjectKind().GroupVersionKind()

@@ -9,7 +9,7 @@ package openapi
 import (
 	"bytes"
 	"compress/gzip"
-	_ "embed" // the definitions
+	_ "embed" // embeds the definitions
 	"fmt"
 	"io"
 )

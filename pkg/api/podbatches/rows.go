@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podbatches declares the batches of scheduling.keelson.dev, with which a scheduler writes
-// about many pods in one request. Nothing of a batch is stored.
+// about many pods in one request. Batches are not stored.
 package podbatches
 
 import (
@@ -12,7 +12,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps answers the batches. With the zero value, the rows have no handlers.
+// Deps has the handlers of the batches. With the zero value, the rows have no handlers.
 type Deps struct{ Bindings, Verdicts resource.ConnectFunc }
 
 // Rows returns the rows of the group, in discovery order.

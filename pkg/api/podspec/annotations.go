@@ -70,8 +70,8 @@ func ReadAnnotation(text string, into any) error {
 	return err
 }
 
-// checkOldSeccomp validates the profile in an annotation. The annotation has no effect any more:
-// fields replaced it.
+// checkOldSeccomp validates the profile in an annotation. The annotation has no effect any more,
+// because fields have replaced it.
 func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 	local, ok := strings.CutPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix)
 	switch {

@@ -91,7 +91,7 @@ func checkDataSource(r *report.Report, group *string, kind, name string, path *f
 	}
 }
 
-// ValidateAccessModes validates the access modes of a volume. At least one is required.
+// ValidateAccessModes validates the access modes of a volume. At least one access mode is required.
 func ValidateAccessModes(r *report.Report, modes []corev1.PersistentVolumeAccessMode, path *field.Path) {
 	if len(modes) == 0 {
 		r.Required(path, "")

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Role says which list of a pod's specification a container is in.
+// Role is the list of a pod's specification that a container is in.
 type Role int
 
 // The roles of containers, in the order in which they are visited.
@@ -141,7 +141,7 @@ func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 }
 
 // runsAgain reports whether a resize would restart a container that must finish. Older versions
-// accepted this.
+// accepted such containers.
 func runsAgain(container corev1.Container) bool {
 	return !Restartable(&container) &&
 		slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
@@ -204,7 +204,7 @@ func (c *check) checkEphemeralFields(container *corev1.Container, at *field.Path
 	}
 }
 
-// checkContainer checks the rules that containers of all roles share.
+// checkContainer checks the rules that apply to containers of all roles.
 func (c *check) checkContainer(container *corev1.Container, at *field.Path) {
 	c.RequiredLabel(at.Child("name"), container.Name)
 	if container.Image == "" {

@@ -17,7 +17,7 @@ import (
 
 // DefaultSpec sets the defaults of the specification of a pod or a template.
 func DefaultSpec(spec *corev1.PodSpec) {
-	// Older clients use another field for the service account. Both are stored.
+	// Older clients use another field for the service account. Both fields are stored.
 	unset.Fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	unset.Fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -77,8 +77,9 @@ func defaultPullPolicy(policy *corev1.PullPolicy, image string) {
 	}
 }
 
-// pullPolicy returns Always for an image whose tag can move (latest or none). An image name that
-// does not parse is treated as fixed; validation reports it.
+// pullPolicy returns Always for an image whose tag can be moved to another image (latest or no
+// tag). If the image name cannot be parsed, it returns the policy for a fixed image; validation
+// reports the name.
 func pullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -133,8 +134,8 @@ func Milli(list corev1.ResourceList) {
 	}
 }
 
-// DefaultPod sets the defaults of a pod: those of DefaultSpec and those that templates do not
-// get.
+// DefaultPod sets the defaults of a pod: those of DefaultSpec, and those that templates do not
+// have.
 func DefaultPod(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for i := range spec.InitContainers {
@@ -203,9 +204,9 @@ func openHostPorts(containers []corev1.Container) {
 	}
 }
 
-// DefaultPodResources sets missing pod-level resources if the pod has some: first limits of huge
-// pages from the containers' limits, then requests from the containers' requests, and finally
-// requests from the pod's limits.
+// DefaultPodResources sets missing pod-level resources if the pod has some pod-level resources:
+// first limits of huge pages from the containers' limits, then requests from the containers'
+// requests, and finally requests from the pod's limits.
 func DefaultPodResources(pod *corev1.Pod) {
 	own := pod.Spec.Resources
 	if own == nil || len(own.Limits)+len(own.Requests) == 0 {

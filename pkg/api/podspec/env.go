@@ -80,8 +80,8 @@ func (c *check) checkEnvSource(variable *corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// downwardLabel validates a field path for the downward API and replaces an older spelling of one
-// of them.
+// downwardLabel validates a field path for the downward API and replaces the older spelling of a
+// path.
 func downwardLabel(apiVersion, path string) (string, error) {
 	if apiVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", apiVersion)
@@ -104,7 +104,7 @@ func downwardLabel(apiVersion, path string) (string, error) {
 	return path, nil
 }
 
-// subscripted splits "metadata.labels['key']".
+// subscripted splits "metadata.labels['key']" into the path and the key.
 func subscripted(path string) (base, key string, ok bool) {
 	base, rest, ok := strings.Cut(path, "['")
 	if !ok || base == "" || !strings.HasSuffix(rest, "']") {
@@ -138,7 +138,7 @@ func (c *check) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed []string,
 	}
 }
 
-// resourceFields returns the resources of a container that it can refer to.
+// resourceFields returns the resources of a container that its environment variables can refer to.
 func resourceFields() []string {
 	return []string{
 		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",

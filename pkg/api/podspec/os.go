@@ -45,7 +45,7 @@ func (c *check) checkLinux(path *field.Path) {
 	}
 }
 
-// flag is a field with a flag that says whether it is set.
+// flag is a field, with a boolean that says whether it is set.
 type flag struct {
 	path *field.Path
 	set  bool

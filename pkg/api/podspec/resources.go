@@ -28,7 +28,8 @@ func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
 }
 
-// IsExtended reports whether a resource is an extended one, as device plugins advertise.
+// IsExtended reports whether a resource is an extended resource, such as those that device plugins
+// advertise.
 func IsExtended(name corev1.ResourceName) bool {
 	if IsNative(name) || strings.HasPrefix(string(name), defaultRequestsPrefix) {
 		return false
@@ -70,8 +71,9 @@ func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.E
 	return r.Errors
 }
 
-// MetricResourceName validates the name of a container resource in a metric. As in Kubernetes,
-// its message has an invalid name as plain text, while that for containers has it as JSON.
+// MetricResourceName validates the name of a container resource in a metric. As in Kubernetes, its
+// message contains an invalid name as plain text, while the message for containers contains the
+// name as JSON.
 func MetricResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return containerResourceName(name, string(name), path)
 }
@@ -99,8 +101,8 @@ func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList
 	return r.Errors
 }
 
-// ValidateQuantity rejects negative quantities, and fractions of resources that cannot be
-// divided.
+// ValidateQuantity rejects negative quantities, and fractions of resources that have only whole
+// units.
 func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Quantity(path, value)
@@ -276,10 +278,10 @@ func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) f
 // Overcommits reports whether requests for a resource may be below its limits.
 func Overcommits(name corev1.ResourceName) bool { return overcommits(name) }
 
-// QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU and memory
-// limits that equal its requests, BestEffort if no container has any, and Burstable otherwise. If
-// there are pod-level resources, they count instead of those of the containers. Ephemeral
-// containers do not count.
+// QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU and memory limits
+// that equal its requests, BestEffort if no container has any, and Burstable otherwise. If there
+// are pod-level resources, they are used instead of those of the containers. Ephemeral containers
+// do not count.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	allLimited := true

@@ -35,7 +35,7 @@ func validate(t *testing.T, text string) sets.Set[string] {
 
 type rule struct{ name, spec, want string }
 
-// check validates each specification. Want has the findings, separated by a comma and a space.
+// check validates each specification. want contains the findings, separated by a comma and a space.
 func check(t *testing.T, rules []rule) {
 	t.Helper()
 	for _, tc := range rules {

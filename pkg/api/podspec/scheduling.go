@@ -145,8 +145,8 @@ func (c *check) checkPodTerm(term *corev1.PodAffinityTerm, at *field.Path) {
 	c.LabelName(at.Child("topologyKey"), term.TopologyKey)
 }
 
-// checkLabelKeys validates label keys that are merged into a selector. A key that the selector
-// already has occurs twice after the merge.
+// checkLabelKeys validates label keys that are merged into a selector. If the selector has a key
+// already, the key is in it twice after the merge.
 func (c *check) checkLabelKeys(match, mismatch []string, s *metav1.LabelSelector, at *field.Path) {
 	for _, list := range []struct {
 		name string
@@ -251,7 +251,8 @@ func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path
 			r.Invalid(at, t.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
-		// The list has operators whose feature gate is off by default, as in Kubernetes.
+		// The list contains operators although their feature gate is off by default, as in
+		// Kubernetes.
 		r.Add(field.NotSupported(at, t.Operator, []corev1.TolerationOperator{
 			corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 		}))
@@ -266,8 +267,8 @@ func ValidateTaintEffect(r *report.Report, effect corev1.TaintEffect, path *fiel
 		corev1.TaintEffectNoExecute)
 }
 
-// MergeLabelKeys adds a requirement to the selectors of affinity terms and spread constraints for
-// each label key, with the value that the new pod has for it.
+// MergeLabelKeys adds requirements to the selectors of affinity terms and spread constraints of a
+// new pod. For each label key, it adds a requirement with the pod's value of that label.
 func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	if a := spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
@@ -300,7 +301,7 @@ func mergeTerm(t *corev1.PodAffinityTerm, labels map[string]string) {
 	require(t.LabelSelector, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn, labels)
 }
 
-// require adds requirements to s unless it is nil. A nil selector matches nothing.
+// require adds requirements to s unless s is nil. A nil selector matches nothing.
 func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelectorOperator, labels map[string]string) {
 	if s == nil {
 		return

@@ -74,7 +74,7 @@ const (
 
 func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 	if len(sysctls) == 0 {
-		return // the usual case; compiling the pattern costs more than all other checks
+		return // the usual case; it saves compiling the pattern, which costs more than all other checks
 	}
 	seen, pattern := sets.New[string](), regexp.MustCompile(sysctlPattern)
 	for i, s := range sysctls {
@@ -184,7 +184,7 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 }
 
 // ProfilesFromAnnotations sets the AppArmor profiles of containers from annotations of older
-// clients if the fields are unset. It returns warnings about annotations that no field repeats.
+// clients if the fields are unset. It returns warnings about annotations for which no field is set.
 func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Sources validates the source of a volume: there must be exactly one. Sources of in-tree drivers
-// have the same rules in pods and persistent volumes; if their types differ, methods take the
-// shared fields.
+// Sources validates the source of a volume. Exactly one source must be set. Sources of in-tree
+// drivers have the same rules in pods and persistent volumes; if their types differ, the methods
+// take the fields that both types have.
 type Sources struct {
 	Report *report.Report
 	// Path is the path of the field that has the sources.
@@ -30,12 +30,12 @@ type Sources struct {
 
 const oneVolumeType = "may not specify more than 1 volume type"
 
-// One validates a source by calling validate if it is set and is the first one.
+// One validates a source. If the source is set and no other one was set before, it calls validate.
 func (s *Sources) One(name string, set bool, validate func(at *field.Path)) {
 	s.oneAs(name, name, set, validate)
 }
 
-// oneAs is like One, for a source that Kubernetes' messages call by two names.
+// oneAs is like One, for a source that has two names in Kubernetes' messages.
 func (s *Sources) oneAs(name, inside string, set bool, validate func(at *field.Path)) {
 	switch {
 	case !set:
@@ -47,7 +47,7 @@ func (s *Sources) oneAs(name, inside string, set bool, validate func(at *field.P
 	}
 }
 
-// need reports the fields that are empty. fields are pairs of name and value.
+// need reports the fields that are empty. fields are names, each followed by its value.
 func (s *Sources) need(at *field.Path, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i+1] == "" {

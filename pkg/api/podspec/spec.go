@@ -76,7 +76,7 @@ func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *me
 	return c.Errors
 }
 
-// isPod reports whether the specification is that of a pod, in which fields that the server sets
+// isPod reports whether the specification is that of a pod. In pods, fields that the server sets
 // must be present.
 func (c *check) isPod() bool { return c.meta != nil }
 
@@ -319,14 +319,15 @@ func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *fiel
 	return r.Errors
 }
 
-// Policy says what a server accepts in pod specifications. The zero value accepts everything.
+// Policy restricts which pod specifications a server accepts. The zero value accepts all.
 type Policy struct {
 	// NoPrivileged rejects privileged containers and Windows host processes. An API server
 	// without --allow-privileged sets it.
 	NoPrivileged bool
 }
 
-// Validate returns rule with p applied: it rejects privileged containers if p says so.
+// Validate returns a validation function that runs rule and, if p says so, rejects privileged
+// containers.
 func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context,
 	obj *T) field.ErrorList {
 	if !p.NoPrivileged {
@@ -335,7 +336,7 @@ func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.Erro
 	return func(ctx context.Context, obj *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj) }
 }
 
-// ValidateUpdate does the same as Validate for the rule of an update.
+// ValidateUpdate is like Validate, for a rule for updates.
 func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(
 	ctx context.Context, obj, old *T) field.ErrorList {
 	if !p.NoPrivileged {

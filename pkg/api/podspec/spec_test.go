@@ -20,7 +20,7 @@ import (
 // change modifies a valid specification.
 type change func(s *corev1.PodSpec)
 
-// first returns a change of the first container.
+// first returns a change that is applied to the first container.
 func first(f func(c *corev1.Container)) change {
 	return func(s *corev1.PodSpec) { f(&s.Containers[0]) }
 }

@@ -151,7 +151,7 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 	}
 }
 
-// repeats warns about entries that occur twice or have no name.
+// repeats warns about entries that are in a list twice or have no name.
 func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	var seen []string
 	for i, alias := range spec.HostAliases {
@@ -250,8 +250,8 @@ func (c *cautions) containers(path *field.Path, annotations map[string]string, s
 	c.portNames(spec, at)
 }
 
-// hiddenEnv warns about variables that override an earlier one of the same name. A value that
-// refers to the earlier one is fine.
+// hiddenEnv warns about variables that override an earlier variable of the same name. It does not
+// warn if the value refers to the earlier variable.
 func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, v := range env {
@@ -266,7 +266,7 @@ func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// ports warns about ports that are defined twice or nearly so.
+// ports warns about ports that are defined twice or that differ only in details.
 func (c *cautions) ports(spec *corev1.PodSpec, path *field.Path) {
 	type definition struct {
 		at   *field.Path

@@ -200,7 +200,7 @@ func olderClusterRoleBindings() []resource.StoredForm {
 	}
 }
 
-// ownRole sets an empty API group to the group of roles, which was the default.
+// ownRole sets an empty API group of a role reference to the group of roles, which was the default.
 func ownRole(ref *rbacv1.RoleRef) {
 	if ref.APIGroup == "" {
 		ref.APIGroup = rbacv1.GroupName
@@ -227,7 +227,8 @@ func subjectOf(older rbacv1alpha1.Subject) rbacv1.Subject {
 		}
 	}
 	if s.Kind == rbacv1.UserKind && s.Name == "*" {
-		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated" // the old form never included anonymous users
+		// in the old form, all users never included anonymous users
+		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated"
 	}
 	return s
 }

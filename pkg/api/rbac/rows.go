@@ -20,8 +20,8 @@ import (
 // user does not have, by storing obj in place of old. old is nil on create.
 type CheckEscalation func(ctx context.Context, obj, old runtime.Object) error
 
-// Rows returns the rows of the group, in discovery order. Their writes are checked by check, which
-// may be nil.
+// Rows returns the rows of the group, in discovery order. check, which may be nil, checks writes of
+// roles and bindings.
 func Rows(check CheckEscalation) []*resource.Row {
 	return []*resource.Row{
 		clusterRoleBindingRow(check),

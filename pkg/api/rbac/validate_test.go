@@ -104,8 +104,8 @@ func TestBindingCells(t *testing.T) {
 	}
 }
 
-// TestSubjectOf: subjects of v1alpha1 have an API version, and the user "*" stands for all
-// authenticated users.
+// TestSubjectOf checks that subjects of v1alpha1 have an API version, and the user "*" stands for
+// all authenticated users.
 func TestSubjectOf(t *testing.T) {
 	for _, tc := range []struct {
 		older rbacv1alpha1.Subject

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report collects the findings of validation in the order in which they are made, with
-// the reasons and messages of Kubernetes. Messages show invalid values as JSON with the API's
-// field names; Kubernetes 1.36 shows some with the names of Go fields.
+// Package report collects the findings of validation in the order in which they are made, with the
+// reasons and messages of Kubernetes. Messages show invalid values as JSON with the API's field
+// names, while Kubernetes 1.36 shows some values with the names of Go fields.
 package report
 
 import (
@@ -50,7 +50,7 @@ func (r *Report) Invalid(path *field.Path, value any, detail string) {
 	r.Add(field.Invalid(path, value, detail))
 }
 
-// Forbidden reports a field that must not be set here.
+// Forbidden reports a field that must not be set in this object.
 func (r *Report) Forbidden(path *field.Path, detail string) { r.Add(field.Forbidden(path, detail)) }
 
 // Duplicate reports a repeated value.
@@ -59,10 +59,10 @@ func (r *Report) Duplicate(path *field.Path, value any) { r.Add(field.Duplicate(
 // NotFound reports a reference to something that does not exist.
 func (r *Report) NotFound(path *field.Path, value any) { r.Add(field.NotFound(path, value)) }
 
-// TooLong reports a string of more than limit bytes.
+// TooLong reports a string that is longer than limit bytes.
 func (r *Report) TooLong(path *field.Path, limit int) { r.Add(field.TooLong(path, "", limit)) }
 
-// TooMany reports a list of n items that may have at most limit.
+// TooMany reports a list of n items that must have at most limit items.
 func (r *Report) TooMany(path *field.Path, n, limit int) { r.Add(field.TooMany(path, n, limit)) }
 
 // Each reports value once for each reason.
@@ -72,7 +72,7 @@ func (r *Report) Each(path *field.Path, value any, reasons []string) {
 	}
 }
 
-// OneOf reports a value that is not one of those supported.
+// OneOf reports a value that is not among the supported values.
 func OneOf[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	if !slices.Contains(supported, value) {
 		r.Add(field.NotSupported(path, value, supported))
@@ -170,8 +170,8 @@ func SegmentName(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
 
-// LongName requires a DNS subdomain and counts its length in bytes. A prefix only has to fit into
-// a URL path segment.
+// LongName requires a DNS subdomain, whose length it counts in bytes. A prefix has to fit into a
+// URL path segment, and nothing else.
 func LongName(name string, prefix bool) []string {
 	if prefix {
 		return SegmentName(name, prefix)

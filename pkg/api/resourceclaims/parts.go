@@ -34,7 +34,7 @@ func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, 
 	}
 }
 
-// checkSet does the same as checkSlice, and reports items with the same key.
+// checkSet does the same as checkSlice, and also reports items with the same key.
 func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T, limit int, key func(*T) K,
 	check func(*field.Path, *T)) {
 	checkSlice(r, path, list, limit, check)
@@ -53,7 +53,7 @@ func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T,
 
 func same[T any](v *T) T { return *v }
 
-// checkMap checks keys and values of a map, in the order of the keys.
+// checkMap checks the keys and values of a map, in the order of the keys.
 func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, limit, shown int,
 	key func(*field.Path, string), value func(*field.Path, V)) {
 	if limit >= 0 && len(m) > limit {
@@ -110,8 +110,8 @@ func checkUID(r *report.Report, path *field.Path, uid string) {
 	}
 }
 
-// checkName validates the name of an attribute or capacity: an identifier with or without a
-// domain. Without one, the driver's domain applies.
+// checkName validates the name of an attribute or capacity: an identifier with or without a domain.
+// A name without a domain is in the driver's domain.
 func checkName(r *report.Report, path *field.Path, name string) {
 	domain, id, ok := strings.Cut(name, "/")
 	switch {
@@ -119,7 +119,7 @@ func checkName(r *report.Report, path *field.Path, name string) {
 		checkIdentifier(r, path, name)
 		return
 	case strings.Contains(id, "/"):
-		return // Kubernetes reports nothing here
+		return // Kubernetes does not report this
 	case domain == "":
 		r.Invalid(path, "", "the domain must not be empty")
 	default:

@@ -81,7 +81,7 @@ func dropAlpha(s *resourcev1.ResourceSlice) {
 	}
 }
 
-// stampTaints sets the time of taints that have none to the time of the request.
+// stampTaints sets the time of taints that have no time to the time of the request.
 func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	now := resource.Time(ctx)
 	now = now.Rfc3339Copy()

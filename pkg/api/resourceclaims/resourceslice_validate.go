@@ -72,8 +72,8 @@ func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList
 	return r.Errors
 }
 
-// costly reports whether a device has taints or consumes counters. A slice with such a device may
-// have fewer devices.
+// costly reports whether a device has taints or consumes counters. A slice that contains such a
+// device may have fewer devices.
 func costly(devices []resourcev1.Device) bool {
 	for i := range devices {
 		if len(devices[i].Taints) > 0 || len(devices[i].ConsumesCounters) > 0 {
@@ -105,8 +105,8 @@ func (r *sliceRules) pool(path *field.Path, p *resourcev1.ResourcePool) {
 	}
 }
 
-// nodes validates which nodes can use the devices. Exactly one of the ways to select them must be
-// used.
+// nodes validates the fields that say which nodes can use the devices. Exactly one of them must be
+// set.
 func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 	var ways []string
 	if s.NodeName != nil {
@@ -173,7 +173,7 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 		func(at *field.Path, c resourcev1.DeviceCapacity) {
 			switch at := at.Child("requestPolicy"); {
 			case c.RequestPolicy == nil:
-			// it may have been stored under weaker rules
+			// old may have been stored under weaker rules
 			case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity):
 			case multiple:
 				r.policy(at, c.Value, c.RequestPolicy)
@@ -359,8 +359,8 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	}
 }
 
-// fits reports whether a bound, which may be nil, can be used in the arithmetic of ranges, and
-// records a finding if it cannot.
+// fits reports whether a bound, which may be nil, can be used in the arithmetic of ranges. If it
+// cannot, fits records a finding.
 func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
 	switch {
 	case bound == nil:

@@ -26,8 +26,8 @@ type Guard interface {
 	CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList
 }
 
-// Rows returns the rows of the group, in discovery order. Claims are checked by guard, which may be
-// nil.
+// Rows returns the rows of the group, in discovery order. guard, which may be nil, checks writes of
+// claims.
 func Rows(guard Guard) []*resource.Row {
 	return []*resource.Row{
 		deviceClassRow(),

@@ -100,7 +100,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateClaimStatus: a claim is allocated once, and gets only requested devices.
+// TestValidateClaimStatus checks that a claim is allocated only once, and gets only devices that it
+// requests.
 func TestValidateClaimStatus(t *testing.T) {
 	t.Parallel()
 	const spec = `"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}`
@@ -143,7 +144,7 @@ func TestValidateClaimStatus(t *testing.T) {
 	})
 }
 
-// TestFreedDevices: the status of a device is removed when the device is deallocated.
+// TestFreedDevices checks that the status of a device is removed when the device is deallocated.
 func TestFreedDevices(t *testing.T) {
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
@@ -172,8 +173,8 @@ func TestFreedDevices(t *testing.T) {
 	}
 }
 
-// TestStoredNodeSelector: a slice that was stored with a node selector of several terms can be
-// updated, but the selector cannot be replaced by another one with several terms
+// TestStoredNodeSelector checks that a slice that was stored with a node selector of several terms
+// can be updated, but the selector cannot be replaced by another one with several terms
 // (kubernetes/kubernetes#141213).
 func TestStoredNodeSelector(t *testing.T) {
 	t.Parallel()

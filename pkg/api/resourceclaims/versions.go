@@ -94,8 +94,8 @@ func sliceVersions() []resource.Version {
 		form{&resourcev1beta1.ResourceSlice{}, &resourcev1beta1.ResourceSliceList{}}, nil)
 }
 
-// defaultFirst sets the defaults of v1beta1. There, a request has the fields of an exact request
-// next to its alternatives. It is an exact request if it names a class.
+// defaultFirst sets the defaults of v1beta1. In v1beta1, a request has the fields of an exact
+// request beside its alternatives. It is an exact request if it names a class.
 func defaultFirst(o resource.Object) {
 	var requests []resourcev1beta1.DeviceRequest
 	switch o := o.(type) {

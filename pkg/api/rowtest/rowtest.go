@@ -45,7 +45,7 @@ func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Obje
 	return obj
 }
 
-// Check compares the texts of findings with those wanted, as sets.
+// Check compares the texts of findings with the expected ones, as sets.
 func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	tb.Helper()
 	got, wanted := sets.New[string](), sets.New(want...)
@@ -58,8 +58,8 @@ func Check(tb testing.TB, errs field.ErrorList, want []string) {
 }
 
 // Case is one row of a table of creates or updates: its name, a JSON merge patch (as YAML) of the
-// object that the table starts with, and the findings wanted. These are written "field: reason" and
-// separated by a comma and a space.
+// object that the table starts with, and the expected findings. These are written as "field:
+// reason" and separated by a comma and a space.
 type Case [3]string
 
 // Creates applies the patch of each case to the object valid, validates the result as a new object,

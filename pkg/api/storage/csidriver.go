@@ -63,7 +63,7 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 }
 
 // prepareCSIDriverCreate clears a field whose feature gate is off by default. Drivers are created
-// without a generation, but updates count it.
+// without a generation, but updates increment it.
 func prepareCSIDriverCreate(_ context.Context, d *storagev1.CSIDriver) {
 	d.Spec.PreventPodSchedulingIfMissing = nil
 }

@@ -112,7 +112,8 @@ func parameters(r *report.Report, path *field.Path, params map[string]string) {
 }
 
 // topologies reports invalid keys and values, and terms that repeat an earlier one. The order of a
-// term's values does not matter. As in Kubernetes, a term without expressions is a repeated one.
+// term's values does not matter. As in Kubernetes, a term without expressions counts as a repeated
+// term.
 func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelectorTerm) {
 	var seen []map[string]sets.Set[string]
 	for i, term := range terms {

@@ -68,7 +68,7 @@ func migrationRow() *resource.Row {
 		})
 }
 
-// cells shows the last condition that is true.
+// cells returns the last condition that is true.
 func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
 	status := "Unknown"
 	for _, c := range m.Status.Conditions {

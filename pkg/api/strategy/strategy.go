@@ -73,7 +73,7 @@ func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old
 // StartGeneration sets the generation of a new object whose kind has no status.
 func StartGeneration[T any](_ context.Context, obj *T) { meta(obj).SetGeneration(1) }
 
-// Count sets the generation of obj to that of old, incremented by one unless same is true.
+// Count sets the generation of obj to that of old and, unless same is true, increments it.
 func Count[T any](obj, old *T, same bool) {
 	generation := meta(old).GetGeneration()
 	if !same {
@@ -82,8 +82,8 @@ func Count[T any](obj, old *T, same bool) {
 	meta(obj).SetGeneration(generation)
 }
 
-// CountSpec returns a preparation of updates for kinds without a status. It increments the
-// generation if the given part has changed.
+// CountSpec returns a function that prepares updates, for kinds without a status. The function
+// increments the generation if the given part has changed.
 func CountSpec[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
 	return func(_ context.Context, obj, old *T) {
 		Count(obj, old, equal.Values(spec(obj), spec(old)))

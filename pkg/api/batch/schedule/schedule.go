@@ -7,7 +7,7 @@ package schedule
 
 import (
 	"fmt"
-	_ "time/tzdata" // the embedded time zones
+	_ "time/tzdata" // embeds the time zones
 
 	"github.com/robfig/cron/v3"
 )

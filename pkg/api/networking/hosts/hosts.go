@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts returns the hosts that an Ingress names, and since when it names each of them.
+// Package hosts returns the hosts that an Ingress names, and the times since which it names them.
 //
-// An Ingress is taken to name its hosts since it was created. For hosts that were added later, the
+// An Ingress counts as naming its hosts since it was created. If a host was added later, the
 // admission plugin IngressHosts records the time in an annotation that clients cannot write.
 // Without the plugin, clients can write the annotation: they can make a claim younger than the
 // Ingress, but never older.
@@ -25,7 +25,7 @@ const Since = "ingress.keelson.dev/hosts-since"
 
 // Names returns the hosts that an Ingress claims: the hosts of its rules and the exact hosts of its
 // certificates. A rule without a host and a default backend claim "". A wildcard in a certificate
-// claims nothing: it only limits where the certificate is valid.
+// claims no host: it only limits where the certificate is valid.
 func Names(ing *networkingv1.Ingress) []string {
 	var out []string
 	if ing.Spec.DefaultBackend != nil {
@@ -59,8 +59,9 @@ func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	return out
 }
 
-// Record sets the annotation of an Ingress that is being created (old is nil) or updated at now. It
-// overwrites whatever the client wrote there. If the class changed, all hosts count from now.
+// Record sets the annotation of an Ingress that is being created (old is nil) or updated at the
+// time now. It overwrites the value that the client sent. If the class changed, the Ingress counts
+// as naming all its hosts since now.
 func Record(ing, old *networkingv1.Ingress, now time.Time) error {
 	delete(ing.Annotations, Since)
 	if old == nil {
