@@ -30,7 +30,7 @@ func TestReencode(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no protobuf type", bare)
 		}
-		// the current form, but its bytes do not contain the kind
+		// The current form, but its bytes do not contain the kind.
 		data, err := wire.NewHeader("", row.Kind).Marshal(bare)
 		if err != nil {
 			t.Fatal(err)

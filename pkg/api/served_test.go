@@ -152,7 +152,7 @@ func names(t *testing.T, config api.RuntimeConfig, feature string, wrong ...stri
 }
 
 // TestStoredInVersionsNotServed checks that objects that were stored while a version was served can
-// be read when it no longer is.
+// be read when the version is no longer served.
 func TestStoredInVersionsNotServed(t *testing.T) {
 	t.Parallel()
 	rows, err := api.Served(api.RuntimeConfig{"autoscaling/v1": false}, func(string) bool { return false },

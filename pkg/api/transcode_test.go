@@ -36,7 +36,7 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
 			t.Fatal(err)
 		}
-		// a second time, because defaults can depend on other defaults
+		// A second time, because defaults can depend on other defaults.
 		if data, err = codec.Encode(obj); err != nil {
 			t.Fatal(err)
 		}

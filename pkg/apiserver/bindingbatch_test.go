@@ -33,8 +33,8 @@ func bindingRules() admissionregistrationv1.RuleWithOperations {
 }
 
 // TestBatchesAreAdmitted checks that each binding of a batch passes the webhooks and policies for
-// pods/binding, as if it were a request of its own. Rejected bindings are not bound, and the others
-// are.
+// pods/binding, as if it were a request of its own. Pods whose bindings are rejected are not bound,
+// and the other pods are.
 func TestBatchesAreAdmitted(t *testing.T) {
 	var mu sync.Mutex
 	seen := map[string]string{} // node by pod
@@ -156,8 +156,8 @@ func TestBatchesAreAdmitted(t *testing.T) {
 			t.Errorf("%s is on %q, want %q", name, p.Spec.NodeName, want)
 		}
 		mu.Lock()
-		// the hook does not see bindings that the policy rejects, because policies are evaluated
-		// first
+		// The hook does not see bindings that the policy rejects, because policies are evaluated
+		// first.
 		if name != "policy" && seen[name] != node {
 			t.Errorf("the hook has seen %s on %q", name, seen[name])
 		}

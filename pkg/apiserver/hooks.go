@@ -71,7 +71,8 @@ func (a *assembly) buildHooks() error {
 		{name: "start-service-ip-repair-controllers",
 			run: func(ctx context.Context) error { return a.services.Repair(ctx, a.allocations(), client) }},
 	}
-	// Create the configuration even if this server does not use it: another server may.
+	// Create the configuration even if this server does not use it, because another server may use
+	// it.
 	produce := func(ctx context.Context) error {
 		return bootstrap.FlowControl(ctx, client, a.self.informers.Flowcontrol().V1())
 	}

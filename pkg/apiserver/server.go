@@ -261,7 +261,7 @@ func (s *Server) Run(ctx context.Context) error {
 	background.Go(func() { s.authorizers.Run(inner) })
 	background.Go(func() { a.run(inner) })
 	if err := s.serveDebugSocket(inner, &background); err != nil {
-		// not fatal, because the socket only serves debugging
+		// Not fatal, because the socket only serves debugging.
 		s.log.Error("Failed to serve debug socket", "err", err)
 	}
 	return s.serve(ctx, listener, a)
@@ -346,7 +346,7 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 func closeListeners(ctx context.Context, server *http.Server) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	// the context is canceled already, so that Shutdown returns at once, with that as its error
+	// The context is canceled already, so that Shutdown returns at once, with that as its error.
 	_ = server.Shutdown(now)
 }
 

@@ -16,7 +16,7 @@ type IPFamily string
 
 // The supported IP families.
 const (
-	IPv4 IPFamily = "ipv4" // the default
+	IPv4 IPFamily = "ipv4" // the default family
 	IPv6 IPFamily = "ipv6"
 	Dual IPFamily = "dual" // both families, IPv4 first
 )

@@ -271,7 +271,7 @@ func (r *rotation) rewrite(ctx context.Context) (changed int, err error) {
 			s := &page.Items[i]
 			got, err := api.Secrets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 			switch {
-			// the secret was deleted, or written by another client
+			// The secret was deleted, or written by another client.
 			case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 			case err != nil:
 				return changed, fmt.Errorf("secret %s/%s: %w", s.Namespace, s.Name, err)

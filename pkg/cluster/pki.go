@@ -58,8 +58,8 @@ func issueAll(c *Config, clk clock.Clock, force bool) error {
 	authorities := map[string]*pair{}
 	for file, name := range authorityNames(c) {
 		if file == kubeletAuthority && force && !exists(d.pki(file+".crt")) {
-			// an older version started the cluster without this authority; the cluster's next start
-			// creates it
+			// An older version started the cluster without this authority; the cluster's next start
+			// creates it.
 			continue
 		}
 		var err error

@@ -43,7 +43,7 @@ func TestKeyPairFollows(t *testing.T) {
 	if cert, err := k.Get(); err == nil {
 		t.Errorf("without files: %v", cert)
 	}
-	// names of the same length, so that the files may have the same size
+	// Names of the same length, so that the files may have the same size.
 	for _, name := range []string{"a.test", "b.test"} {
 		cert, key, err := certutil.GenerateSelfSignedCertKey(name, nil, nil)
 		if err != nil {

@@ -114,7 +114,7 @@ func newJSONLines(w io.Writer) slog.Handler {
 				return slog.Float64("ts", float64(a.Value.Time().UnixNano())/float64(time.Millisecond))
 			case slog.LevelKey:
 				// Kubernetes' format has no level; jsonLines adds the verbosity to records below
-				// error level
+				// error level.
 				return slog.Attr{}
 			case slog.SourceKey:
 				if at, ok := a.Value.Any().(*slog.Source); ok {

@@ -134,7 +134,7 @@ func (f *ServingFlags) TLS() (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(pem) {
 		return nil, fmt.Errorf("client CA %s: no certificate", f.ClientCAFile)
 	}
-	// the guard verifies the certificate, so that a rejected client gets the reason
+	// The guard verifies the certificate, so that a rejected client gets the reason.
 	c.ClientAuth = tls.RequestClientCert
 	return c, nil
 }

@@ -113,8 +113,8 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
 }
 
-// inheritLabels copies the template's labels to a job that has no labels. The default does the
-// same when a job is read.
+// inheritLabels copies the template's labels to a job that has no labels. When a job is read, its
+// defaults do the same.
 func inheritLabels(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)

@@ -107,7 +107,7 @@ func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	return resource.Hooks[*corev1.Namespace]{
 		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, ns *corev1.Namespace) bool {
-			// the phase changes even if only metadata.finalizers delay the deletion
+			// The phase changes even if only metadata.finalizers delay the deletion.
 			ns.Status.Phase = corev1.NamespaceTerminating
 			if len(ns.Spec.Finalizers) == 0 {
 				return false
@@ -136,7 +136,7 @@ func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.De
 	}
 	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // the deprecated field is part of the API
 		foreground := metav1.DeletePropagationForeground
-		// the deprecated field is part of the API
+		// The deprecated field is part of the API.
 		options.OrphanDependents, options.PropagationPolicy = nil, &foreground
 	}
 	return nil

@@ -320,7 +320,7 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 			continue
 		}
 		user := s.User.Linux
-		// images can have IDs that are invalid in a pod specification
+		// Images can have IDs that are invalid in a pod specification.
 		if user.UID < 0 || user.UID > math.MaxUint32 {
 			r.Invalid(at.Child("uid"), user.UID, fmt.Sprintf("must be between 0 and %d, inclusive", uint32(math.MaxUint32)))
 		}

@@ -72,7 +72,7 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 				PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
 					parts.KeepSpec(ctx, rc, old)
 					if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
-						// the default is missing if the client sent an update without spec
+						// The default is missing if the client sent an update without spec.
 						rc.Labels = maps.Clone(t.Labels)
 					}
 				}, ValidateUpdate: validateReplicationControllerStatus},

@@ -52,10 +52,12 @@ func check(t *testing.T, rules []rule) {
 	}
 }
 
-// container returns a specification whose only container has more fields.
+// container returns the YAML of a specification with one container, which has the given fields in
+// addition to the required ones.
 func container(fields string) string { return `{containers: [{name: c, image: i, ` + fields + `}]}` }
 
-// pod returns a specification with more fields.
+// pod returns the YAML of a specification that has the given fields in addition to the required
+// ones.
 func pod(fields string) string { return `{containers: [{name: c, image: i}], ` + fields + `}` }
 
 func TestEnvironmentRules(t *testing.T) {

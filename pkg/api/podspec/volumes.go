@@ -81,7 +81,7 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	})
 	s.CephFS(v.CephFS != nil, func() []string { return v.CephFS.Monitors })
 	s.Quobyte(v.Quobyte)
-	// the wrong word is Kubernetes'
+	// The wrong word is Kubernetes'.
 	s.oneAs("downwarAPI", "downwardAPI", v.DownwardAPI != nil, func(at *field.Path) {
 		c.checkMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
 		for i := range v.DownwardAPI.Items {

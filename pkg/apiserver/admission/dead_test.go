@@ -66,7 +66,7 @@ var dying = map[string]struct {
 }{
 	"refusing": {nil, "connect: connection refused"},
 	"hanging": {func(_ http.ResponseWriter, r *http.Request) {
-		// the server notices the end of a request only after its body has been read
+		// The server notices the end of a request only after its body has been read.
 		_, _ = bytes.NewBuffer(nil).ReadFrom(r.Body)
 		<-r.Context().Done()
 	}, "context deadline exceeded"},

@@ -112,8 +112,8 @@ type eventLimit struct {
 	rateLimit
 	key func(admission.Attributes) string
 
-	// held while a rate is looked up or created, so that concurrent requests with a new key share
-	// it
+	// Held while a rate is looked up or created, so that concurrent requests with a new key share
+	// it.
 	mu    sync.Mutex
 	rates *lru.Cache
 }

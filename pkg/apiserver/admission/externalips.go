@@ -12,8 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errExternalIPs is Kubernetes' message.
-// the capital letter is Kubernetes'
+// errExternalIPs is Kubernetes' message, with its capital letter.
 var errExternalIPs = errors.New("Use of external IPs is denied by admission control")
 
 // newDenyExternalIPs returns a plugin that rejects new external IPs of services, because a user

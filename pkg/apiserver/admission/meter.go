@@ -118,7 +118,7 @@ func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admiss
 type meter struct {
 	step      string
 	observers func(labels ...string) []prometheus.Observer
-	// observers by operation, and by whether the request was rejected
+	// Observers by operation, and by whether the request was rejected.
 	made [4][2]atomic.Pointer[[]prometheus.Observer]
 }
 

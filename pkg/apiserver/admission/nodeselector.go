@@ -40,7 +40,7 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			// not an error, as in Kubernetes
+			// Not an error, as in Kubernetes.
 			deps.Log.Warn("Failed to read configuration of PodNodeSelector", "err", err)
 		}
 	}

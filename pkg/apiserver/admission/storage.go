@@ -139,7 +139,7 @@ func newClaimResize(deps Deps) (admission.Interface, error) {
 			case now.Cmp(was) <= 0:
 				return nil
 			case old.Status.Phase != corev1.ClaimBound:
-				// Kubernetes' message
+				// The message is Kubernetes'.
 				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 			case !expandable(lister, claim, old):
 				return admission.NewForbidden(a, errors.New("only dynamically provisioned pvc can be resized and "+

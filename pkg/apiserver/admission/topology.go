@@ -40,7 +40,7 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 			node, to = obj.Spec.NodeName, &obj.Labels
 		}
 	}
-	// if the name is invalid, validation rejects it later
+	// If the name is invalid, validation rejects it later.
 	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 {
 		return nil
 	}

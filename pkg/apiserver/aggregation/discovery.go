@@ -102,7 +102,7 @@ func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 		a.found.versions = map[schema.GroupVersion]apidiscovery.APIVersionDiscovery{}
 	}
 	if old, ok := a.found.versions[c.gv]; ok && err != nil && c.available {
-		// the server is available although this request failed, so keep its last known resources
+		// The server is available although this request failed, so keep its last known resources.
 		entry.Resources = old.Resources
 	}
 	a.found.versions[c.gv] = *entry

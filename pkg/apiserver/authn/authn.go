@@ -39,7 +39,7 @@ type Config struct {
 	// accepted.
 	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
-	Issuers         *Issuers // issuers of other tokens
+	Issuers         *Issuers // authenticates tokens of configured issuers
 	Webhook         config.TokenWebhook
 	Audiences       authenticator.Audiences
 	// Anonymous configures which paths accept requests without credentials.

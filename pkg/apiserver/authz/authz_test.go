@@ -175,7 +175,7 @@ func TestChain(t *testing.T) {
 		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, RBAC has
 		{"mallory", "pods", nil, authorizer.DecisionDeny},       // the webhook denies it, and RBAC is not asked
 		{"eve", "pods", nil, authorizer.DecisionNoOpinion},
-		// neither the webhook nor RBAC is asked
+		// Neither the webhook nor RBAC is asked.
 		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow},
 	} {
 		if got := decide(t, c, test.name, test.resource, test.groups...); got != test.want {

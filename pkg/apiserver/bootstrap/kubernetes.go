@@ -271,7 +271,7 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		}
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	// Endpoints are deprecated, but clients still read them
+	// Endpoints are deprecated, but clients still read them.
 	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault)
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -46,7 +46,7 @@ type Audit struct {
 // AuditLog configures the log backend. An empty Path turns it off; "-" is standard output.
 type AuditLog struct {
 	Path       string
-	MaxAge     int // days
+	MaxAge     int // maximum age in days
 	MaxBackups int
 	MaxSize    int // MB; 0 means no rotation
 	Format     string

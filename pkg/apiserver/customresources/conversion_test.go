@@ -184,7 +184,7 @@ func TestStalledConversion(t *testing.T) {
 	stalled, release := make(chan struct{}, 100), make(chan struct{})
 	var ended atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		// the server notices the end of a request only after its body has been read
+		// The server notices the end of a request only after its body has been read.
 		_, _ = io.Copy(io.Discard, r.Body)
 		stalled <- struct{}{}
 		select {

@@ -34,7 +34,7 @@ type version struct {
 func object(obj resource.Object) *unstructured.Unstructured {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		// cannot happen, because the row creates and decodes its own objects
+		// Cannot happen, because the row creates and decodes its own objects.
 		panic("a custom resource of another type")
 	}
 	return u
@@ -132,7 +132,7 @@ func hollowMember(meta map[string]any) bool {
 	return false
 }
 
-// hollow reports whether value is empty or contains a value that is. Empty strings in labels count
+// hollow reports whether value is empty or contains an empty value. Empty strings in labels count
 // as values.
 func hollow(value any) bool {
 	switch v := value.(type) {

@@ -186,7 +186,7 @@ func lease(node string, attrs authorizer.Attributes) (authorizer.Decision, strin
 		return no("can only get, create, update, patch, or delete a node lease")
 	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
 		return no(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
-	// the authorizer does not know the name in a create; NodeRestriction checks it
+	// The authorizer does not know the name in a create; NodeRestriction checks it.
 	case attrs.GetVerb() != "create" && attrs.GetName() != node:
 		return no("can only access node lease with the same name as the requesting node")
 	}

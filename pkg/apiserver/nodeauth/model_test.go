@@ -437,7 +437,7 @@ func decidesAsTheModel(t *rapid.T) {
 			g.DeleteSlice(s)
 		},
 		"": func(t *rapid.T) {
-			// sometimes compare, because the graph reads pods only when a node asks
+			// Sometimes compare, because the graph reads pods only when a node asks.
 			if rapid.IntRange(0, 3).Draw(t, "asked") == 0 {
 				askForAll(t, c, a)
 				ask(t, c, a)

@@ -100,7 +100,7 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
 	if len(options.DryRun) > 0 && fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
-		// Kubernetes' message
+		// The message is Kubernetes'.
 		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun,
 			ev.DeleteOptions.DryRun)
 	}
@@ -134,7 +134,7 @@ func (x *eviction) run(ctx context.Context) error {
 		}
 		options := x.options
 		if !ended(pod) && !x.hasVersion() {
-			// delete the pod only if it has not become ready in the meantime
+			// Delete the pod only if it has not become ready in the meantime.
 			options = atVersion(options, pod.ResourceVersion)
 		}
 		if err := x.delete(ctx, options); err != nil {
@@ -330,7 +330,7 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 					return nil, fmt.Errorf("unexpected object: %T", cur)
 				}
 				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
-					// Kubernetes puts the kind here
+					// Kubernetes puts the kind here.
 					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name,
 						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 							"The object might have been deleted and then recreated", *p.UID, pod.UID))

@@ -47,7 +47,7 @@ func TestVerdicts(t *testing.T) {
 	ref := map[string]v1alpha1.PodRef{"absent": {Namespace: "default", Name: "absent"}}
 	for _, name := range []string{"waits", "victim", "spared", "told", "bound"} {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			// finalizer, so that the pod can be read while it is being deleted
+			// Finalizer, so that the pod can be read while it is being deleted.
 			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})

@@ -24,7 +24,8 @@ const (
 )
 
 // stored checks that a token matches its secret and that its service account is unchanged. It
-// reports the use in audit events, in a warning to the client, and with Used.
+// reports the use of the token in audit events and in a warning to the client, and by calling
+// Verifier.Used.
 func (v *Verifier) stored(ctx context.Context, token string, c *legacyClaims) error {
 	secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
 	if err != nil || secret.DeletionTimestamp != nil {

@@ -36,7 +36,7 @@ var (
 // conn is a connection. The goroutine of serve reads its frames.
 type conn struct {
 	server   *server
-	net      net.Conn  // TLS
+	net      net.Conn  // the TLS connection
 	below    io.Closer // the connection below TLS
 	handler  http.Handler
 	base     context.Context // base context of requests; ends with the connection

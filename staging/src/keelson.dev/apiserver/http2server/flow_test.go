@@ -46,7 +46,7 @@ func TestWindows(t *testing.T) {
 
 // account records the windows of a connection and the answers that it expects.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
-	// maximum number of bytes that a stream's window is larger than the default
+	// Maximum number of bytes that a stream's window is larger than the default.
 	most := []int{1, 1 << 20}[random.IntN(2)]
 	initial := int64(64<<10 + random.IntN(most))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(initial)})
@@ -238,7 +238,7 @@ func TestConnectionNotRead(t *testing.T) {
 }
 
 // TestBodyWindow checks that a client can send no more of a body than the server's window while the
-// handler does not read, and all of it once it does.
+// handler does not read, and the rest of the body when the handler reads.
 func TestBodyWindow(t *testing.T) {
 	read, got := make(chan struct{}), make(chan int64)
 	const window, total = 100_000, 1_000_000

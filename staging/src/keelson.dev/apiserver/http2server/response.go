@@ -43,7 +43,7 @@ type response struct {
 	written  int64   // number of bytes of the body
 	finished bool
 
-	trailers []string // canonical names
+	trailers []string // canonical names of the declared trailers
 	gone     chan bool
 }
 
@@ -307,7 +307,7 @@ func (r *response) sendTrailersLocked() error {
 
 // field adds a field to the header that is being encoded.
 func (c *conn) field(name, value string) {
-	// never fails, because it writes to memory
+	// Never fails, because it writes to memory.
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 

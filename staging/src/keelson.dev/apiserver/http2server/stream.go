@@ -91,7 +91,7 @@ func (st *stream) run() {
 
 func handleTooLarge(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
-	// fails if the client has closed the connection
+	// Fails if the client has closed the connection.
 	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>"))
 }
 

@@ -211,7 +211,7 @@ func (c *conn) flushLocked() {
 	}
 	c.writing = true
 	if len(c.streams) > 1 && len(*c.out) < maxOut {
-		// Other goroutines that are about to run may have frames for the same write.
+		// Let other goroutines run that may have frames for the same write.
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()

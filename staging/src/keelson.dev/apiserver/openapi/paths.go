@@ -322,10 +322,10 @@ func (e endpoint) collection() map[string]any {
 	if e.has("deletecollection") {
 		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"),
 			action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
-		// copied, because all operations share the library's map
+		// Copied, because all operations share the library's map.
 		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc())
 		if e.custom {
-			// Kubernetes leaves out the DeleteOptions of custom resources
+			// Kubernetes leaves out the DeleteOptions of custom resources.
 			op.parameters = p.query(docs, listParameters)
 		} else {
 			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())

@@ -117,7 +117,7 @@ func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 		return false
 	}
 	if len(managers) == 0 && live.GetUID() != "" {
-		obj.SetManagedFields(nil) // as in Kubernetes for an object without managedFields
+		obj.SetManagedFields(nil) // Kubernetes does not begin to keep managedFields for such an object
 		return true
 	}
 	said := obj.GetManagedFields()

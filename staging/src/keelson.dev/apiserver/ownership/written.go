@@ -29,7 +29,7 @@ func (w *written) fields(text []byte) *metav1.FieldsV1 {
 		}
 	}
 	var made metav1.FieldsV1
-	made.SetRawBytes(text) // copies text
+	made.SetRawBytes(text) // makes a copy of text
 	if len(text) > parsedMost {
 		return &made
 	}

@@ -135,7 +135,7 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		patchType := []types.PatchType{types.JSONPatchType, types.MergePatchType}[kind%3]
-		// the result does not matter, only panics
+		// The result does not matter, only panics.
 		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap)
 	})
 }

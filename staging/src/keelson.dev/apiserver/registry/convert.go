@@ -269,8 +269,8 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 }
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
-	// Most kinds have neither fields nor an error of their own: Kubernetes' default for all kinds
-	// applies, which accepts a namespace even if the kind has none.
+	// Most kinds have neither selectable fields nor an error of their own: Kubernetes' default for
+	// all kinds applies, which accepts metadata.namespace even if the kind is not namespaced.
 	byDefault := len(c.row.SelectableFields) == 0 && c.row.UnknownField == ""
 	switch {
 	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || byDefault),

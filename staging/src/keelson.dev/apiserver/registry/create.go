@@ -328,7 +328,7 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		// the answer has the resourceVersion that the client sent
+		// The answer has the resourceVersion that the client sent.
 		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 		return r.makeRecord(key, obj, said)
 	}

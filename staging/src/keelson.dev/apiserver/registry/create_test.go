@@ -183,7 +183,7 @@ func TestCreate(t *testing.T) {
 
 // with sets a field of a custom resource.
 func with(u *unstructured.Unstructured, value any, path ...string) *unstructured.Unstructured {
-	// all elements of the path except the last are names of maps
+	// All elements of the path except the last are names of maps.
 	_ = unstructured.SetNestedField(u.Object, value, path...)
 	return u
 }
@@ -200,7 +200,7 @@ func TestCreateDuringDeletion(t *testing.T) {
 	wantError(t, err, metav1.StatusReasonAlreadyExists, `object is being deleted: pods "p" already exists`)
 }
 
-// TestGenerateName checks generated names: the suffix, its retries, and how many there are.
+// TestGenerateName checks generated names: their suffix, and how many are tried if names are taken.
 func TestGenerateName(t *testing.T) {
 	generated := func(prefix string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
@@ -368,7 +368,7 @@ func TestNamespaceCheck(t *testing.T) {
 				)
 			}
 			if !latest {
-				// a condition that does not hold
+				// A condition that does not hold.
 				return []kv.Unchanged{{Key: "namespaces/ns", Revision: 1 << 40}}, nil
 			}
 			return nil, nil

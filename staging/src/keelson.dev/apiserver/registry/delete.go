@@ -83,7 +83,7 @@ type deletion struct {
 	w         *write
 	dry       bool
 	first     *updating // an update that is stored together with the mark, or nil
-	ending    types.UID // uid of the marked object, if no other may be removed
+	ending    types.UID // uid of the object that this deletion has marked; then only this object may be removed
 	seen      cachedObject
 }
 

@@ -21,7 +21,7 @@ type hollows struct {
 // hollowField is a slice or map field, or a field that contains some.
 type hollowField struct {
 	index int
-	below *hollows // fields of the struct or of the elements; nil if there are none
+	below *hollows // fields of the struct or of the elements; nil if they contain no slices or maps
 }
 
 // newHollows returns a function that sets empty lists and maps of an object of sample's type to

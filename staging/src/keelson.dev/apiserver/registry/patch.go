@@ -139,7 +139,7 @@ func (pp *patching) kind() schema.GroupVersionKind {
 // finish applies defaults to a patched object, converts it to the storage version and records its
 // manager.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
-	// read now, because recording the manager sets the version
+	// Read now, because recording the manager sets the version.
 	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == ""
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)

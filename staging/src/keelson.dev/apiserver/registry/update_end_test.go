@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestLastFinalizer checks that an update that takes the last finalizer from an object that is
-// being deleted removes it, and answers with the revision that the object had.
+// TestLastFinalizer checks an update that takes the last finalizer from an object that is being
+// deleted. It removes the object, and answers with the revision that the object had.
 func TestLastFinalizer(t *testing.T) {
 	deleted := func(t *testing.T, row *resource.Row, change ...func(*registry.Config)) (*env, *corev1.ConfigMap) {
 		e := newEnv(t, row, change...)

@@ -127,7 +127,7 @@ type Kind[O any] struct {
 	// increments metadata.generation if spec changed.
 	PrepareUpdate func(ctx context.Context, obj, old O)
 	// ValidateUpdate reports everything wrong with the change from old to obj. It includes
-	// Validate's findings where Kubernetes' does.
+	// Validate's findings if Kubernetes' update validation of the kind does.
 	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
 	// Warnings are sent to the client beside a success. old is nil on create.
 	Warnings func(ctx context.Context, obj, old O) []string

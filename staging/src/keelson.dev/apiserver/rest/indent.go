@@ -10,7 +10,7 @@ const indentStep = 32 << 10
 // that of json.Indent for the whole document. Invalid JSON stays invalid.
 type indenter struct {
 	depth int
-	// the last byte was in a string; was a backslash in a string; was an opening bracket
+	// The last byte was in a string; was a backslash in a string; was an opening bracket.
 	text, escaped, opened bool
 
 	scratch []byte

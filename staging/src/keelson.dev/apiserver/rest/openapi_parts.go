@@ -104,7 +104,7 @@ func (m *maker) make() ([]byte, error) {
 		m.sum.Add(page)
 	}
 	for _, gv := range m.o.all() {
-		// groups that have only custom resources have no part for the group version itself
+		// Groups that have only custom resources have no part for the group version itself.
 		if m.o.d.state.own[gv.group] {
 			root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
 			if err != nil {

@@ -218,8 +218,8 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 			err = a.single(records[:run.N], j, fill)
 		}
 		if err != nil || a.err != nil {
-			// nil if only a.err is set: that the client has closed the connection is not an error
-			// of the server
+			// Nil if only a.err is set: that the client has closed the connection is not an error
+			// of the server.
 			return err
 		}
 		records = records[run.N:]

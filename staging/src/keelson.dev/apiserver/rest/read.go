@@ -52,7 +52,7 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	if err := readableSelectors(&o); err != nil {
 		return o, err
 	}
-	// whether the request is a watch depends on the options here, not on the path
+	// Whether the request is a watch depends on the options here, not on the path.
 	internal := internalversion.ListOptions{
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue,

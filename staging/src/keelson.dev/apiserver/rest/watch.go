@@ -34,7 +34,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	if timeout == 0 {
-		// random, so that clients do not all reconnect at the same time
+		// Random, so that clients do not all reconnect at the same time.
 		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter()))
 	}
 	ctx, cancel := context.WithCancel(r.Context())

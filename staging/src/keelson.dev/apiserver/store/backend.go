@@ -36,15 +36,15 @@ type BackendConfig struct {
 	// encrypted by another key. An update that changes nothing then writes the object all the same.
 	// It is nil if values never become outdated.
 	Outdated func(ctx context.Context, key string) (bool, error)
-	// Root is the prefix of all keys; "/registry" if empty.
+	// Root is the prefix of all keys. If it is empty, "/registry" is used.
 	Root  string
 	Clock clock.Clock
 	Log   *slog.Logger
-	// FormBytes bounds the memory of the encodings and decoded objects that all stores keep;
-	// 48 MiB if 0. Blocks get two thirds of it, records one third.
+	// FormBytes bounds the memory of the encodings and decoded objects that all stores keep. If it
+	// is 0, 48 MiB are used. Blocks get two thirds of it, records one third.
 	FormBytes int64
-	// Window is how long events stay available to watches and to lists of the past; 75 seconds, as
-	// in Kubernetes, if 0.
+	// Window is how long events stay available to watches and to lists of the past. If it is 0, it
+	// is 75 seconds, as in Kubernetes.
 	Window time.Duration
 }
 

@@ -24,7 +24,7 @@ type Block struct {
 	epoch   uint64 // epoch of the tree when the block was created
 
 	mu sync.Mutex
-	// one encoding for each form; changes replace the slice and do not modify its elements
+	// One encoding for each form; changes replace the slice and do not modify its elements.
 	encodings []heldEncoding
 }
 

@@ -36,7 +36,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 	// As in Kubernetes, a negative limit means no limit.
 	p := &listPlan{match: newMatcher(selected), limit: max(opts.Limit, 0)}
 	if _, one := p.match.key(); one || opts.ResourceVersion == "0" && s.TTL == nil {
-		p.limit = 0 // as in Kubernetes, which ignores the limit of a list from its cache
+		p.limit = 0 // as in Kubernetes, lists from the cache ignore the limit
 	}
 	if opts.Continue != "" {
 		start, rev, err := decodeContinue(opts.Continue, p.match.root())
@@ -219,7 +219,7 @@ func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaini
 		}
 		return true
 	})
-	// copied without spare capacity, because many clients may hold a page at once
+	// Copied without spare capacity, because many clients may hold a page at once.
 	page.Records = slices.Concat(ranges...)
 	return remaining
 }

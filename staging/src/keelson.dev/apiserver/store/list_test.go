@@ -59,8 +59,9 @@ func TestBadListOptions(t *testing.T) {
 
 func TestContinueTokenIsKubernetes(t *testing.T) {
 	const (
-		want    = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
-		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9" // the same key
+		want = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
+		// the same key without its slash
+		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
 	)
 	if got := encodeContinue("/a\x00", 10); got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -144,7 +144,7 @@ func (m *model) pages(o op) {
 			m.fatal("remaining %v of %d after %d", page.Remaining, len(want), len(got))
 		}
 		opts.Continue = page.Continue
-		// sometimes the list's revision leaves the window, and etcd answers the following pages
+		// Sometimes the list's revision leaves the window, and etcd answers the following pages.
 		for j := range o.C % 12 {
 			m.foreign(op{A: o.A + i + j, B: o.B + i, C: 3*(i+j) + 1})
 		}
@@ -310,8 +310,8 @@ func (m *model) compact(o op) {
 	if rev <= m.compacted {
 		return
 	}
-	// waits until the watch has all events, so that it misses none by the compaction; another test
-	// covers that
+	// Waits until the watch has all events, so that it misses none by the compaction; another test
+	// covers that.
 	m.list(op{})
 	item, _, err := m.kv.Get(m.ctx, kv.CompactRevKey)
 	m.must(err)

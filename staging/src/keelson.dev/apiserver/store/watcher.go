@@ -35,9 +35,7 @@ type watcher struct {
 	after int64 // only changes after this revision are delivered
 
 	// The initial state.
-	// the part of the initial state that is still to be delivered begins at key from; nil if there
-	// is none
-	initial    *snapshot
+	initial    *snapshot // still to be delivered, beginning at key from; nil if nothing is left
 	from       string
 	initialRev int64   // revision of the initial state
 	batch      []Event // buffer for a batch of the initial state

@@ -25,7 +25,7 @@ type Compactor struct {
 	Interval time.Duration
 	Log      *slog.Logger
 	// Compacted is called with the revision up to which this or another server has compacted. A
-	// cache of old states must not serve them longer than the store. May be nil.
+	// cache of old states must not serve them longer than the store. It may be nil.
 	Compacted func(rev int64)
 
 	seen int64 // ModRevision of CompactRevKey at the last step
