@@ -47,7 +47,7 @@ func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	// invalid verbosity is reported when the flags are parsed.
 	_, _ = logs.GlogSetter(cmd.GetLogVerbosity(args))
 	root := Command(args, stdin, stdout, stderr)
-	// If there are aliases, the arguments have been set already: to those that the alias stands for.
+	// If there are aliases, the arguments have been set to those that the alias stands for.
 	if !slices.ContainsFunc(root.Commands(), isAlias) {
 		root.SetArgs(args[1:])
 	}

@@ -234,7 +234,7 @@ func (a *Agent) audit() {
 			continue
 		}
 		if err := f.sweep(); err != nil {
-			a.deps.Log.Error("Failed to delete unused chains and sets of network policies, replacing the nftables table",
+			a.deps.Log.Error("Failed to delete unused chains and sets of network policies, replacing the table",
 				"family", f.name, "err", err)
 			f.full = true
 		}

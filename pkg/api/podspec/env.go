@@ -138,7 +138,7 @@ func (c *check) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed []string,
 	}
 }
 
-// resourceFields returns the resources of a container that its environment variables can refer to.
+// resourceFields returns the resources of a container that the downward API can refer to.
 func resourceFields() []string {
 	return []string{
 		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",

@@ -227,7 +227,7 @@ func subjectOf(older rbacv1alpha1.Subject) rbacv1.Subject {
 		}
 	}
 	if s.Kind == rbacv1.UserKind && s.Name == "*" {
-		// In the old form, all users never included anonymous users.
+		// In the old form, "*" did not include anonymous users.
 		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated"
 	}
 	return s

@@ -68,7 +68,7 @@ func migrationRow() *resource.Row {
 		})
 }
 
-// cells returns the last condition that is true.
+// cells returns the cells of a migration. Its status is the last condition that is true.
 func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
 	status := "Unknown"
 	for _, c := range m.Status.Conditions {

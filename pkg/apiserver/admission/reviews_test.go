@@ -36,7 +36,7 @@ func TestReviews(t *testing.T) {
 		"/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
 	for _, test := range []struct {
 		name, method, path, body string
-		what, part               string // what the only review must be for, and a part of its object or options
+		what, part               string // subject of the only review; a part of its object or options
 	}{
 		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`,
 			"CREATE serviceaccounts default", ""},

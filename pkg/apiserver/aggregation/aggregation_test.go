@@ -42,7 +42,7 @@ type extension struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
-	ended    map[string]int // paths of endless requests that have ended
+	ended    map[string]int // number of endless requests that have ended, by path
 }
 
 func newExtension(t *testing.T, proxies *x509.CertPool) *extension {

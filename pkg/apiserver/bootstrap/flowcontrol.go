@@ -106,7 +106,8 @@ type defaults[T flowControlObject[T]] struct {
 	take func(into, from T)
 }
 
-// flowControlObject is the common interface of the kinds.
+// flowControlObject is the interface that FlowSchemas and PriorityLevelConfigurations have in
+// common.
 type flowControlObject[T any] interface {
 	metav1.Object
 	DeepCopy() T

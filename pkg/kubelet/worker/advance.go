@@ -248,7 +248,8 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 // drop removes something that is not needed. If that fails, the next sync retries it.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
-		w.cfg.Log.Debug("Failed to remove an unused container, sandbox or log", "what", what, "id", id, "pod", w.uid, "err", err)
+		w.cfg.Log.Debug("Failed to remove an unused container, sandbox or log",
+			"what", what, "id", id, "pod", w.uid, "err", err)
 	}
 }
 

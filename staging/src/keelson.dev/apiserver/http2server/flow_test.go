@@ -46,7 +46,7 @@ func TestWindows(t *testing.T) {
 
 // account records the windows of a connection and the answers that it expects.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
-	// Maximum number of bytes that a stream's window is larger than the default.
+	// By how many bytes a stream's initial window may exceed 64 KiB.
 	most := []int{1, 1 << 20}[random.IntN(2)]
 	initial := int64(64<<10 + random.IntN(most))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(initial)})

@@ -343,7 +343,7 @@ func TestUpdateAndDelete(t *testing.T) {
 	for name, tc := range map[string]struct {
 		row     *resource.Row
 		options metav1.DeleteOptions
-		marked  bool // state of the pod before
+		marked  bool // whether the pod is being deleted already
 		refuse  error
 		reason  metav1.StatusReason
 		gone    bool

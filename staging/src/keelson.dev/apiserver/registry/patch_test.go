@@ -45,7 +45,7 @@ func TestPatch(t *testing.T) {
 		reason      metav1.StatusReason
 		text        string
 		warning     string
-		replicas    int32 // wanted generation; it is 1 before the patch
+		replicas    int32 // wanted replicas; 1 before the patch
 		status      int32
 	}{
 		"JSON": {
