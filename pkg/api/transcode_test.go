@@ -57,7 +57,7 @@ func TestTranscode(t *testing.T) {
 			return
 		}
 		program, err := types.Program(row.New())
-		if row.Resource == "statefulsets" { // the claim templates of these kinds contain the kind of claims
+		if row.Resource == "statefulsets" { // the claim templates of stateful sets have a kind
 			if err == nil {
 				t.Error("a kind within an object is in no bytes")
 			}

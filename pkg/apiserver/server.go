@@ -56,7 +56,7 @@ type Server struct {
 	log  *slog.Logger
 
 	scheme      *runtime.Scheme
-	groups      []string // in the order of discovery
+	groups      []string // API groups in the order of discovery
 	serving     *serving
 	clientCA    *authn.CAFile
 	proxyCA     *authn.CAFile

@@ -124,8 +124,8 @@ func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name 
 	return pod, err
 }
 
-// lookUp gets an object. Its NotFound error has the same text as an error of Kubernetes' caches: it
-// names the kind instead of the resource, also if the name is invalid.
+// lookUp gets an object. Its NotFound error is like that of Kubernetes' caches: it names the kind
+// instead of the resource, and it is also returned for an invalid name.
 func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string,
 	get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {

@@ -44,7 +44,7 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 {
 		return nil
 	}
-	n, err := p.nodes().Get(ctx, node, "0") // "0" reads the cache, which may be slightly out of date
+	n, err := p.nodes().Get(ctx, node, "0") // "0" reads the cache, which need not decode the node
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

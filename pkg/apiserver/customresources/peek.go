@@ -73,7 +73,7 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 // longer than patience, the other caches do not wait until it has ended.
 type asking struct {
 	clock clock.Clock
-	turn  chan struct{} // taken by the cache that waits
+	turn  chan struct{} // semaphore of size 1, held by the cache that waits
 	since atomic.Int64  // start of the current call, in nanoseconds; 0 if no call is in progress
 }
 

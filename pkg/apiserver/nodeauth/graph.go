@@ -209,7 +209,7 @@ func (g *Graph) pod(rec *store.Record) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.direct[o].node; known != "" && known != node {
-		g.setLocked(o, "", nil) // the record is of an earlier pod with this name
+		g.setLocked(o, "", nil) // the known node is that of an earlier pod with this name
 	}
 	if node == "" {
 		return

@@ -204,7 +204,7 @@ type guarded struct {
 	x     *Index
 	user  user.Info
 	rules []rbacv1.PolicyRule
-	may   map[string]bool // actions that grant the rules, by namespace
+	may   map[string]bool // whether the user may grant the rules, by namespace
 }
 
 func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {

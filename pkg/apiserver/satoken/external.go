@@ -248,7 +248,7 @@ func (e *External) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = e.conn.Close() // Close fails only while calls are in progress
+			_ = e.conn.Close() // no calls are in progress
 			return
 		case <-e.clock.After(wait):
 		}

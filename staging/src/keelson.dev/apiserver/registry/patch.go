@@ -65,7 +65,7 @@ type patching struct {
 	up      *updating
 	strict  patch.Strict
 
-	versionless bool // also true if the patch has removed the apiVersion of a custom resource
+	versionless bool // whether the patch has removed the apiVersion of a custom resource
 }
 
 // apply computes the patched object from cur, after it has checked that cur is still the object

@@ -71,7 +71,7 @@ type model struct {
 
 	first     int64 // revision of the store before the first write
 	states    map[int64]state
-	revisions []int64 // the first state, and the states after the model's writes
+	revisions []int64 // first, and the revisions of the model's writes
 	compacted int64
 	watchers  []*modelWatcher
 }
