@@ -30,7 +30,7 @@ const lastSpans = 2 * time.Second
 // dropped; nothing waits for the collector.
 type Tracing struct{ provider tracing.TracerProvider }
 
-// NewTracing returns the tracing of a configuration, under the name of a process and its host; It
+// NewTracing returns the tracing of a configuration, under the name of a process and its host. It
 // returns nil if the configuration is empty. For requests that carry a sampling decision, that
 // decision applies. Of other requests, the configured share is sampled.
 func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service, host string) (*Tracing, error) {

@@ -100,7 +100,7 @@ func (d *definition) assemble() (*machine, error) {
 	return m, err
 }
 
-// to converts u to a version. It may modify u.
+// to converts u to a version. The caller must not use u afterwards.
 func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	gv := schema.GroupVersion{Group: m.group, Version: version}
 	if u.GroupVersionKind().GroupVersion() == gv {

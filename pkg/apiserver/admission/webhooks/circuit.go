@@ -16,8 +16,8 @@ const (
 	// span keeps a few concurrent failures during a restart of its server from counting.
 	openFailures = 3
 	openAfter    = 2 * time.Second
-	// A failing webhook is probed by a review after probeFirst, and then at intervals that double
-	// up to probeLast.
+	// A failing webhook that gets no other calls is probed after probeFirst, and then at intervals
+	// that double up to probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
 	// kept is the number of latencies that are remembered.

@@ -60,7 +60,7 @@ func TestBadListOptions(t *testing.T) {
 func TestContinueTokenIsKubernetes(t *testing.T) {
 	const (
 		want = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
-		// the same key without its slash
+		// The same key without its slash.
 		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
 	)
 	if got := encodeContinue("/a\x00", 10); got != want {
