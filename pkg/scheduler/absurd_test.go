@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestOddPods checks that odd pods and nodes get an answer, cause no panic and do not stay
-// counted.
+// TestOddPods checks that odd pods and nodes get a result, cause no panic, and no longer count when
+// they are removed.
 func TestOddPods(t *testing.T) {
 	term := func(key string, s *metav1.LabelSelector) []v1.PodAffinityTerm {
 		return []v1.PodAffinityTerm{{TopologyKey: key, LabelSelector: s}}
@@ -101,8 +101,8 @@ func TestOddPods(t *testing.T) {
 	}
 }
 
-// TestSumOfHugeRequests checks that pods on a node with requests which no node can meet leave no
-// room there, however many there are.
+// TestSumOfHugeRequests checks that a node has no room left if its pods request more than any node
+// can have, however many such pods there are.
 func TestSumOfHugeRequests(t *testing.T) {
 	m := testModel(t)
 	mustSet(t, m, testNode("n", 1000, "", "z"))

@@ -22,7 +22,7 @@ import (
 // batches sends decisions about many pods in one request, if the server supports that.
 type batches struct {
 	client   kubernetes.Interface
-	instance string // reported in events
+	instance string // reporting instance in events
 	absent   atomic.Bool
 }
 
@@ -67,14 +67,15 @@ func answered(r *v1alpha1.Result) error {
 	}}
 }
 
-// instance returns the reporting instance for events.
+// instance returns the value of reportingInstance in events: the identity, or the host's name if it
+// is empty.
 func instance(identity string) string {
 	if identity != "" {
 		return identity
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "unknown" // only events show it
+		return "unknown" // used only in events
 	}
 	return host
 }

@@ -32,7 +32,8 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	s.running.Go(func() {
 		if len(d.claims) > 0 {
 			b.done = func(err error, eventWritten bool) {
-				// In a goroutine of its own, so that other answers are not delayed.
+				// done runs in a goroutine of its own, so that it does not delay the results of
+				// other bindings.
 				s.running.Go(func() {
 					if err != nil {
 						s.unreserve(ctx, item.Pod, d, err)
@@ -77,7 +78,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	}
 }
 
-// undo reverses what decide assumed. Another pod may fit now.
+// undo reverses what decide assumed. Afterwards another pod may fit.
 func (s *Scheduler) undo(pod *v1.Pod, d decision) {
 	s.mu.Lock()
 	s.forget(pod, d)

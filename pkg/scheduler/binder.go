@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// maxBinding is how many bindings may be decided and not yet answered.
+	// maxBinding is the maximum number of bindings that are decided but have no response from the
+	// API server yet.
 	maxBinding = 4096
-	// binders is how many batches of bindings are sent at a time. With more, batches would only be
-	// smaller.
+	// binders is how many batches of bindings are sent at a time. A larger number would only make
+	// the batches smaller.
 	binders = 2
 	// singleBinders is how many bindings are sent at a time if the server does not support batches.
 	singleBinders = 64
@@ -47,8 +48,8 @@ func newBinder(client kubernetes.Interface, b *batches) *binder {
 	return &binder{client: client, batches: b, waiting: make(chan *binding, maxBinding)}
 }
 
-// add queues a binding. It blocks while too many are unanswered, so that decisions are not made
-// faster than the API server carries them out.
+// add queues a binding. It blocks while maxBinding bindings have no response, so that decisions are
+// not made faster than the API server carries them out.
 func (b *binder) add(ctx context.Context, x *binding) {
 	select {
 	case b.waiting <- x:
@@ -113,8 +114,8 @@ func (b *binder) bindBatch(ctx context.Context, profile string, some []*binding)
 	return b.send(ctx, profile, some, false)
 }
 
-// bindGang binds all pods or none. It returns false if the server does not support batches, or not
-// of this size.
+// bindGang binds all pods or none. It returns false if the server does not support batches, or
+// rejects a batch of this size.
 func (b *binder) bindGang(ctx context.Context, profile string, all []*binding) bool {
 	return len(all) <= v1alpha1.MaxGang && b.send(ctx, profile, all, true)
 }

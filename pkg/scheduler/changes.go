@@ -32,12 +32,13 @@ const dropped = "\x00"
 type edit struct {
 	what  string
 	apply func(*v1.Pod)
-	// resource is set if the edit removes a request. How far the request must be lowered is found
-	// later.
+	// resource is set if the edit removes a request. lower finds out later how far the request must
+	// be lowered.
 	resource v1.ResourceName
 }
 
-// changes finds the smallest changes that let the pod fit: one change, or else two together.
+// changes finds the smallest changes that let the pod fit: one change, or two changes together if
+// no single change is enough.
 func (a *asker) changes(pod *v1.Pod, w *Why) []Change {
 	edits := a.edits(pod, w)
 	var out []Change
@@ -89,7 +90,8 @@ func (a *asker) try(pod *v1.Pod, edits ...edit) (Change, bool) {
 	return c, true
 }
 
-// lower says how far a request must be lowered to fit the node with the most left.
+// lower returns how far a request must be lowered so that the pod fits the node with the most left
+// of that resource. The node is also returned.
 func lower(name v1.ResourceName, nodes []*scheduling.Node) (what, node string) {
 	most := int64(-1)
 	for _, n := range nodes {
@@ -121,7 +123,7 @@ func (a *asker) edits(pod *v1.Pod, w *Why) []edit {
 		}
 	}
 	if w.Rejected != nil {
-		return nil // the objection is not about nodes
+		return nil // the pod was rejected for a reason that is not about nodes
 	}
 	var out []edit
 	add := func(plugin string, edits []edit) {
@@ -254,7 +256,7 @@ func neighbourEdits(pod *v1.Pod) []edit {
 		for i, t := range f.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution {
 			out = append(out, edit{what: fmt.Sprintf("drop affinity term %d (%s)", i+1, t.TopologyKey), apply: func(p *v1.Pod) {
 				terms := &p.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-				(*terms)[i].TopologyKey = dropped // the others keep their places
+				(*terms)[i].TopologyKey = dropped // the other terms keep their indexes
 			}})
 		}
 	}
@@ -263,7 +265,7 @@ func neighbourEdits(pod *v1.Pod) []edit {
 			out = append(out, edit{what: fmt.Sprintf("drop anti-affinity term %d (%s)", i+1, t.TopologyKey),
 				apply: func(p *v1.Pod) {
 					terms := &p.Spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-					(*terms)[i].LabelSelector = nil // selects nothing; the others keep their places
+					(*terms)[i].LabelSelector = nil // selects nothing; the other terms keep their indexes
 				}})
 		}
 	}

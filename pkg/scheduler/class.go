@@ -18,18 +18,18 @@ import (
 // maxVerdicts is how many results are kept, over all classes.
 const maxVerdicts = 1 << 18
 
-// class has the results of plugins with NodeScope for pods that are alike. It is updated from the
-// cell's changes when it is used.
+// class has the results of plugins with NodeScope for pods with the same class key. When it is
+// used, it is first updated with the changes of the cell.
 type class struct {
 	filters  []scheduling.Filter
-	versions []filterVersion    // versions of the filters that have one
+	versions []filterVersion    // versions of the filters that have a Version function
 	reject   *scheduling.Status // status from a plugin that rejected the class on all nodes
 	scorers  []weightedScorer
 
 	evaluated []uint64 // generation of the node when it was evaluated, by node index
 	status    []*scheduling.Status
 	raw       [][]int64 // raw scores, by scorer and node index
-	rank      ranking   // totals of normalized scores
+	rank      ranking   // tree of the totals of normalized scores
 	counts    map[*scheduling.Status]int
 	fits      int  // number of nodes that the class fits
 	usual     bool // all scorers have a Normalization
@@ -38,8 +38,8 @@ type class struct {
 	plans        []plan
 	planPriority int32
 
-	at   cell.Mark // the state of the cell that the results are of
-	used uint64    // turn of the last use, for eviction
+	at   cell.Mark // the point in the cell's history that the results are for
+	used uint64    // value of turn at the last use; the lowest is evicted first
 }
 
 // filterVersion is the version of a filter, with its value when the results were computed.
@@ -53,7 +53,7 @@ type weightedScorer struct {
 	plugin  string
 	weight  int64
 	highest int64  // raw score of a node that fits, unless Normalization is AsIs
-	at      uint64 // Version when the scores were computed
+	at      uint64 // result of Version when the scores were computed
 }
 
 // score returns the raw score of a node.
@@ -82,7 +82,8 @@ type classes struct {
 	turn  uint64
 }
 
-// classKey returns a key that is equal for pods which no plugin with NodeScope can tell apart.
+// classKey returns a key that is equal for pods for which all plugins with NodeScope have the same
+// results.
 func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 	images := make([]string, 0, len(pod.Spec.Containers)+len(pod.Spec.InitContainers))
 	for _, cs := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
@@ -235,7 +236,7 @@ func (k *class) evaluateAll(nodes []*scheduling.Node) {
 	k.rankAll()
 }
 
-// rankAll computes all totals again.
+// rankAll computes the totals of all nodes again.
 func (k *class) rankAll() {
 	if !k.usual {
 		return
@@ -340,7 +341,7 @@ func (k *class) sameHighest(nodes []int32) bool {
 	return true
 }
 
-// first returns the first objection of filters to a node.
+// first returns the first status with which one of the filters rejects a node, or nil.
 func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	for i := range filters {
 		if st := check(&filters[i], n); st != nil {
@@ -350,7 +351,7 @@ func first(filters []scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	return nil
 }
 
-// check returns the objection of a filter to a node.
+// check returns the status with which a filter rejects a node, or nil.
 func check(f *scheduling.Filter, n *scheduling.Node) *scheduling.Status {
 	if f.CheckAt != nil {
 		return f.CheckAt(n.Index)

@@ -25,8 +25,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// devices has the caches of dynamic resource allocation, and what the scheduler has decided that
-// they do not show yet.
+// devices has the caches of dynamic resource allocation, and the decisions of the scheduler that
+// the caches do not show yet.
 type devices struct {
 	claims  resourcelisters.ResourceClaimLister
 	classes resourcelisters.DeviceClassLister
@@ -51,8 +51,8 @@ func (d *devices) Claim(namespace, name string) *resourcev1.ResourceClaim {
 	return d.latest(c)
 }
 
-// latest returns the newer of a claim in the cache and the same claim as the scheduler has written
-// it.
+// latest returns the newer version of a claim: the one in the cache, or the one that the scheduler
+// has written.
 func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim {
 	w, ok := d.chosen[c.UID]
 	switch {
@@ -64,15 +64,15 @@ func (d *devices) latest(c *resourcev1.ResourceClaim) *resourcev1.ResourceClaim 
 	return w.ResourceClaim
 }
 
-// observe handles a claim that the watch shows. gone is true if it was deleted.
+// observe handles a change of a claim in the watch. gone is true if it was deleted.
 func (d *devices) observe(c *resourcev1.ResourceClaim, gone bool) {
 	if w, ok := d.chosen[c.UID]; ok && (gone || w.written && revision(c) >= revision(w.ResourceClaim)) {
 		delete(d.chosen, c.UID)
 	}
 }
 
-// revision orders the versions of one object. A version that is not a number comes last, so that
-// the cache wins.
+// revision orders the versions of one object. A version that is not a number counts as the newest,
+// so that the version in the cache is used.
 func revision(c *resourcev1.ResourceClaim) uint64 {
 	n, err := strconv.ParseUint(c.ResourceVersion, 10, 64)
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *devices) Pending(claim types.UID) bool {
 func (d *devices) Allocated() []*resourcev1.ResourceClaim {
 	all, err := d.claims.List(labels.Everything())
 	if err != nil {
-		return nil // a cache does not fail
+		return nil // List of a cache returns no error
 	}
 	out := d.unseen()
 	for _, c := range all {
@@ -155,7 +155,7 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	now := found(d.claims.ResourceClaims(c.Namespace).Get(c.Name))
 	switch {
 	case now == nil && isSpecial(c):
-		// The scheduler has just created it, so the cache does not have it yet.
+		// The scheduler has just created the claim, so the cache does not have it yet.
 	case now == nil || now.UID != c.UID:
 		d.observe(c, true) // the claim was deleted after the write
 	default:
@@ -163,8 +163,8 @@ func (d *devices) storeWritten(c *resourcev1.ResourceClaim) {
 	}
 }
 
-// deallocate picks a claim whose devices can be released: no pod uses them, and they keep the pod
-// off nodes. It returns the text for the pod's condition.
+// deallocate chooses a claim whose devices are to be released: no pod uses them, and because of
+// them the pod does not fit some nodes. It returns the text for the pod's condition.
 func (e *evaluation) deallocate(d *decision) string {
 	switch f := e.devices; {
 	case e.profile.DeviceTimeout == 0:
@@ -185,7 +185,7 @@ func (e *evaluation) deallocate(d *decision) string {
 var errDevicesFailed = errors.New("device binding failed")
 
 // prepareClaims writes the chosen devices and the pod's reservation into the claims, and waits
-// until the devices are attached. The caller reverses it after an error.
+// until the devices are attached. If it returns an error, the caller must call unreserve.
 func (s *Scheduler) prepareClaims(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) error {
 	if len(d.claims) == 0 {
 		return nil
@@ -217,7 +217,7 @@ func (s *Scheduler) reserveClaim(ctx context.Context, pod *v1.Pod, u dynamicreso
 			}
 		}
 		next := c
-		c = nil // read again on a retry
+		c = nil // the next retry reads the claim again
 		switch {
 		case next.UID != u.Claim.UID || next.DeletionTimestamp != nil:
 			return fmt.Errorf("claim %s/%s got deleted in the meantime", next.Namespace, next.Name)
@@ -268,7 +268,7 @@ func (s *Scheduler) awaitDevices(ctx context.Context, pod *v1.Pod, d decision) e
 			c := s.view.devices.Claim(pod.Namespace, u.Claim.Name)
 			s.mu.Unlock()
 			if c == nil && u.Extended != nil {
-				ready = false // until the cache shows it, only the reservation protects its devices
+				ready = false // until the cache shows the claim, only the reservation protects its devices
 				continue
 			}
 			if c == nil || c.UID != u.Claim.UID || c.Status.Allocation == nil {

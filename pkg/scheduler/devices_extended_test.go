@@ -20,7 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// stand lets a device class provide an extended resource.
+// stand makes a device class provide an extended resource.
 func stand(t *testing.T, c kubernetes.Interface, class, name string) {
 	t.Helper()
 	got, err := c.ResourceV1().DeviceClasses().Get(t.Context(), class, metav1.GetOptions{})
@@ -89,7 +89,7 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	if r := claim.Status.ReservedFor; len(r) != 1 || r[0].UID != p.UID {
 		t.Errorf("reserved for %v", r)
 	}
-	// The devices are used up, whichever name a pod requests them by.
+	// No device is left for another pod, by whichever name it requests them.
 	create(t, c, pod("late", asks("deviceclass.resource.kubernetes.io/small=1")))
 	await(t, c, "late", "no device", refused("2 cannot allocate all claims"))
 	if n := len(specials(t, c)); n != 1 {
@@ -103,8 +103,8 @@ func TestExtendedResourceOfAClass(t *testing.T) {
 	await(t, c, "late", "bound", bound)
 }
 
-// TestExtendedResourceOfANode checks that a resource which the node has itself is used before
-// devices.
+// TestExtendedResourceOfANode checks that a pod gets a resource that is in the node's own status,
+// if there is one, rather than devices.
 func TestExtendedResourceOfANode(t *testing.T) {
 	c := withDevices(t)
 	addNode(t, c, "plugin", nil)
@@ -140,8 +140,8 @@ func TestExtendedResourceOfANode(t *testing.T) {
 	}
 }
 
-// TestExtendedResourcesShareRequests checks that init containers which end use the devices of later
-// containers, and share one further request.
+// TestExtendedResourcesShareRequests checks that init containers which end before the others start
+// use the devices of later containers, and share one further request.
 func TestExtendedResourcesShareRequests(t *testing.T) {
 	c := withDevices(t)
 	stand(t, c, "small", "example.com/gpu")
@@ -202,7 +202,7 @@ func TestStaleExtendedClaim(t *testing.T) {
 	}
 }
 
-// failsOnce fails the first request that matches.
+// failsOnce is a transport that fails the first request that matches.
 type failsOnce struct {
 	http.RoundTripper
 	it     func(*http.Request) bool

@@ -190,7 +190,7 @@ func TestClaimIsMade(t *testing.T) {
 	p := create(t, c, pod("p", func(p *v1.Pod) {
 		p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "x", ResourceClaimTemplateName: ptr.To("t")}}
 	}))
-	create(t, c, pod("after", nil)) // bound after the first pod was tried
+	create(t, c, pod("after", nil)) // this pod is bound after the first pod was tried
 	await(t, c, "after", "bound", bound)
 	if p, err := c.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil ||
 		len(p.Status.Conditions) != 0 {
@@ -215,8 +215,8 @@ func TestClaimIsMade(t *testing.T) {
 	await(t, c, "p", "bound", bound)
 }
 
-// TestSelectorFails checks that a pod gets no node, not even one with suitable devices, while a
-// selector cannot be evaluated for devices of another node.
+// TestSelectorFails checks that a pod gets no node while its selector cannot be evaluated for the
+// devices of one node, even if another node has suitable devices.
 func TestSelectorFails(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	addAccount(t, c)

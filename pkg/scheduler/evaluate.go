@@ -26,7 +26,8 @@ type buffers struct {
 	feasible       []int32
 	scores, totals []int64
 
-	// For preemption: objections to each node, nodes where it may help, and where it does.
+	// For preemption: the objection to each node, the nodes where preemption may help, and those
+	// where it does.
 	unhelpful []*scheduling.Status
 	potential []*scheduling.Node
 	found     []candidate
@@ -49,7 +50,7 @@ type evaluation struct {
 	buffers *buffers
 
 	nominated *nominations
-	// rank is the priority below which pods may be evicted.
+	// rank is a priority. Pods of lower priority may be evicted.
 	rank int32
 
 	// reject is set if a plugin rejected the pod on all nodes, or could not evaluate a node.
@@ -57,9 +58,9 @@ type evaluation struct {
 	// statuses has the objection to each node, by index, or nil where the pod fits. The slice is
 	// nil if only the nominated node was evaluated, and the pod fits there.
 	statuses []*scheduling.Status
-	// narrowed is true if statuses differs from that of the class.
+	// narrowed is true if statuses is a copy that may differ from the statuses of the class.
 	narrowed bool
-	// only is the nominated node, if the pod fits there.
+	// only is the nominated node, if the pod fits there. Other nodes were not evaluated then.
 	only *scheduling.Node
 }
 
@@ -141,13 +142,13 @@ func (e *evaluation) filterAll() {
 		}
 	}
 	if e.class.fits == 0 {
-		return // so there is no nominated node to evaluate either
+		return // statuses is nil then, so there is no nominated node to evaluate
 	}
 	e.reject = e.leaveRoom()
 }
 
-// leaveRoom rejects nodes where the pod does not fit beside the pods nominated there. It returns
-// the objection of a plugin that could not evaluate a node.
+// leaveRoom rejects nodes on which the pod does not fit in addition to the pods nominated to them.
+// If a plugin could not evaluate a node, it returns that plugin's status.
 func (e *evaluation) leaveRoom() *scheduling.Status {
 	if e.class.fits < len(e.nominated.byNode) {
 		// If most nodes are full and many pods are nominated, few nodes are left to evaluate.
@@ -203,8 +204,8 @@ func (e *evaluation) narrow() {
 	e.statuses = *b
 }
 
-// rejectMore evaluates the nodes without an objection with one more filter. It returns the
-// objection of a filter that could not evaluate a node.
+// rejectMore evaluates the nodes without an objection with one more filter. If the filter could not
+// evaluate a node, it returns the filter's status.
 func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f *scheduling.Filter) *scheduling.Status {
 	if f.CheckAt != nil {
 		for i, st := range statuses {
@@ -237,8 +238,9 @@ func (e *evaluation) filter(n *scheduling.Node) *scheduling.Status {
 	return e.withNominated(n)
 }
 
-// withNominated evaluates a node on which the pod fits otherwise. The pods of at least the same
-// priority that are nominated to the node may or may not arrive: the pod must fit either way.
+// withNominated evaluates a node on which the pod fits without regard to nominated pods. The pods
+// of at least the same priority that are nominated to the node may or may not arrive: the pod must
+// fit either way.
 func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	expected := e.nominated.on(n.Name, e.pod)
 	if len(expected) == 0 {
@@ -252,8 +254,8 @@ func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 	return t.fits()
 }
 
-// best returns the feasible node with the highest score, or nil. Among equals it picks one at
-// random.
+// best returns the feasible node with the highest score, or nil. If several nodes have this score,
+// it picks one of them at random.
 func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 	nodes := e.view.Nodes()
 	switch {

@@ -92,7 +92,7 @@ func testPod(t *rapid.T, uid int) *v1.Pod {
 	return p
 }
 
-// answers returns the objection to, or the total score of, each node by name.
+// answers returns, by node name, why the node rejects the pod, or its total score.
 func answers(t *rapid.T, v *view, p *profile.Profile, pod *v1.Pod, ev *evaluator, noms *nominations) map[string]string {
 	e, err := ev.evaluate(v, p, v.NewPod(pod), noms)
 	if err != nil {
@@ -168,7 +168,8 @@ func TestKeptVerdictsEqualFreshOnes(t *testing.T) {
 	})
 }
 
-// Every victim is needed, none is above the pod, and without them the pod fits.
+// TestVictimsAreNeeded checks that each victim is needed, that none has a higher priority than the
+// pod, and that the pod fits without them.
 func TestVictimsAreNeeded(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -28,7 +28,7 @@ func newRecorders(ctx context.Context, client kubernetes.Interface, profiles *pr
 	out := recorders{}
 	for name := range profiles.Profiles {
 		b := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
-		// It fails only if the sink is of an unknown type. Then events are lost, and nothing else.
+		// It fails only if the sink is of an unknown type. Then only events are lost.
 		if err := b.StartRecordingToSinkWithContext(ctx); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to start writing events")
 		}

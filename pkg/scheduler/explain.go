@@ -14,7 +14,8 @@ import (
 type Explanation struct {
 	// Rejected is set if a plugin rejected all nodes. Nodes is empty then.
 	Rejected *Objection `json:"rejected,omitempty"`
-	// Nodes has first the nodes that the pod fits, best first, then the others by name.
+	// Nodes has first the nodes that the pod fits, beginning with the best, and then the other
+	// nodes, sorted by name.
 	Nodes []NodeExplanation `json:"nodes,omitempty"`
 }
 
@@ -29,7 +30,7 @@ type Objection struct {
 // NodeExplanation is the evaluation of one node.
 type NodeExplanation struct {
 	Node string `json:"node"`
-	// Objection is the first one found. Others has those of other plugins.
+	// Objection is the first objection that was found, and Others the objections of other plugins.
 	Objection *Objection  `json:"objection,omitempty"`
 	Others    []Objection `json:"others,omitempty"`
 	// Total is the sum of the weighted scores, if the pod fits the node.

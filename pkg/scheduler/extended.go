@@ -23,7 +23,7 @@ import (
 // extenderScale converts scores of extenders, 0 to 10, to scores of plugins.
 const extenderScale = scheduling.MaxNodeScore / extenderv1.MaxExtenderPriority
 
-// interested returns the extenders that are responsible for a pod.
+// interested returns the extenders that must be called for a pod.
 func interested(all []*extender.Extender, pod *v1.Pod) []*extender.Extender {
 	var out []*extender.Extender
 	for _, e := range all {
@@ -45,8 +45,8 @@ func (s *Scheduler) runExtended(ctx context.Context) {
 	}
 }
 
-// scheduleExtended schedules a pod with extenders. The cell is not locked while extenders are
-// called, one after the other. Afterwards the pod is evaluated again.
+// scheduleExtended schedules a pod with extenders. It calls extenders one after the other, without
+// a lock on the cell. The cell may change meanwhile, so the pod is evaluated again afterwards.
 func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item,
 	exts []*extender.Extender, start time.Time) {
 	d, err := s.decideExtended(ctx, p, item, exts)
@@ -198,7 +198,7 @@ func (e *evaluation) bestOf(o opinion) *scheduling.Node {
 	return best
 }
 
-// objectAlso adds the objections of extenders to the statuses.
+// objectAlso adds the nodes that extenders reject, with the reasons, to the statuses.
 func (e *evaluation) objectAlso(o opinion) {
 	if e.reject != nil {
 		return

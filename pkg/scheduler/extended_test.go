@@ -16,8 +16,8 @@ import (
 )
 
 // TestExtenderVictims checks the answers of extenders about victims. An extender may leave out
-// nodes and victims. If it adds any, that is an error, or the extender is skipped if it may be
-// ignored.
+// nodes and victims. If it adds any, the call fails; an extender that may be ignored is skipped
+// instead.
 func TestExtenderVictims(t *testing.T) {
 	of := func(uids ...string) []*scheduling.Pod {
 		var out []*scheduling.Pod
@@ -28,8 +28,8 @@ func TestExtenderVictims(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		answer string
-		want   string // candidates, or a part of the error
-		skips  string // candidates if the extender may be ignored
+		want   string // formatted candidates, or a part of the error
+		skips  string // formatted candidates if the extender may be ignored
 	}{
 		"fewer nodes":   {`{"NodeNameToMetaVictims":{"b":{"Pods":[{"UID":"b1"}]}}}`, "b:b1", "b:b1"},
 		"fewer victims": {`{"NodeNameToMetaVictims":{"a":{"Pods":[{"UID":"a2"}]}}}`, "a:a2", "a:a2"},

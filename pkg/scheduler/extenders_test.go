@@ -22,7 +22,7 @@ import (
 // TestExtendersThatFail checks that a pod gets a condition with the error of its extender, that
 // other pods are bound, and that nothing stays reserved for the pod.
 func TestExtendersThatFail(t *testing.T) {
-	// The server notices that the client has gone only after the body was read.
+	// The server notices only after it has read the body that the client has closed the connection.
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -74,7 +74,7 @@ func TestExtendersThatFail(t *testing.T) {
 				}
 				return false
 			})
-			create(t, server.Client, pod("plain", cpu("2"))) // all of the node
+			create(t, server.Client, pod("plain", cpu("2"))) // all CPUs of the node
 			await(t, server.Client, "plain", "bound", bound)
 		})
 	}

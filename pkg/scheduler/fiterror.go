@@ -28,7 +28,7 @@ func fitMessage(nodes int, reject *scheduling.Status, objections map[*scheduling
 	return b.String()
 }
 
-// joinReasons joins the messages of what may still help a pod.
+// joinReasons joins two messages. Each may be empty.
 func joinReasons(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -49,7 +49,7 @@ func (e *evaluation) objections() map[*scheduling.Status]int {
 
 func tallyUp(statuses []*scheduling.Status) map[*scheduling.Status]int {
 	counts := map[*scheduling.Status]int{}
-	var last *scheduling.Status // nodes next to each other often have the same one
+	var last *scheduling.Status // adjacent nodes often have the same status
 	run := 0
 	for _, st := range statuses {
 		if st != last {

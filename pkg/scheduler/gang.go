@@ -40,7 +40,8 @@ func gangSize(pod *v1.Pod) int {
 }
 
 // gangs tracks the gangs that have a pod on a node. Their other pods are placed one by one, so that
-// a pod that replaces another, or that a crash left over, does not wait in vain.
+// the replacement of a pod, or a pod that was not bound because of a crash, does not wait for a
+// whole gang.
 type gangs struct {
 	begun   map[string]map[types.UID]struct{}
 	binding map[string]bool // gangs that are being bound
@@ -152,14 +153,15 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 }
 
-// scheduleBefore schedules the pods that have arrived since and come before an item.
+// scheduleBefore schedules the pods that have entered the queue since and that come before an item
+// in its order.
 func (s *Scheduler) scheduleBefore(ctx context.Context, item *queue.Item) {
 	for other := s.queue.PopBefore(item); other != nil; other = s.queue.PopBefore(item) {
 		s.schedule(ctx, other)
 	}
 }
 
-// refusal returns the decision that a pod gets no node. The caller holds s.mu.
+// refusal returns a decision that rejects a pod for the given reason. The caller holds s.mu.
 func (s *Scheduler) refusal(reason string) decision {
 	d := decision{reject: &scheduling.Status{Code: scheduling.Unresolvable, Plugin: gangPlugin, Reasons: []string{reason}}}
 	d.message = fitMessage(len(s.view.Nodes()), d.reject, nil, "")

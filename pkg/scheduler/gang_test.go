@@ -46,7 +46,7 @@ func TestGangFitsAsAWhole(t *testing.T) {
 	var names []string
 	for i := range 5 {
 		names = append(names, fmt.Sprint("g", i))
-		create(t, c, pod(names[i], inGang("g", "5", "1"))) // two nodes of two CPUs
+		create(t, c, pod(names[i], inGang("g", "5", "1"))) // there are two nodes of two CPUs
 	}
 	for _, name := range names {
 		await(t, c, name, "refused", refused("0/2 nodes are available: "))
@@ -72,7 +72,7 @@ func TestGangWaitsForItsPods(t *testing.T) {
 	addNode(t, c, "a", nil)
 	create(t, c, pod("g0", inGang("g", "3", "100m")))
 	create(t, c, pod("g1", inGang("g", "3", "100m")))
-	create(t, c, pod("after", nil)) // bound after the others were tried
+	create(t, c, pod("after", nil)) // this pod is bound after the others were tried
 	await(t, c, "after", "bound", bound)
 	mustBeUnbound(t, c, "g0", "g1")
 	create(t, c, pod("g2", inGang("g", "3", "100m")))
@@ -97,7 +97,7 @@ func TestGangWaitsForItsPods(t *testing.T) {
 
 // TestGangWithDevices checks that devices are allocated for all pods of a gang or for none.
 func TestGangWithDevices(t *testing.T) {
-	c := withDevices(t) // three devices
+	c := withDevices(t) // it has three devices
 	addClaim(t, c, "extra", exactly("any", 1))
 	create(t, c, pod("extra", uses("extra")))
 	await(t, c, "extra", "bound", bound)
@@ -140,7 +140,7 @@ func TestGangPreempts(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 { // two nodes of two CPUs
+	for i := range 4 { // there are two nodes of two CPUs
 		name := fmt.Sprint("low", i)
 		create(t, c, pod(name, func(p *v1.Pod) {
 			cpu("1")(p)

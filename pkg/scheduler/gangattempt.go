@@ -16,7 +16,7 @@ type attempt struct {
 	items   []*queue.Item
 	size    int // number of pods that must fit
 
-	out    []decision // decisions by index in items
+	out    []decision // decisions, with the same indexes as items
 	fits   int        // number of pods that have a node
 	events scheduling.Event
 
@@ -34,8 +34,8 @@ type attempt struct {
 }
 
 // decideGang finds nodes for the pods of a gang. If too few fit, it evicts pods of lower priority,
-// provided that the whole gang fits then; otherwise it changes nothing. Now and then it calls
-// yield. During that call the cell is unlocked, and shows nothing of the attempt.
+// provided that the whole gang fits then; otherwise it changes nothing. After each maxHold it calls
+// yield. During that call the cell is unlocked and does not contain the changes of the attempt.
 func (s *Scheduler) decideGang(p *profile.Profile, items []*queue.Item, size int, yield func()) []decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (a *attempt) assume(i int, e *evaluation, n *scheduling.Node) bool {
 	return true
 }
 
-// settle keeps what was found.
+// settle keeps the nodes that were found. Pods without a node become unschedulable.
 func (a *attempt) settle() {
 	key := gangKey(a.items[0].Pod)
 	delete(a.s.gangs.awaited, key)
@@ -144,7 +144,8 @@ func (a *attempt) settle() {
 	}
 }
 
-// refuse reverses what was found. Pods with victims stay nominated.
+// refuse takes all pods of the gang off the nodes that were found. Pods with victims stay
+// nominated.
 func (a *attempt) refuse() {
 	for i, item := range a.items {
 		d := &a.out[i]

@@ -6,8 +6,8 @@ package scheduler
 import "time"
 
 const (
-	// maxHold is about how long an attempt for a gang locks the cell. Event handlers and pods that
-	// come before the gang wait that long.
+	// maxHold is about how long an attempt for a gang locks the cell. Event handlers, and pods that
+	// come before the gang in the queue, wait for the lock that long.
 	maxHold = 50 * time.Millisecond
 	// maxAttempts is how often an attempt is started again after a break in which the cell changed.
 	// The last one makes no breaks.
@@ -24,8 +24,8 @@ type breaks struct {
 	overtaken bool      // what had been found was no longer possible after a break
 }
 
-// breakIfDue makes a break if it is time for one. It returns false if the attempt was overtaken;
-// then everything stays reversed.
+// breakIfDue makes a break if it is time for one. It returns false if the attempt cannot continue
+// because the cell changed; then all its changes stay reversed.
 func (a *attempt) breakIfDue() bool {
 	if a.yield == nil || a.s.cfg.Clock.Since(a.since) < a.s.hold {
 		return true
@@ -44,7 +44,8 @@ func (s *Scheduler) unlocked(f func()) {
 	f()
 }
 
-// suspend puts the first victims back on their nodes, and takes the first placed pods off theirs.
+// suspend puts the given number of victims back on their nodes, and takes the given number of
+// placed pods off their nodes.
 func (a *attempt) suspend(victims, pods int) {
 	for _, i := range a.placed[:pods] {
 		a.s.forget(a.items[i].Pod, a.out[i])
@@ -57,8 +58,8 @@ func (a *attempt) suspend(victims, pods int) {
 	}
 }
 
-// resume does again what suspend reversed. If that is not possible, it changes nothing and returns
-// false.
+// resume makes the changes again that suspend reversed. If that is not possible, it changes nothing
+// and returns false.
 func (a *attempt) resume() bool {
 	for i := range a.lifted {
 		if l := &a.lifted[i]; l.off && !a.liftAgain(l) {

@@ -35,7 +35,7 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
 		c := drawGangCell(t)
-		for i, pod := range c.running { // no two victims are equal
+		for i, pod := range c.running { // make all victims different
 			pod.Status.StartTime = &metav1.Time{Time: time.Unix(int64(i), 0)}
 		}
 		s, items := c.scheduler(t)
@@ -56,7 +56,8 @@ func TestGangBreaksChangeNothing(t *testing.T) {
 	})
 }
 
-// mustBeUntouched checks that only running pods count on nodes, and that no pod is nominated.
+// mustBeUntouched checks, in a break, that only running pods count on nodes, and that no pod is
+// nominated.
 func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,8 +72,8 @@ func (c *gangCell) mustBeUntouched(t *rapid.T, s *Scheduler) {
 	}
 }
 
-// TestGangIsOvertaken adds and removes pods during the breaks of a gang, including pods of the
-// gang. The gang gets room that is free in the end, or victims that are still there.
+// TestGangIsOvertaken adds and removes pods during the breaks of an attempt, including pods of the
+// gang. In the end the gang must have nodes with room, or victims that are still on their nodes.
 func TestGangIsOvertaken(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -125,7 +126,8 @@ func TestGangIsOvertaken(t *testing.T) {
 	})
 }
 
-// come binds a pod to a node with room, as another scheduler would, if there is such a node.
+// come binds a pod to a node with room, as another scheduler would. It does nothing if no node has
+// room.
 func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
 	node := rapid.SampledFrom(s.view.Nodes()).Draw(t, "node").Name
 	free := c.free(func(*v1.Pod) bool { return false })[node] / 1000
@@ -138,7 +140,7 @@ func (c *gangCell) come(t *rapid.T, s *Scheduler, name string) {
 	s.podSet(nil, pod)
 }
 
-// leave removes one of the running pods, if there is one.
+// leave removes one of the running pods, if there are any.
 func (c *gangCell) leave(t *rapid.T, s *Scheduler) {
 	if len(c.running) == 0 {
 		return

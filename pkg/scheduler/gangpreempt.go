@@ -13,8 +13,8 @@ import (
 
 // clearing makes room for the pods of a gang that found no node. It takes victims off their nodes,
 // chosen as for a single pod, and places pods of the gang there. Victims are evicted only if that
-// is enough for the whole gang. In the end all victims are back on their nodes, where they count
-// until they terminate.
+// is enough for the whole gang. In the end all victims are put back on their nodes, and are counted
+// there until they have terminated.
 type clearing struct {
 	*attempt
 	budgets []budget   // minus the victims so far
@@ -37,7 +37,7 @@ func (l *lifted) lift(v *view) { l.back, l.off = v.Lift(l.pod.UID), true }
 func (a *attempt) clear() bool {
 	listed, err := a.s.sources.allBudgets()
 	if err != nil {
-		return false // the scheduler does not know the objects that it must not disturb
+		return false // the disruption budgets are not known
 	}
 	c := &clearing{attempt: a, budgets: compileBudgets(listed), refused: slices.Clone(a.out)}
 	c.placeRest()
@@ -50,7 +50,7 @@ func (a *attempt) clear() bool {
 	}
 	c.spare(compileBudgets(listed))
 	if a.overtaken || !slices.ContainsFunc(c.lifted, func(l lifted) bool { return l.off }) {
-		return false // the gang fits without evictions
+		return false // the gang fits without evictions after all
 	}
 	c.expect()
 	return true
@@ -68,7 +68,8 @@ func (c *clearing) placeRest() {
 	}
 }
 
-// possible returns how many pods can still get a node once those before i have been tried.
+// possible returns the largest number of pods that can have a node in the end, when the pods before
+// index i have been tried.
 func (c *clearing) possible(i int) int {
 	n := c.fits
 	for _, d := range c.out[i:] {
@@ -92,11 +93,11 @@ func (c *clearing) placeCleared(i int) bool {
 	return n != nil && c.assume(i, e, n)
 }
 
-// makeRoom takes the victims for a pod off the best node for that.
+// makeRoom chooses the best node to clear for a pod, and takes the victims off it.
 func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation) {
 	e.rank = c.rank
 	if ineligible(c.s.view, e) != "" {
-		c.waits = true // earlier victims have not left yet
+		c.waits = true // victims of an earlier attempt have not left their nodes yet
 		return nil, nil
 	}
 	found, _ := e.preempt(c.budgets, c.s.cfg.Rand)
@@ -121,8 +122,8 @@ func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation
 }
 
 // spare puts victims back that need not be evicted: first those whose eviction violates a
-// disruption budget, then the most important. It does nothing if what fits a node depends on other
-// nodes.
+// disruption budget, then the most important. It does nothing if a plugin's result for a node may
+// depend on other nodes.
 func (c *clearing) spare(budgets []budget) {
 	if !c.apart {
 		return
@@ -146,7 +147,7 @@ func (c *clearing) spare(budgets []budget) {
 	}
 }
 
-// tryBack puts a victim back if the pods of the gang on its node fit beside it.
+// tryBack puts a victim back if the pods of the gang on its node still fit then.
 func (c *clearing) tryBack(l *lifted, members []int) {
 	if !l.off {
 		return
@@ -180,8 +181,8 @@ func (c *clearing) bringBack(from int) {
 	c.lifted = c.lifted[:from]
 }
 
-// expect nominates the pods of the gang to the nodes that are cleared for them, and makes them wait
-// until the victims have left.
+// expect nominates the pods of the gang to the nodes that are cleared for them. The pods wait until
+// the victims have left.
 func (c *clearing) expect() {
 	victims, awaited := make([][]*scheduling.Pod, len(c.items)), map[types.UID]struct{}{}
 	for i := range c.lifted {

@@ -38,7 +38,7 @@ func milliOf(p *v1.Pod) int64 { return p.Spec.Containers[0].Resources.Requests.C
 
 func priorityOf(p *v1.Pod) int32 { return *p.Spec.Priority }
 
-// drawGangCell draws a cell in which only CPU matters.
+// drawGangCell draws a cell in which pods request only CPU.
 func drawGangCell(t *rapid.T) *gangCell {
 	c := &gangCell{cpu: map[string]int64{}}
 	small := rapid.Int64Range(1, 4)
@@ -96,7 +96,7 @@ func (c *gangCell) free(without func(*v1.Pod) bool) map[string]int64 {
 	return free
 }
 
-// most returns how many pods of a gang of equal pods fit.
+// most returns how many of the gang's pods, which are all equal, fit.
 func (c *gangCell) most(without func(*v1.Pod) bool) int {
 	n := int64(0)
 	for _, free := range c.free(without) {
@@ -109,7 +109,7 @@ func (c *gangCell) alike() bool {
 	return !slices.ContainsFunc(c.gang, func(p *v1.Pod) bool { return milliOf(p) != milliOf(c.gang[0]) })
 }
 
-// scheduler returns a scheduler for the cell that has popped the gang.
+// scheduler returns a scheduler for the cell. The scheduler has popped the gang from its queue.
 func (c *gangCell) scheduler(t interface {
 	Fatal(args ...any)
 	Context() context.Context
@@ -154,7 +154,7 @@ func (c *gangCell) scheduler(t interface {
 
 // TestGangPreemption checks the three possible results. If the gang fits, it gets nodes. Otherwise,
 // if it fits without pods of lower rank, it gets victims: it fits without them, and needs each of
-// them. Otherwise nothing is evicted. In every case nothing else has changed afterwards.
+// them. Otherwise nothing is evicted. In each case nothing else may have changed afterwards.
 func TestGangPreemption(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -221,8 +221,8 @@ func TestGangPreemption(t *testing.T) {
 	})
 }
 
-// mustBeAsBefore checks that a waiting gang counts on no node, and that its victims are still on
-// their nodes.
+// mustBeAsBefore checks that no pod of a waiting gang is counted on a node, and that its victims
+// are still on their nodes.
 func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item, out []decision,
 	taken map[string]int64) {
 	free := c.free(func(*v1.Pod) bool { return false })
@@ -242,8 +242,8 @@ func (c *gangCell) mustBeAsBefore(t *rapid.T, s *Scheduler, items []*queue.Item,
 	}
 }
 
-// TestGangPreemptionAndBudgets checks that all victims of a gang count against the same disruption
-// budgets.
+// TestGangPreemptionAndBudgets checks that the evictions of all victims of a gang are charged to
+// the same disruption budgets.
 func TestGangPreemptionAndBudgets(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}
@@ -317,7 +317,7 @@ func TestGangNeverPreempts(t *testing.T) {
 }
 
 // TestGangWaitsForItsVictims checks that a gang chooses no further victims while some are
-// terminating, and is tried when the last has left.
+// terminating, and is tried when the last one has left its node.
 func TestGangWaitsForItsVictims(t *testing.T) {
 	p := defaultProfile(t)
 	c := &gangCell{cpu: map[string]int64{}, size: 2}

@@ -69,7 +69,7 @@ func (s *Scheduler) podSet(old, pod *v1.Pod) {
 		s.mu.Lock()
 		events := placedEvents(old, pod)
 		if s.view.SetPod(pod) {
-			events |= scheduling.PodRemoved // the pod requests less than before
+			events |= scheduling.PodRemoved // the pod requests less than before, as if another pod was removed
 		}
 		s.gangs.set(pod, true)
 		s.nominated.remove(pod.UID)
@@ -84,8 +84,8 @@ func (s *Scheduler) podPending(pod *v1.Pod) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, _, placed := s.view.Placed(pod.UID); placed {
-		// The pod is being bound and leaves the queue afterwards. A late event must not put it
-		// back.
+		// The pod is being bound and leaves the queue afterwards. An event that arrives late must
+		// not put it back.
 		s.queue.Update(pod)
 		return
 	}
@@ -108,7 +108,8 @@ func placedEvents(old, pod *v1.Pod) scheduling.Event {
 	case old == nil || old.Spec.NodeName == "" || (old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil):
 		return scheduling.PodAdded
 	case old.Generation != pod.Generation || !sameLabels(old.Labels, pod.Labels):
-		return scheduling.PodAdded | scheduling.PodRemoved // the pod may request less than before
+		// The pod may request less than before, as if another pod was removed.
+		return scheduling.PodAdded | scheduling.PodRemoved
 	}
 	return 0
 }
@@ -139,7 +140,7 @@ func (s *Scheduler) podGone(pod *v1.Pod) {
 	}
 	s.view.RemovePod(pod.UID)
 	if len(pod.Spec.Volumes) > 0 {
-		s.volumesMoved.raise() // the goroutine that binds it may be waiting for volumes
+		s.volumesMoved.raise() // the goroutine that binds the pod may be waiting for volumes
 	}
 	s.queue.HappenedFor(scheduling.PodRemoved, s.roomOn(node, ready))
 }

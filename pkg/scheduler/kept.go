@@ -49,8 +49,8 @@ func (v *view) Keep(key string, newTally func() scheduling.Tally) scheduling.Tal
 	return c.Tally
 }
 
-// evict drops tallies that were used longest ago. It drops half of them at once, so that the search
-// costs little per tally.
+// evict drops tallies that were used longest ago. It drops half of them at once, so that the cost
+// of finding them is small for each tally.
 func (k *keeper) evict(nodes int) {
 	limit := max(maxKept/max(nodes, 1), 64)
 	if len(k.byKey) <= limit {

@@ -24,8 +24,8 @@ type compiled struct {
 	class string
 }
 
-// kinds has what was compiled for pods that share their spec and labels, as package intake reads
-// pods of one controller.
+// kinds has the compiled forms of pods that share their spec and labels. Package intake makes pods
+// of one controller share them.
 type kinds map[kindKey]*compiled
 
 // kindKey is equal for pods that compile to the same result. The first pod compiled keeps the
@@ -76,7 +76,7 @@ func compileAlone(p *profile.Profile, pod *v1.Pod) (*compiled, error) {
 	return &compiled{out, class}, err
 }
 
-// ordinary reports whether plugins look only at a pod's spec and labels, and nothing in them is
+// ordinary reports whether plugins read only a pod's spec and labels, and nothing in these is
 // specific to the pod.
 func ordinary(pod *v1.Pod) bool {
 	s := &pod.Status

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestKindsEqualCompile checks that a pod which shares its spec with others compiles to the
-// same result as alone, whatever it has of its own.
+// TestKindsEqualCompile checks that a pod which shares its spec with others has the same compiled
+// form as without sharing, whichever fields it does not share.
 func TestKindsEqualCompile(t *testing.T) {
 	p := defaultProfile(t)
 	rapid.Check(t, func(t *rapid.T) {

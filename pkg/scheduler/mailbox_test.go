@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMailbox compares a mailbox with plain lists. For each pod, entries that must not be dropped
-// come in order, then the latest other entry. No entry comes twice.
+// TestMailbox compares a mailbox with plain lists. For each pod, take returns the entries that must
+// not be dropped in order, and then the latest of the others. It returns no entry twice.
 func TestMailbox(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newMailbox[int]()

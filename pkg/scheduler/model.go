@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// Model is a cell without an API server. It computes the scheduler's decisions with the same code.
-// It is not safe for concurrent use.
+// Model is a scheduler's view of a cluster without an API server. It computes the scheduler's
+// decisions with the same code. It is not safe for concurrent use.
 type Model struct {
 	profile   *profile.Profile
 	view      *view

@@ -58,7 +58,7 @@ func (m *nominations) remove(uid types.UID) {
 	m.changed(node)
 }
 
-// on returns the pods nominated to a node for which a pod must leave room.
+// on returns the pods that are nominated to a node and for which the given pod must leave room.
 func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for uid, p := range m.byNode[node] {
@@ -69,7 +69,7 @@ func (m *nominations) on(node string, pod *scheduling.Pod) []*scheduling.Pod {
 	return out
 }
 
-// below returns the pods nominated to a node that have less than a priority.
+// below returns the pods nominated to a node whose priority is lower than the given one.
 func (m *nominations) below(node string, priority int32) []*scheduling.Pod {
 	var out []*scheduling.Pod
 	for _, p := range m.byNode[node] {

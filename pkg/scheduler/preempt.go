@@ -53,7 +53,7 @@ func ineligible(view *view, e *evaluation) string {
 	return ""
 }
 
-// preempted reports whether a pod terminates because the scheduler evicted it.
+// preempted reports whether a pod is terminating because the scheduler evicted it.
 func preempted(pod *v1.Pod) bool {
 	for i := range pod.Status.Conditions {
 		c := &pod.Status.Conditions[i]
@@ -78,7 +78,7 @@ func (e *evaluation) unresolvable(n *scheduling.Node) bool {
 }
 
 // preempt finds nodes on which the pod fits if pods of lower rank are evicted. The result is valid
-// until the next evaluation. If there is none, it returns the message that says why.
+// until the next evaluation. If there is no such node, it returns a message with the reason.
 func (e *evaluation) preempt(budgets []budget, r *rand.Rand) ([]candidate, string) {
 	if why := ineligible(e.view, e); why != "" {
 		return nil, "preemption: " + why
@@ -124,8 +124,8 @@ type plan struct {
 	status     *scheduling.Status
 }
 
-// keptVictims is victims with a cache. It does not use the cache if the result depends on other
-// nodes or on disruption budgets.
+// keptVictims returns the result of victims from a cache if possible. It does not use the cache if
+// the result depends on other nodes or on disruption budgets.
 func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	if len(e.cell) > 0 || len(budgets) > 0 || e.nominated.node[e.pod.UID] == n.Name {
 		return e.victims(n, budgets)
@@ -140,8 +140,8 @@ func (e *evaluation) keptVictims(n *scheduling.Node, budgets []budget) (candidat
 }
 
 // victims finds the pods that must leave n so that the pod fits: all pods of lower rank, except
-// those that fit beside it. Pods protected by a budget are spared first, then the most important
-// ones.
+// those that fit on the node together with it. Pods protected by a disruption budget are the first
+// that are spared, and then the most important ones.
 func (e *evaluation) victims(n *scheduling.Node, budgets []budget) (candidate, *scheduling.Status) {
 	t := e.trial(n)
 	defer t.end()
@@ -249,8 +249,8 @@ func (b *budget) covers(pod *v1.Pod) bool {
 	return !counted
 }
 
-// splitByBudgets separates the pods whose eviction, in the given order, would violate a disruption
-// budget.
+// splitByBudgets separates the pods whose eviction would violate a disruption budget, if all are
+// evicted in the given order.
 func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others []*scheduling.Pod) {
 	left := slices.Clone(budgets)
 	for _, p := range pods {
@@ -263,9 +263,9 @@ func splitByBudgets(pods []*scheduling.Pod, budgets []budget) (violating, others
 	return violating, others
 }
 
-// compareCandidates orders candidates as Kubernetes does: by the fewest violated budgets, the
-// lowest priority of the most important victim, the lowest sum of priorities, the fewest victims,
-// and the latest start of the most important victims.
+// compareCandidates orders candidates as Kubernetes does: first the candidate with the fewest
+// violated budgets, then with the lowest priority of the most important victim, the lowest sum of
+// priorities, the fewest victims, and the latest start of the most important victims.
 func compareCandidates(a, b candidate) int {
 	if d := cmp.Compare(a.violations, b.violations); d != 0 {
 		return d
@@ -304,5 +304,5 @@ func earliest(c candidate) *v1.Pod {
 	if len(c.victims) == 0 {
 		return &v1.Pod{}
 	}
-	return c.victims[0].Pod // victims are sorted
+	return c.victims[0].Pod // victims are sorted by priority
 }

@@ -40,7 +40,8 @@ func (r *ranking) set(node int, total int64) {
 	}
 }
 
-// put changes a total without updating the inner vertices. Call rebuild after all changes.
+// put changes a total without updating the inner vertices. The caller must call rebuild after all
+// changes.
 func (r *ranking) put(node int, total int64) int {
 	i := r.size + node
 	r.highest[i], r.count[i] = total, 1

@@ -56,9 +56,9 @@ type Scheduler struct {
 	batches      *batches
 	binder       *binder
 	verdicts     *mailbox[*verdict]
-	extended     *mailbox[func()] // pods with extenders
-	devicesMoved signal           // resource claims, device classes or slices changed
-	volumesMoved signal           // claims, volumes or classes changed
+	extended     *mailbox[func()] // work for pods that need extenders
+	devicesMoved signal           // raised when resource claims, device classes or slices change
+	volumesMoved signal           // raised when volume claims, volumes or classes change
 	running      sync.WaitGroup
 	hold         time.Duration // see maxHold
 
@@ -249,15 +249,15 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 // park returns a pod without a node to the queue. The caller has held s.mu since the evaluation, so
 // that no pod can leave a node unnoticed.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
-	d.about = item.Pod // from here on the item can be popped again
+	d.about = item.Pod // after this another goroutine can pop the item
 	if d.silent() {
 		s.queue.Await(item, d.events)
 		return
 	}
 	s.queue.Unschedulable(item, d.events, d.local)
 	if len(d.victims) > 0 {
-		// Victims make room for it. If it were tried before they are evicted, it would only evict
-		// more.
+		// The pod has victims. If it were tried again before they are evicted, it would only evict
+		// more pods.
 		s.queue.Hold(item)
 	}
 }
@@ -286,7 +286,7 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 	return e, n, nil
 }
 
-// assume counts the pod on its node.
+// assume counts the pod on its node, and reserves the volumes and devices that it gets there.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
 	d := decision{node: n.Name, volumes: e.planVolumes(n)}
 	if e.devices != nil {
@@ -311,7 +311,7 @@ func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 		return ""
 	}
 	if waits := e.pod.Status.NominatedNodeName; waits != "" && ineligible(s.view, e) != "" {
-		d.nominate = waits // earlier victims have not left yet
+		d.nominate = waits // victims of an earlier attempt have not left their nodes yet
 	}
 	return why
 }
@@ -324,7 +324,8 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 	return e.preempt(compileBudgets(budgets), s.cfg.Rand)
 }
 
-// clear decides to evict the victims of a candidate for a pod of a rank.
+// clear decides to evict the victims of a candidate for a pod that may evict pods of lower priority
+// than rank.
 func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
 	for _, v := range d.victims {
@@ -350,7 +351,7 @@ func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 // leaves a node can help on that node only.
 func (e *evaluation) local() bool { return e.reject == nil && len(e.cell) == 0 }
 
-// events returns the changes that may let the pod fit: those of the plugins that rejected it.
+// events returns the changes that may let the pod fit: the events of the plugins that rejected it.
 func (e *evaluation) events() scheduling.Event {
 	rejected := map[string]bool{}
 	if e.reject != nil {

@@ -38,7 +38,7 @@ func start(t *testing.T) kubernetes.Interface {
 	return server.Client
 }
 
-// withoutBatches returns a client for which the server does not support batches.
+// withoutBatches is a transport that makes the server look as if it did not support batches.
 type withoutBatches struct{ http.RoundTripper }
 
 func (w withoutBatches) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -54,7 +54,7 @@ func follow(t testing.TB, client kubernetes.Interface) {
 	followWith(t, client, &configv1.KubeSchedulerConfiguration{})
 }
 
-// followWith is follow with a configuration.
+// followWith runs a scheduler with a configuration until the test ends.
 func followWith(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration) {
 	t.Helper()
 	set, err := profile.Build(config, nil)
@@ -97,7 +97,7 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, change func(*v1.
 	if created, err = c.CoreV1().Nodes().UpdateStatus(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	created.Spec.Taints = nil // the not-ready taint of new nodes
+	created.Spec.Taints = nil // remove the taint not-ready, which new nodes get
 	if change != nil {
 		change(created)
 	}
@@ -193,8 +193,8 @@ func TestPodsAreSpread(t *testing.T) {
 	c := setup(t)
 	addNode(t, c, "a", nil)
 	addNode(t, c, "b", nil)
-	// The scheduler watches nodes and pods independently. Once each node has a pod, it has seen
-	// both nodes.
+	// The scheduler watches nodes and pods independently. When each node has a pod, the scheduler
+	// has seen both nodes.
 	for _, name := range []string{"a", "b"} {
 		create(t, c, pod("on-"+name, func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{v1.LabelHostname: name} }))
 		await(t, c, "on-"+name, "bound", bound)
@@ -292,7 +292,7 @@ func preempts(t *testing.T, c kubernetes.Interface) {
 	if want := "PreemptionByScheduler: default-scheduler: preempting to accommodate a higher priority pod"; why != want {
 		t.Errorf("condition of the victim %q, want %q", why, want)
 	}
-	// What the kubelet would do.
+	// Change the status as the kubelet would.
 	if _, err := c.CoreV1().Pods("default").Patch(t.Context(), "low", types.JSONPatchType,
 		[]byte(`[{"op":"remove","path":"/metadata/finalizers"}]`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestShrunkPodMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	allocated("1800m") // the pod is to shrink, but has not yet
+	allocated("1800m") // the pod is to shrink, but its kubelet has not shrunk it yet
 	create(t, c, pod("waits", cpu("1")))
 	await(t, c, "waits", "refused", refused("1 Insufficient cpu"))
 	allocated("500m")

@@ -91,11 +91,11 @@ func wholePods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	return follow.Source(client.CoreV1().Pods(metav1.NamespaceAll), follow.Fields(presentPods)), nil
 }
 
-// slimPods decodes of pods only what plugins look at.
+// slimPods returns a source of pods that decodes only the fields that plugins read.
 func slimPods(client kubernetes.Interface) (cache.ListerWatcher, error) {
 	c, ok := client.CoreV1().RESTClient().(*rest.RESTClient)
 	if !ok || c == nil {
-		return wholePods(client) // a fake client
+		return wholePods(client) // the client is a fake
 	}
 	r, err := intake.NewReader(v1alpha1.AnnGang, v1alpha1.AnnGangSize)
 	if err != nil {
@@ -131,11 +131,11 @@ func newSourcesOf(f informers.SharedInformerFactory) *sources {
 	return s
 }
 
-// handlers are called for changes of the kinds that matter for the cell.
+// handlers are called for changes of the kinds of objects that the cell or waiting pods depend on.
 type handlers struct {
 	podSet        func(old, pod *v1.Pod) // old is nil for a new pod
 	podGone       func(*v1.Pod)
-	nodes, claims cache.ResourceEventHandler // claims of devices
+	nodes, claims cache.ResourceEventHandler // for nodes, and for claims of devices
 	// changed is called when something has changed that pods may wait for.
 	changed func(scheduling.Event)
 }
@@ -209,7 +209,7 @@ func attachmentNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// namespaceHandler reports changes of namespaces' labels. Plugins look at nothing else of a
+// namespaceHandler reports changes of namespaces' labels. Plugins read no other fields of a
 // namespace.
 func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.ResourceEventHandler {
 	notify := func(any) {
@@ -228,7 +228,7 @@ func (s *sources) namespaceHandler(changed func(scheduling.Event)) cache.Resourc
 }
 
 // run follows the API until ctx ends. It returns when the caches are complete and the handlers have
-// seen all of it.
+// seen all objects.
 func (s *sources) run(ctx context.Context) error {
 	s.factory.StartWithContext(ctx)
 	go s.pods.Run(ctx)

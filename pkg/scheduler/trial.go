@@ -11,7 +11,7 @@ import (
 )
 
 // trial evaluates a node as if other pods were on it. It works on a copy of the node. Filters that
-// count pods are called with the changes, and with their reversal by end.
+// count pods are called for each change, and again when end reverses it.
 type trial struct {
 	e    *evaluation
 	node *scheduling.Node

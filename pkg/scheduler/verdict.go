@@ -18,8 +18,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// reporters is how many requests with verdicts are sent at a time. singleReporters is the same if
-// the server does not support batches.
+// reporters is how many requests with verdicts are sent at a time. singleReporters is how many
+// requests are sent at a time if the server does not support batches.
 const (
 	reporters       = 2
 	singleReporters = 16
@@ -30,11 +30,11 @@ const (
 type verdict struct {
 	profile   *profile.Profile
 	pod       *v1.Pod
-	condition *v1.PodCondition // nil if it stays as it is
+	condition *v1.PodCondition // nil if the condition does not change
 	nominated string
 	victims   []*scheduling.Pod
 	must      bool   // a later verdict about the pod does not replace it
-	done      func() // called afterwards, unless nil
+	done      func() // called when the verdict was carried out; may be nil
 }
 
 func conditionOf(reason, message string) *v1.PodCondition {
@@ -140,7 +140,7 @@ func (s *Scheduler) outgoing(v *verdict) (*v1alpha1.Verdict, []*scheduling.Pod) 
 	switch c := v.condition; {
 	case c == nil:
 	case hasCondition(pod, c):
-		s.events[v.profile.Name].failed(pod, c.Message) // the repeated event becomes a series
+		s.events[v.profile.Name].failed(pod, c.Message) // the recorder combines repeated events into a series
 	default:
 		out.Reason, out.Message, out.Generation, out.Event = c.Reason, c.Message, pod.Generation, true
 	}
@@ -199,7 +199,7 @@ func (s *Scheduler) sendEach(ctx context.Context, some []*verdict) {
 }
 
 // send sends one verdict. It writes the nomination first: if the scheduler is killed in between,
-// the room made by evictions must not go to other pods.
+// other pods must not get the room that the evictions make.
 func (s *Scheduler) send(ctx context.Context, v *verdict) {
 	pod := s.latestPod(v.pod)
 	if pod == nil {

@@ -57,7 +57,7 @@ func (v *view) Selectors(pod *v1.Pod) labels.Selector {
 	equal := labels.Set{}
 	services, err := v.sources.services.Services(pod.Namespace).List(labels.Everything())
 	if err != nil {
-		return nil // a cache does not fail
+		return nil // List of a cache returns no error
 	}
 	for _, s := range services {
 		if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels)) {
@@ -134,7 +134,7 @@ func found[T any](o *T, err error) *T {
 func (v *view) AvailableVolumes(class string) []*v1.PersistentVolume {
 	all, err := v.sources.volumes.List(labels.Everything())
 	if err != nil {
-		return nil // a cache does not fail
+		return nil // List of a cache returns no error
 	}
 	var out []*v1.PersistentVolume
 	for _, pv := range all {
@@ -153,7 +153,7 @@ func (v *view) Capacities(driver, class string) ([]*storagev1.CSIStorageCapacity
 	}
 	all, err := v.sources.capacities.List(labels.Everything())
 	if err != nil {
-		return nil, true // a cache does not fail
+		return nil, true // List of a cache returns no error
 	}
 	return slices.DeleteFunc(all, func(c *storagev1.CSIStorageCapacity) bool { return c.StorageClassName != class }), true
 }

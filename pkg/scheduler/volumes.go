@@ -107,12 +107,12 @@ func (e *evaluation) planVolumes(n *scheduling.Node) volumePlan {
 	return volumePlan{e.volumes.Plan(n)}
 }
 
-// writes has the resource versions that prepareVolumes has written or seen, by name. Cached objects
-// with an older version are ignored.
+// writes has the resource versions of volumes and claims that prepareVolumes has written or seen,
+// by name. Cached objects with an older version are ignored.
 type writes struct{ volumes, claims map[string]string }
 
 // prepareVolumes binds the plan's volumes to claims, and waits until the volume controller has
-// completed that.
+// bound the claims.
 func (s *Scheduler) prepareVolumes(ctx context.Context, pod *v1.Pod, d decision) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Profiles.BindTimeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *Scheduler) bindVolume(ctx context.Context, m volumebinding.Match) (*v1.
 }
 
 // selectNode writes the node for provisioning into a claim. It never replaces another selection:
-// only the provisioner may remove that.
+// only the provisioner may remove it.
 func (s *Scheduler) selectNode(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	node string) (*v1.PersistentVolumeClaim, error) {
 	claims := s.cfg.Client.CoreV1().PersistentVolumeClaims(claim.Namespace)

@@ -54,7 +54,7 @@ func addStorageClaim(t *testing.T, c kubernetes.Interface, name string) {
 	}
 }
 
-// addVolume creates a volume of a node, or of all nodes if node is empty.
+// addVolume creates a volume that only one node can use, or all nodes if node is empty.
 func addVolume(t *testing.T, c kubernetes.Interface, name, node string) {
 	t.Helper()
 	pv := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PersistentVolumeSpec{
@@ -97,7 +97,7 @@ func poll(t *testing.T, what string, ok func(context.Context) (bool, error)) {
 	}
 }
 
-// selected waits for the selection of a node for a claim.
+// selected waits until a node is selected for a claim.
 func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 	t.Helper()
 	poll(t, "claim "+claim+" is to be provisioned on "+node, func(ctx context.Context) (bool, error) {
@@ -106,7 +106,7 @@ func selected(t *testing.T, c kubernetes.Interface, claim, node string) {
 	})
 }
 
-// takeBack removes the selected node from a claim, as a provisioner does that cannot provision the
+// takeBack removes the selected node from a claim, as a provisioner does if it cannot provision the
 // volume.
 func takeBack(t *testing.T, c kubernetes.Interface, claim string) {
 	t.Helper()
@@ -236,7 +236,7 @@ func TestSharedClaimGetsOneVolume(t *testing.T) {
 }
 
 // TestVolumesAreFreeAfterTheirPod checks that reserved volumes are released when the pod or its
-// node is deleted, rather than when the timeout ends.
+// node is deleted, and not only when the timeout ends.
 func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 	for name, end := range map[string]func(*testing.T, kubernetes.Interface){
 		"pod deleted": func(t *testing.T, c kubernetes.Interface) { remove(t, c, "first") },
@@ -263,7 +263,7 @@ func TestVolumesAreFreeAfterTheirPod(t *testing.T) {
 				return err == nil && pv.Spec.ClaimRef != nil, err
 			})
 			end(t, c)
-			// The claim is deleted too. Its volume now belongs to another claim.
+			// The claim is deleted too, and its volume is bound to another claim.
 			if err := c.CoreV1().PersistentVolumeClaims("default").Delete(t.Context(), "data",
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)

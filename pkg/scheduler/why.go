@@ -22,9 +22,9 @@ type Why struct {
 	Node string `json:"node,omitempty"` // the pod's node
 	// Gated is why the pod is not tried.
 	Gated []string `json:"gated,omitempty"`
-	// Ended is the reason of an eviction, from the pod's status.
+	// Ended is the reason for which the pod was evicted, from its status.
 	Ended string `json:"ended,omitempty"`
-	// Reasons has the objections with the number of nodes for each.
+	// Reasons has the objections, each with the number of nodes.
 	Reasons []Reason `json:"reasons,omitempty"`
 	// Changes has changes of the pod, each of which would let it fit a node, the smallest first.
 	Changes []Change `json:"changes,omitempty"`
@@ -48,8 +48,8 @@ type Change struct {
 	Node  string `json:"node,omitempty"` // one of them
 }
 
-// asker computes answers. It has its own evaluator, so that what the scheduler has cached stays,
-// and holds the lock for one evaluation at a time.
+// asker computes answers. It has its own evaluator, so that it does not evict results that the
+// scheduler has cached. It holds the lock for one evaluation at a time.
 type asker struct {
 	lock      sync.Locker
 	view      *view

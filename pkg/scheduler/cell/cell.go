@@ -13,13 +13,13 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Cell is the state of nodes and the pods on them.
+// Cell holds the nodes and the pods that are on them.
 type Cell struct {
 	generation uint64
 	nodes      []*scheduling.Node // nodes[i].Index is i
 	byName     map[string]*scheduling.Node
 	pods       map[types.UID]*placed
-	// waiting has the pods of nodes that do not exist, by node name.
+	// waiting has the pods that are bound to nodes which do not exist, by node name and UID.
 	waiting   map[string]map[types.UID]*scheduling.Pod
 	groups    map[string]*scheduling.Group // groups of placed pods, by key
 	groupKeys map[*scheduling.Group]string
@@ -68,7 +68,7 @@ func (c *Cell) NodeByName(name string) *scheduling.Node { return c.byName[name] 
 // Groups returns the groups that have pods on nodes.
 func (c *Cell) Groups() map[*scheduling.Group]struct{} { return c.onNodes }
 
-// Held returns the affinity terms of one kind that pods on nodes have, by key.
+// Held returns the affinity terms of one kind that pods on nodes have, by the key of the term.
 func (c *Cell) Held(kind scheduling.TermKind) map[string]*scheduling.HeldTerm { return c.held[kind] }
 
 // hold adds d to the count of each of the group's terms on a node.
@@ -107,7 +107,7 @@ func (c *Cell) ClaimUsers(namespace, name string) []types.UID {
 	return out
 }
 
-// SetNode adds or updates a node. It returns the changes that may let a waiting pod fit.
+// SetNode adds or updates a node. It returns the changes that may make a waiting pod fit.
 func (c *Cell) SetNode(node *v1.Node) scheduling.Event {
 	n := c.byName[node.Name]
 	if n == nil {
@@ -182,7 +182,7 @@ func equalTaints(a, b []v1.Taint) bool {
 	return true
 }
 
-// RemoveNode removes a node. Its pods count again if the node is added again.
+// RemoveNode removes a node. Its pods are counted again if the node is added again.
 func (c *Cell) RemoveNode(name string) {
 	n := c.byName[name]
 	if n == nil {
@@ -208,8 +208,8 @@ func (c *Cell) wait(node string, uid types.UID, p *scheduling.Pod) {
 	c.waiting[node][uid] = p
 }
 
-// SetPod adds or updates a pod that the API server shows on a node. It replaces an assumed pod. It
-// reports whether the pod now requests less of a resource.
+// SetPod adds or updates a pod that the API server shows on a node. If the pod was assumed, it no
+// longer is. SetPod reports whether the pod now requests less of a resource.
 func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	p := c.pods[pod.UID]
 	known := p != nil && p.node == pod.Spec.NodeName
@@ -239,14 +239,14 @@ func exceeds(a, b *scheduling.Resources) bool {
 // Assume counts a pod on a node before the API server shows it there.
 func (c *Cell) Assume(pod *scheduling.Pod, node string) { c.place(pod, node, true) }
 
-// Forget reverses Assume. It does nothing if the watch has shown the pod bound.
+// Forget reverses Assume. It does nothing if the watch has already shown that the pod is bound.
 func (c *Cell) Forget(uid types.UID) {
 	if p := c.pods[uid]; p != nil && p.assumed {
 		c.RemovePod(uid)
 	}
 }
 
-// Placed returns the node on which a pod counts, and whether the pod is only assumed.
+// Placed returns the node on which a pod is counted, and whether the pod is only assumed.
 func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
 	p := c.pods[uid]
 	if p == nil {
@@ -268,14 +268,14 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	}
 }
 
-// Without calls f while a pod does not count.
+// Without calls f. During the call the pod is not counted on its node.
 func (c *Cell) Without(uid types.UID, f func()) {
 	defer c.Lift(uid)()
 	f()
 }
 
-// Lift stops counting a pod until back is called. The cell must not be changed or used by anyone
-// else in between.
+// Lift stops counting a pod until back is called. The cell must not be changed or used by other
+// code before that.
 func (c *Cell) Lift(uid types.UID) (back func()) {
 	p := c.pods[uid]
 	if p == nil {
@@ -320,7 +320,7 @@ func (c *Cell) account(n *scheduling.Node, p *scheduling.Pod, d int) {
 }
 
 // Adjust adds a pod's requests and ports to a node (d is 1) or removes them (d is -1). The node may
-// be a copy, which shares no map with a node of a cell.
+// be a copy, if the copy shares no map with a node of a cell.
 func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 	if d > 0 {
 		n.Pods[string(p.UID)] = p
@@ -330,7 +330,8 @@ func Adjust(n *scheduling.Node, p *scheduling.Pod, d int) {
 		delete(n.Pods, string(p.UID))
 		exact := subtract(&n.Requested, &p.Requests)
 		if exact = subtract(&n.NonZero, &p.NonZero) && exact; !exact {
-			// This costs time for all pods of the node, but only while their sum exceeds 64 bits.
+			// Adding the requests of all pods again is slow, but needed only while a sum exceeds 64
+			// bits.
 			n.Requested, n.NonZero = scheduling.Resources{}, scheduling.Resources{}
 			for _, other := range n.Pods {
 				add(&n.Requested, &other.Requests)
@@ -356,8 +357,8 @@ func (c *Cell) ungroup(n *scheduling.Node, p *scheduling.Pod) {
 	}
 }
 
-// register counts one more placed pod of a group. release reverses that, and drops a group without
-// pods.
+// register counts one more placed pod of a group. release counts one pod less, and drops a group
+// without pods.
 func (c *Cell) register(g *scheduling.Group, key string) {
 	if c.members[g]++; c.members[g] == 1 {
 		c.groups[key], c.groupKeys[g] = g, key

@@ -35,7 +35,7 @@ type Mark struct {
 // journal stores the latest changes.
 type journal struct {
 	layout, shape uint64
-	base          uint64 // number of the first entry
+	base          uint64 // number of the first entry, counted from the creation of the cell
 	entries       []Change
 }
 
@@ -48,8 +48,8 @@ func (j *journal) add(c Change) {
 	j.entries = append(j.entries, c)
 }
 
-// reshape records a change of the nodes, their labels or taints. What was computed from them is no
-// longer valid.
+// reshape records a change of the nodes, their labels or taints. It drops what was computed from
+// them.
 func (c *Cell) reshape(layout bool) {
 	j := &c.changes
 	j.shape++

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// TestModel calls random methods of a cell, and applies the same to a model that has only nodes and
-// pods. After each call it compares the cell with what follows from the model.
+// TestModel calls random methods of a cell, and makes the same changes to a model that has only
+// nodes and pods. After each call it compares the cell with what can be computed from the model.
 func TestModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{
@@ -41,14 +41,14 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// model has what was done to a cell, in the simplest form.
+// model has the nodes and pods that a cell should have, in the simplest form.
 type model struct {
 	cell  *Cell
 	nodes map[string]*v1.Node
 	pods  map[types.UID]modelPod
 
-	// What the cell showed before: the state of each image, the generation and state of each node,
-	// the state for each generation, and the pods of each node at a mark.
+	// What the cell returned after earlier steps: the state of each image, the generation and state
+	// of each node, the state for each generation, and the pods of each node at a mark.
 	images      map[string]imageState
 	generations map[string]uint64
 	last, seen  map[string]string
@@ -151,7 +151,7 @@ func (m *model) setPod(t *rapid.T) {
 	pod.Spec.NodeName = rapid.SampledFrom(nodeNames).Draw(t, "node")
 	before, known := m.pods[pod.UID]
 	if known && rapid.Bool().Draw(t, "same spec") {
-		// Keep what the API server does not allow to change.
+		// Keep the fields that the API server does not allow to change.
 		pod.Spec.Affinity, pod.Spec.Volumes = before.pod.Spec.Affinity, before.pod.Spec.Volumes
 		pod.Spec.Containers[0].Ports = before.pod.Spec.Containers[0].Ports
 		pod.Spec.NodeName = before.node
@@ -295,8 +295,8 @@ func (m *model) checkGeneration(t *rapid.T, n *scheduling.Node, state string) {
 	m.seen[key], m.last[n.Name], m.generations[n.Name] = state, state, n.Generation
 }
 
-// checkPods compares the places of pods and the claims that they use, and checks that nothing is
-// left of other pods.
+// checkPods compares the nodes of pods and the claims that they use, and checks that the cell has
+// no other pods.
 func (m *model) checkPods(t *rapid.T) {
 	users := map[string][]types.UID{}
 	waiting := map[string]int{}
@@ -343,7 +343,7 @@ func groupOf(pod *v1.Pod) string {
 func (m *model) checkGroups(t *rapid.T) {
 	members := map[string]map[string]int{} // pods by group and node
 	all := map[string]bool{}
-	apart := map[string]int{} // pods with the term, by node
+	apart := map[string]int{} // numbers of pods with the term, by node
 	for _, p := range m.pods {
 		key := groupOf(p.pod)
 		all[key] = true
@@ -442,8 +442,8 @@ func (m *model) checkTopology(t *rapid.T) {
 	}
 }
 
-// checkChanges checks that the pods at a mark and the changes since then result in the present
-// pods.
+// checkChanges checks that the pods at a mark and the changes since then result in the pods that
+// the cell has now.
 func (m *model) checkChanges(t *rapid.T) {
 	if m.atMark == nil {
 		return
@@ -473,7 +473,8 @@ func (m *model) checkChanges(t *rapid.T) {
 	}
 }
 
-// TestJournalIsBounded checks that the journal drops old changes, and reports that it has.
+// TestJournalIsBounded checks that the journal drops old changes, and that Since then returns
+// false.
 func TestJournalIsBounded(t *testing.T) {
 	c := New()
 	c.SetNode(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// Scores count these amounts for a container without requests, as Kubernetes does
+// Scores use these amounts for a container without requests, as Kubernetes does
 // (pkg/scheduler/util: DefaultMilliCPURequest, DefaultMemoryRequest).
 const (
 	defaultMilliCPU = 100
@@ -44,8 +44,9 @@ func Compile(pod *v1.Pod) *scheduling.Pod {
 	}
 }
 
-// Join sets a pod's group: the group of the placed pods that are like it, or a new group if there
-// is none. Affinity terms that do not parse select nothing; the API server rejects such terms.
+// Join sets a pod's group: the group of the placed pods with the same key, or a new group if there
+// are no such pods. Affinity terms that do not parse select nothing; the API server rejects such
+// terms.
 func (c *Cell) Join(p *scheduling.Pod) {
 	switch g := c.groups[p.GroupKey]; {
 	case g != nil:
@@ -57,7 +58,7 @@ func (c *Cell) Join(p *scheduling.Pod) {
 
 // requests returns a pod's requests, computed as in Kubernetes: the sum of the containers or the
 // largest init container, whichever is more, plus overhead. Requests at pod level replace those of
-// containers. nonZero counts containers without requests with nonZeroRequests.
+// containers. If nonZero is true, nonZeroRequests replaces missing requests of containers.
 func requests(pod *v1.Pod, nonZero bool) scheduling.Resources {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true,
 		InPlacePodLevelResourcesVerticalScalingEnabled: true}
@@ -122,7 +123,7 @@ func groupKey(pod *v1.Pod) string {
 	if a := pod.Spec.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		enc, err := json.Marshal([]any{a.PodAffinity, a.PodAntiAffinity})
 		if err != nil {
-			panic("cell: encode pod affinity: " + err.Error()) // plain data can always be encoded
+			panic("cell: encode pod affinity: " + err.Error()) // plain data can always be encoded as JSON
 		}
 		b.WriteByte(0)
 		b.Write(enc)

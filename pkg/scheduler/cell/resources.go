@@ -37,7 +37,8 @@ func FromList(list v1.ResourceList) scheduling.Resources {
 	return r
 }
 
-// add adds b to a. A sum above 64 bits becomes math.MaxInt64: no node has room beside it.
+// add adds b to a. A sum above 64 bits becomes math.MaxInt64. A node has no room for another pod
+// then.
 func add(a, b *scheduling.Resources) {
 	each(a, b, func(x, y int64) int64 {
 		if x > math.MaxInt64-y {
@@ -48,7 +49,7 @@ func add(a, b *scheduling.Resources) {
 }
 
 // subtract subtracts b from a. It returns false, and a is wrong, if a sum in a did not fit into 64
-// bits: the caller must add everything again.
+// bits. Then the caller must add everything again.
 func subtract(a, b *scheduling.Resources) bool {
 	exact := true
 	each(a, b, func(x, y int64) int64 {
@@ -58,7 +59,8 @@ func subtract(a, b *scheduling.Resources) bool {
 	return exact
 }
 
-// each sets each amount in a that b has too to f of both. Amounts in b are not negative: see FromList.
+// each replaces each amount x in a by f(x, y), where y is the amount in b. Resources that b does
+// not have are not changed. Amounts in b are not negative: see FromList.
 func each(a, b *scheduling.Resources, f func(x, y int64) int64) {
 	a.MilliCPU = f(a.MilliCPU, b.MilliCPU)
 	a.Memory = f(a.Memory, b.Memory)

@@ -42,7 +42,7 @@ func TestAllocatableIsExact(t *testing.T) {
 }
 
 // TestSumsAreExact adds pods to a node and removes them, and compares the node's sums with sums of
-// big integers. A sum above 64 bits is math.MaxInt64, and is right again once pods have left.
+// big integers. A sum above 64 bits is math.MaxInt64, and is exact again after pods are removed.
 func TestSumsAreExact(t *testing.T) {
 	amount := rapid.SampledFrom([]int64{0, 1, 1 << 53, 1<<53 + 1, 1 << 62, math.MaxInt64 - 1, math.MaxInt64})
 	rapid.Check(t, func(t *rapid.T) {

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// defaultPort is the port of Kubernetes' scheduler.
+// defaultPort is the port that Kubernetes' scheduler has by default.
 const defaultPort = 10259
 
 type options struct {
@@ -35,7 +35,7 @@ type options struct {
 	serving  daemon.ServingFlags
 	election daemon.ElectionFlags
 	config   string
-	values   map[string]string // values of all flags
+	values   map[string]string // values of all flags, by name
 }
 
 func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerConfiguration, error) {

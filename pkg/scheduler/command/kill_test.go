@@ -63,9 +63,9 @@ func process(t *testing.T, kubeconfig string) *exec.Cmd {
 	return cmd
 }
 
-// front starts a proxy to the API server for one scheduler, which needs no credentials there.
-// Writes that have reached the proxy are completed even if the scheduler is killed. Close waits for
-// them.
+// front starts a proxy to the API server for one scheduler. The scheduler needs no credentials for
+// the proxy. Writes that have reached the proxy are completed even if the scheduler is killed.
+// Close waits for them.
 func front(t *testing.T, s *testserver.Server) *httptest.Server {
 	t.Helper()
 	transport, err := rest.TransportFor(s.UserConfig(t, "system:kube-scheduler"))
@@ -120,7 +120,7 @@ func kubeconfig(t *testing.T, server string) string {
 // scheduler could use the same room without knowing of a late binding.
 func (k *killable) kill() {
 	_ = k.process.Process.Kill()
-	_ = k.process.Wait() // the error is that it was killed
+	_ = k.process.Wait() // Wait returns an error, because the process was killed
 	k.front.Close()
 }
 
@@ -134,7 +134,7 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	const perNode = 10
-	for i := range (*killPods + perNode - 1) / perNode { // room for exactly these pods, rounded up
+	for i := range (*killPods + perNode - 1) / perNode { // room for exactly these pods, rounded up to whole nodes
 		addNode(t, c, fmt.Sprint("n", i), perNode)
 	}
 	scheduler := newKillable(t, s)
@@ -232,7 +232,7 @@ func addNode(t *testing.T, c kubernetes.Interface, name string, pods int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Spec.Taints = nil // the not-ready taint of new nodes
+	n.Spec.Taints = nil // remove the taint not-ready, which new nodes get
 	if n, err = c.CoreV1().Nodes().Update(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -104,7 +104,7 @@ func (e *Extender) IgnoredResources() []string {
 	return out
 }
 
-// Interested reports whether the extender is responsible for a pod: the pod requests a resource
+// Interested reports whether the extender must be called for a pod: the pod requests a resource
 // that the extender manages, or the extender manages none.
 func (e *Extender) Interested(pod *v1.Pod) bool {
 	if len(e.managed) == 0 {
@@ -183,7 +183,7 @@ func (e *Extender) Filter(ctx context.Context, pod *v1.Pod, nodes []*v1.Node) (F
 			return Filtered{}, fmt.Errorf(
 				"extender %q claims a filtered node %q which is not found in the input node list", e.Name(), name)
 		}
-		delete(asked, name) // a node may be named once
+		delete(asked, name) // the answer may name each node only once
 		out.Nodes = append(out.Nodes, n)
 	}
 	return out, nil

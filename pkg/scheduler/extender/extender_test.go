@@ -22,7 +22,7 @@ func TestFilterAnswers(t *testing.T) {
 	nodes := []*v1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, {ObjectMeta: metav1.ObjectMeta{Name: "b"}}}
 	for name, c := range map[string]struct {
 		answer func(w http.ResponseWriter)
-		want   string // nodes, or a part of the error
+		want   string // names of nodes, or a part of the error
 	}{
 		"correct": {func(w http.ResponseWriter) {
 			_, _ = w.Write([]byte(`{"NodeNames":["b"],"FailedNodes":{"a":"no"}}`))

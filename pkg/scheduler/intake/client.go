@@ -46,7 +46,7 @@ func (r *Reader) ListWatch(of *rest.RESTClient, selector string) (*cache.ListWat
 	}, nil
 }
 
-// negotiator makes a client decode pods with a Reader.
+// negotiator is the content negotiator of a client. It makes the client decode pods with a Reader.
 type negotiator struct {
 	runtime.ClientNegotiator
 	reader *Reader

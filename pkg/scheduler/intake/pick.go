@@ -41,7 +41,7 @@ type pickers struct {
 	labels  *transcode.Picker
 	owners  *transcode.Picker
 	spec    *transcode.Picker // fields that pods of one controller share
-	has     *transcode.Picker // resources that containers have; usually those that they request
+	has     *transcode.Picker // resources in container statuses, which mostly equal the requests
 }
 
 func newPickers() (*pickers, error) {
@@ -94,7 +94,7 @@ const (
 	specNumber, volumesNumber, sourceNumber protowire.Number = 2, 1, 2
 )
 
-// plainVolumes are the field numbers of the kinds of volumes that plugins ignore.
+// plainVolumes are the field numbers of the kinds of volumes that no plugin reads.
 var plainVolumes = plainVolumeNumbers()
 
 func plainVolumeNumbers() map[protowire.Number]bool {
@@ -125,13 +125,13 @@ func matters(raw []byte) bool {
 	})
 }
 
-// some reports whether a field with a number satisfies is. With number 0 it reports whether there
-// is a field that is not a plain volume.
+// some reports whether is returns true for a field with the given number. If number is 0, it
+// reports whether there is a field that is not a plain volume.
 func some(raw []byte, number protowire.Number, is func([]byte) bool) bool {
 	for len(raw) > 0 {
 		n, typ, tag := protowire.ConsumeTag(raw)
 		if tag < 0 {
-			return true // the decoder returns the error
+			return true // the decoder reports the error later
 		}
 		size := protowire.ConsumeFieldValue(n, typ, raw[tag:])
 		if size < 0 {

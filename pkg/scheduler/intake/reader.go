@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// maxShared bounds the number of different shared parts. When it is reached, the Reader forgets
-// all of them. Pods keep their parts, and later pods share new ones.
+// maxShared bounds the number of different shared parts. When it is reached, the Reader drops all
+// of them. Pods that were decoded keep their parts, and pods that are decoded later share new ones.
 const maxShared = 1 << 14
 
 var errMalformed = errors.New("malformed pod")
@@ -32,7 +32,7 @@ type Reader struct {
 
 	mu    sync.Mutex
 	words map[string]string
-	// labels, owners, specs and has are the shared parts by their bytes.
+	// labels, owners, specs and has are the shared parts, by the bytes that they were decoded from.
 	labels map[string]map[string]string
 	owners map[string][]metav1.OwnerReference
 	specs  map[string]*v1.PodSpec
@@ -43,8 +43,8 @@ type Reader struct {
 // statuses are the statuses of a pod's containers and init containers.
 type statuses struct{ containers, init []v1.ContainerStatus }
 
-// NewReader returns a reader that keeps the given annotations of pods, and the one that marks the
-// end of a streamed list.
+// NewReader returns a reader that keeps the given annotations of pods, and the annotation that
+// marks the end of a streamed list.
 func NewReader(annotations ...string) (*Reader, error) {
 	pick, err := newPickers()
 	if err != nil {
@@ -113,7 +113,8 @@ func (r *Reader) Into(pod *v1.Pod, raw []byte) error {
 	pod.Status.ContainerStatuses = slimStatuses(has.containers, pod.Spec.Containers)
 	pod.Status.InitContainerStatuses = slimStatuses(has.init, pod.Spec.InitContainers)
 	if pod.Spec.Resources == nil {
-		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil // sums over the containers, whose own values are kept
+		// Sums over the containers; the values of the containers are kept.
+		pod.Status.AllocatedResources, pod.Status.Resources = nil, nil
 	}
 	if node != "" {
 		pod.Status.Conditions = slimConditions(pod.Status.Conditions)
@@ -134,8 +135,8 @@ func (r *Reader) unmarshal(pod *v1.Pod, p *transcode.Picker, raw []byte) error {
 	return nil
 }
 
-// shared returns the part of a pod's message that a picker extracts. If the part is not known yet,
-// it decodes it and converts it with of.
+// shared returns the part of a pod's message that a picker extracts. If known does not have it,
+// shared decodes the part, converts it with of and adds it.
 func shared[T any](r *Reader, known map[string]T, p *transcode.Picker, raw []byte, of func(*v1.Pod) T) (T, error) {
 	buf, ok := p.Append(r.buf[:0], raw)
 	r.buf = buf

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// podOf returns a pod of a controller.
+// podOf returns a pod as a controller creates it.
 func podOf(name, uid, node string) *v1.Pod {
 	requests := v1.ResourceList{v1.ResourceCPU: resource.MustParse("80m"), v1.ResourceMemory: resource.MustParse("128Mi")}
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
@@ -165,7 +165,7 @@ func TestVolumes(t *testing.T) {
 	}
 }
 
-// FuzzMalformed checks that malformed pods lead to errors and not to panics.
+// FuzzMalformed checks that malformed pods cause errors, but no panics.
 func FuzzMalformed(f *testing.F) {
 	raw, err := podOf("a", "1", "n").Marshal()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 )
 
-// bindTimeout is the default of how long a pod waits for its volumes.
+// bindTimeout is how long a pod waits for its volumes by default.
 const bindTimeout = 10 * time.Minute
 
 // arguments has, for each plugin with arguments, a function that decodes them over their defaults.

@@ -53,11 +53,12 @@ var optional = map[string]factory{
 // it; an extender can.
 const DefaultBinderName = "DefaultBinder"
 
-// plugin is a plugin with what only built-in plugins can do. docs/decisions/0030-plugin-api.md
-// says why there is more than the public API.
+// plugin is a plugin with functions that only built-in plugins can have.
+// docs/decisions/0030-plugin-api.md explains why the public API does not have them.
 type plugin struct {
 	scheduling.Plugin
-	// compile replaces Filter.Compile for a filter that also plans what the pod gets on its node.
+	// compile replaces Filter.Compile for a filter that also plans which volumes or devices the pod
+	// gets on its node.
 	compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
 	// preemption is set for DefaultPreemption.
 	preemption *Preemption
@@ -118,7 +119,7 @@ func plain(p scheduling.Plugin) factory {
 	})
 }
 
-// newFit ignores the resources that extenders manage.
+// newFit creates NodeResourcesFit, which ignores the resources that extenders manage.
 func newFit(args []byte, extenders []*extender.Extender) (plugin, error) {
 	a, err := fitArgs(args)
 	if err != nil {
@@ -139,7 +140,7 @@ func newFit(args []byte, extenders []*extender.Extender) (plugin, error) {
 	return plugin{Plugin: f.Plugin()}, nil
 }
 
-// setShape sets the shape of a strategy that has one, and rejects unknown strategies.
+// setShape sets the shape if the strategy has one, and rejects unknown strategies.
 func setShape(f *noderesources.Fit, s *configv1.ScoringStrategy) error {
 	switch f.Strategy {
 	case noderesources.LeastAllocated, noderesources.MostAllocated:

@@ -25,13 +25,13 @@ type Filter struct {
 	Plugin string
 	// Events are the changes that can make a pod fit that the plugin rejected.
 	Events scheduling.Event
-	// Compile is scheduling.FilterPoint.Compile, and also returns what the scheduler uses beyond
-	// the public API.
+	// Compile is scheduling.FilterPoint.Compile, and also returns parts that are not in the public
+	// API.
 	Compile func(view scheduling.View, pod *scheduling.Pod) (Compiled, *scheduling.Status)
 }
 
-// Compiled is the filter of one pod. A filter that also plans what the pod gets on its node is in
-// Volumes or Devices; both are nil for other plugins.
+// Compiled is the filter of one pod. A filter that also plans which volumes or devices the pod gets
+// is in Volumes or Devices as well; both are nil for other plugins.
 type Compiled struct {
 	scheduling.Filter
 	Volumes *volumebinding.Filter
@@ -71,14 +71,15 @@ func (p *Profile) Gate(pod *v1.Pod) *scheduling.Status {
 
 // Preemption limits how many nodes are searched for victims.
 type Preemption struct {
-	MinPercent  int // minimum percentage of the nodes
+	MinPercent  int // minimum percentage of the nodes that are searched
 	MinAbsolute int
 }
 
 // Set is the whole configuration of a scheduler.
 type Set struct {
 	Profiles map[string]*Profile
-	// SortPlugin is the name of the plugin that orders the queue, and Less its function.
+	// SortPlugin is the name of the plugin that orders the queue, and Less the function that
+	// compares two pods.
 	SortPlugin     string
 	Less           func(a, b scheduling.QueuedPod) bool
 	InitialBackoff time.Duration
@@ -113,8 +114,8 @@ func Load(file string) (*configv1.KubeSchedulerConfiguration, error) {
 	return &c, nil
 }
 
-// Build builds the profiles of a configuration. If it has none, there is one with the name
-// default-scheduler and the defaults. extra has plugins beside the built-in ones.
+// Build builds the profiles of a configuration. If it has no profiles, Build returns one with the
+// name default-scheduler and the defaults. extra has plugins beside the built-in ones.
 func Build(c *configv1.KubeSchedulerConfiguration, extra Registry) (*Set, error) {
 	s := &Set{
 		Profiles:       map[string]*Profile{},

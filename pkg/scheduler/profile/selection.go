@@ -58,8 +58,8 @@ type selection struct {
 	filter, score, gate, sort, postFilter enabled
 }
 
-// choose applies the plugin lists of a profile to the defaults. The list multiPoint is for all
-// extension points, and the others for one.
+// choose applies the plugin lists of a profile to the defaults. The list multiPoint applies to all
+// extension points, and each other list to one.
 func choose(c *configv1.Plugins) *selection {
 	if c == nil {
 		c = &configv1.Plugins{}
@@ -73,7 +73,7 @@ func choose(c *configv1.Plugins) *selection {
 	return &selection{at(c.Filter), at(c.Score), at(c.PreEnqueue), at(c.QueueSort), at(c.PostFilter)}
 }
 
-// everywhere returns what is enabled at all extension points.
+// everywhere returns the plugins that multiPoint enables.
 func everywhere(c *configv1.Plugins) enabled {
 	multi := enabled{weights: map[string]int64{}}
 	for _, b := range builtins {

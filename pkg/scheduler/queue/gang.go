@@ -36,9 +36,9 @@ func (q *Queue) join(item *Item) {
 	q.gangs.add(item)
 }
 
-// Gang takes the other items of a gang out of the queue, after Pop returned the first, if there are
-// at least size together. They are in the order in which Pop would return them. Items that are
-// gated, held, in flight or being deleted do not count.
+// Gang takes the other items of a gang out of the queue, after Pop has returned one, if the gang
+// then has at least size items in all. They are in the order in which Pop would return them. Items
+// that are gated, held, in flight or being deleted do not count.
 func (q *Queue) Gang(item *Item, size int) (all []*Item, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -3,8 +3,8 @@
 
 package queue
 
-// Hold keeps an unschedulable pod in the queue until Release, whatever happens. It is for pods
-// whose victims are not evicted yet.
+// Hold keeps an unschedulable pod in the queue until Release, whatever happens. It is called for
+// pods whose victims are not evicted yet.
 func (q *Queue) Hold(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

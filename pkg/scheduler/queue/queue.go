@@ -50,21 +50,21 @@ type Item struct {
 	Pod      *v1.Pod
 	Attempts int
 	Since    time.Time // when the pod entered the queue
-	// Memo is for the caller of Pop. The queue keeps it with the item.
+	// Memo is data of the caller of Pop. The queue does not use it.
 	Memo any
 
 	latest  *v1.Pod // latest state
 	place   place
-	index   int       // in the heap that it is in
+	index   int       // index in the heap that contains the item
 	ready   time.Time // end of backoff
 	parked  time.Time
 	events  scheduling.Event // events that can let the pod fit
-	popped  uint64           // number of events when Pop returned it
+	popped  uint64           // value of Queue.happened when Pop returned the item
 	changed bool             // the pod changed while in flight
-	local   bool             // see Unschedulable
+	local   bool             // argument of Unschedulable
 	failed  bool             // the last try ended with an error
 	held    bool             // between Hold and Release
-	wanted  bool             // an event that can let it fit happened while held
+	wanted  bool             // an event that can let the pod fit happened while it was held
 	turn    int64
 	gatedBy *scheduling.Status
 	gang    string // "" if none
@@ -92,7 +92,7 @@ type Queue struct {
 	turns   turns
 	gangs   gangs
 	// happened is the number of events so far. latest has, for each kind, the number of its last
-	// event. Together they show what an item in flight has missed.
+	// event. From both follows which events an item in flight has missed.
 	happened uint64
 	latest   [32]uint64
 	wake     chan struct{} // has a token if Pop must check the queue again
@@ -156,8 +156,8 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 	}
 }
 
-// changed reports whether anything differs that a plugin may look at. Of the status these are only
-// the claims created for the pod; the scheduler writes the rest itself.
+// changed reports whether anything differs that a plugin may look at. Of the status it compares
+// only the claims created for the pod; the scheduler writes the other fields itself.
 func changed(old, pod *v1.Pod) bool {
 	return old.Generation != pod.Generation || old.Generation == 0 || !equal(old.Labels, pod.Labels) ||
 		!equal(old.Annotations, pod.Annotations) ||
@@ -301,7 +301,8 @@ func (q *Queue) Await(item *Item, events scheduling.Event) {
 	q.park(item)
 }
 
-// land ends an item's flight, if that has not ended yet, and applies the pod's latest state.
+// land ends an item's flight and applies the pod's latest state. It returns false if the item was
+// not in flight.
 func (q *Queue) land(item *Item) bool {
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return false
@@ -337,7 +338,7 @@ func (q *Queue) missed(item *Item) bool {
 	return false
 }
 
-// Retry ends a pod's flight after an error. The pod is tried again after its backoff.
+// Retry ends a pod's flight after an error. The pod is tried again when its backoff ends.
 func (q *Queue) Retry(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -352,8 +353,8 @@ func (q *Queue) Retry(item *Item) {
 func (q *Queue) Happened(events scheduling.Event) { q.HappenedFor(events, nil) }
 
 // HappenedFor is Happened for a change of one node. helps is called for pods that wait only for
-// room on a node, and reports whether the pod fits this node now. The queue is locked during the
-// call.
+// room on a node. It reports whether the pod now fits the node that changed. The queue is locked
+// during the call.
 func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	if events == 0 {
 		return
@@ -378,7 +379,8 @@ func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 	}
 }
 
-// Flush makes pods active that have been unschedulable for too long. Call it from time to time.
+// Flush makes pods active that have been unschedulable for too long. The caller calls it
+// periodically.
 func (q *Queue) Flush() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

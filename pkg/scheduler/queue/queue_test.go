@@ -66,8 +66,8 @@ func mustNext(t *testing.T, q *Queue, want string) *Item {
 	return item
 }
 
-// TestOrder checks that pods come by priority, and that pods which cannot be placed do not delay
-// others.
+// TestOrder checks that Pop returns pods by priority, and that pods which cannot be placed do not
+// delay others.
 func TestOrder(t *testing.T) {
 	q, clk := newQueue(t)
 	for _, p := range []*v1.Pod{pod("low", 1), pod("high", 9), pod("late", 5), pod("later", 5)} {
@@ -98,7 +98,7 @@ func TestEventsThatHelp(t *testing.T) {
 	q.Set(pod("p", 1))
 	item := mustNext(t, q, "p")
 	q.Unschedulable(item, scheduling.NodeAdded, false)
-	clk.Step(time.Minute) // longer than the backoff
+	clk.Step(time.Minute) // longer than the maximum backoff
 	q.Happened(scheduling.PodRemoved)
 	mustNext(t, q, "")
 	q.Happened(scheduling.NodeAdded)
@@ -160,7 +160,7 @@ func TestOneState(t *testing.T) {
 	q.Unschedulable(item, 0, false)
 	clk.Step(initial)
 	q.Set(pod("b", 3))
-	if again := mustNext(t, q, "a"); again.Pod != second { // ordered by its new priority
+	if again := mustNext(t, q, "a"); again.Pod != second { // it has its new priority in the order
 		t.Errorf("taken out in generation %d", again.Pod.Generation)
 	}
 }

@@ -4,7 +4,7 @@
 package queue
 
 // turns numbers items so that a queue sort plugin can let the owners of pods take turns: the n-th
-// pod of an owner waits for round n. An owner is a namespace.
+// pod of an owner is in round n. An owner is a namespace.
 type turns map[int32]*rounds
 
 // rounds has the rounds of one priority.
@@ -21,7 +21,7 @@ func (t turns) give(item *Item) {
 	r := t[priority]
 	if r == nil {
 		if len(t) >= maxRounds {
-			clear(t) // all owners start again, which is fair and limits memory
+			clear(t) // all owners begin with the same round again, which is fair and limits memory
 		}
 		r = &rounds{last: map[string]int64{}}
 		t[priority] = r

@@ -29,7 +29,7 @@ type extended struct {
 	pod     *v1.Pod
 	names   []v1.ResourceName // sorted
 	classes map[v1.ResourceName]string
-	made    map[string]*special // by names of the resources in the claim
+	made    map[string]*special // claims by the names of the resources in them
 }
 
 // special is a claim for extended resources, with the requests that containers use.
@@ -57,7 +57,7 @@ func extendedOf(devices scheduling.DeviceView, pod *scheduling.Pod) *extended {
 	return e
 }
 
-// on returns the claim that the pod needs on a node, or nil.
+// on returns the claim for extended resources that the pod needs on a node, or nil.
 func (e *extended) on(n *scheduling.Node) *special {
 	var key strings.Builder
 	var names []v1.ResourceName
@@ -82,7 +82,7 @@ func (e *extended) on(n *scheduling.Node) *special {
 func (e *extended) claim(names []v1.ResourceName) *special {
 	yes := true
 	s := &special{ResourceClaim: &resourcev1.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
-		// A placeholder that no other claim has as its UID.
+		// The UID is a placeholder that no other claim has.
 		Namespace: e.pod.Namespace, Name: Unmade, UID: types.UID(Unmade) + e.pod.UID, GenerateName: e.pod.Name +
 			"-extended-resources-",
 		Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"},
@@ -100,7 +100,7 @@ func (e *extended) claim(names []v1.ResourceName) *special {
 
 // add adds the requests for a resource: one for each container that runs as long as the pod. Init
 // containers that end before others start use the devices of later containers. If they need more,
-// they share one further request, which is as large as the largest remainder.
+// they share one further request, which is as large as the largest missing amount.
 func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	ends := func(i int) bool {
@@ -120,7 +120,7 @@ func (s *special) add(pod *v1.Pod, name v1.ResourceName, class string) {
 		}
 	}
 	var shared *resourcev1.DeviceRequest
-	var sharing []int // indexes of mappings
+	var sharing []int // indexes of mappings whose containers share the further request
 	for i := range pod.Spec.InitContainers {
 		if !ends(i) {
 			continue
@@ -156,7 +156,7 @@ func amount(c *v1.Container, name v1.ResourceName) int64 {
 }
 
 // request returns the request of a container. Its name has the index of the container in the pod,
-// and that of the resource among all resources that the container requests.
+// and the index of the resource among all resources that the container requests.
 func request(container int, c *v1.Container, name v1.ResourceName, class string,
 	count int64) *resourcev1.DeviceRequest {
 	at := 0

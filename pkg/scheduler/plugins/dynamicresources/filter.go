@@ -26,7 +26,7 @@ type Filter struct {
 	claims    []claim
 	wanting   []*resourcev1.ResourceClaim // the claims without devices
 	allocator structured.Allocator
-	ctx       context.Context // limits the search for devices
+	ctx       context.Context // ends the search for devices after the timeout
 	idle      *resourcev1.ResourceClaim
 	extended  *extended // nil if the pod has no such resources
 	stale     *resourcev1.ResourceClaim
@@ -35,7 +35,7 @@ type Filter struct {
 // claim is one claim of the pod.
 type claim struct {
 	*resourcev1.ResourceClaim
-	nodes *nodeaffinity.NodeSelector // where its devices can be used; nil if anywhere
+	nodes *nodeaffinity.NodeSelector // nodes where its devices can be used; nil if on all nodes
 }
 
 func (f *Filter) add(c *resourcev1.ResourceClaim) *scheduling.Status {
@@ -111,7 +111,8 @@ func (f *Filter) Check(n *scheduling.Node) *scheduling.Status {
 	return st
 }
 
-// Idle returns a claim whose devices no other pod uses and which kept the pod off a node, or nil.
+// Idle returns a claim, or nil. No other pod uses its devices, and because of them the pod did not
+// fit a node.
 func (f *Filter) Idle() *resourcev1.ResourceClaim { return f.idle }
 
 // Stale returns the claim that a failed attempt left for the pod's extended resources, or nil.
@@ -140,7 +141,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 		return nil, failed(fmt.Errorf("node %s: timed out trying to allocate devices", n.Name))
 	case errors.Is(err, structured.ErrFailedAllocationOnNode):
 		return nil, unresolvable(err.Error())
-	case err != nil: // an error in a claim or class; no node is better than a wrong one
+	case err != nil: // a claim or class has an error: no node is better than an unsuitable one
 		return nil, failed(err)
 	case len(got) != len(wanting):
 		return nil, notAll
@@ -151,7 +152,7 @@ func (f *Filter) allocate(n *scheduling.Node) ([]resourcev1.AllocationResult, *s
 // Plan is what must be written to claims before a pod is bound to a node.
 type Plan []Use
 
-// Use is a claim that the pod uses.
+// Use is a claim that the pod uses, with what must be written to it.
 type Use struct {
 	Claim *resourcev1.ResourceClaim
 	// Allocation is what the claim gets, or nil if it has devices already.
@@ -181,8 +182,8 @@ func (f *Filter) Plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	return out, nil
 }
 
-// CompileScore returns a scorer that prefers nodes on which claims get an alternative that comes
-// early in their list. It is the zero Scorer if the pod's claims have no alternatives.
+// CompileScore returns a scorer that prefers nodes on which claims get one of the first
+// alternatives in their lists. It is the zero Scorer if the pod's claims have no alternatives.
 func (p *Plugin) CompileScore(view scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	if len(pod.Spec.ResourceClaims) == 0 {
 		return scheduling.Scorer{}

@@ -10,7 +10,7 @@
 // themselves, the pod's request becomes a claim, which is created when the pod is bound.
 //
 // If an expression cannot be evaluated, or if the search takes too long, the attempt ends with an
-// error, because no node is better than a wrong one.
+// error, because it is better to get no node than an unsuitable one.
 package dynamicresources
 
 import (
@@ -123,10 +123,10 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil, err // in Kubernetes' words
+			return nil, err // the error text is that of Kubernetes
 		}
 		if name == nil {
-			continue // the pod needs no claim here
+			continue // the pod needs no claim for this reference
 		}
 		claim := view.Claim(pod.Namespace, *name)
 		switch {
@@ -137,7 +137,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 		}
 		if owned {
 			if err := resourceclaim.IsForPod(pod, claim, false); err != nil {
-				return nil, err // in Kubernetes' words
+				return nil, err // the error text is that of Kubernetes
 			}
 		}
 		if !slices.Contains(out, claim) {
@@ -147,7 +147,7 @@ func claimsOf(view scheduling.DeviceView, pod *v1.Pod) ([]*resourcev1.ResourceCl
 	return out, nil
 }
 
-// taken returns what claims have allocated.
+// taken returns the devices, shares and capacities that are allocated to claims.
 func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 	out := structured.AllocatedState{
 		AllocatedDevices: sets.New[structured.DeviceID](), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -157,7 +157,7 @@ func taken(claims []*resourcev1.ResourceClaim) structured.AllocatedState {
 		for i := range c.Status.Allocation.Devices.Results {
 			r := &c.Status.Allocation.Devices.Results[i]
 			if r.AdminAccess != nil && *r.AdminAccess {
-				continue // admin access does not allocate the device
+				continue // a claim with admin access does not allocate the device
 			}
 			id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
 			if r.ShareID == nil {

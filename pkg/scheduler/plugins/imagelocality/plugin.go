@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package imagelocality prefers nodes that already have the pod's images. An image counts by its
-// size and by the share of nodes that have it, so that pods do not all follow one image to one
-// node.
+// Package imagelocality prefers nodes that already have the pod's images. An image's score grows
+// with its size and with the share of nodes that have it, so that pods do not all follow one image
+// to one node.
 package imagelocality
 
 import (

@@ -69,7 +69,8 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestVersion checks that scores which are kept for a class end when another node gets an image.
+// TestVersion checks that scores which are cached for a class are no longer used when another node
+// gets an image.
 func TestVersion(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("a", having(1, "i:1"))})
 	s := imagelocality.New().Score.Compile(view, view.NewPod(running("i:1")))

@@ -75,9 +75,9 @@ func compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter
 type filter struct {
 	view     scheduling.View
 	pod      *scheduling.Pod
-	near     []*tally // pods that all required affinity terms select, for the key of each term
-	apart    []*tally // pods that a required anti-affinity term selects
-	existing []*tally // pods with a required anti-affinity term that selects the incoming pod
+	near     []*tally // for each required affinity term: the pods that all of these terms select, by the term's key
+	apart    []*tally // one tally for each required anti-affinity term of the pod: the pods that the term selects
+	existing []*tally // pods whose required anti-affinity terms select the incoming pod
 	self     bool     // the required affinity terms select the incoming pod itself
 	// all has each of the tallies once.
 	all map[*tally]struct{}
@@ -136,7 +136,7 @@ func (f *filter) adjust(n *scheduling.Node, pod *scheduling.Pod, d int) {
 	}
 }
 
-// means reports whether a term selects the incoming pod.
+// means reports whether a term of another pod selects the incoming pod.
 func (f *filter) means(t *scheduling.Term) bool {
 	return t.Matches(f.pod.Namespace, labels.Set(f.pod.Labels), f.view.NamespaceLabels)
 }

@@ -17,7 +17,7 @@ type tally struct {
 	topology *scheduling.Topology
 	counts   []int64 // one count for each domain
 	nonzero  int     // number of counts that are not zero
-	// of returns how often a pod of a group counts.
+	// of returns by how much a pod of a group increases a count.
 	of func(g *scheduling.Group) int64
 
 	lastGroup *scheduling.Group // the group for which lastCount is the result of t.of

@@ -27,14 +27,15 @@ var enforced = &scheduling.Status{
 	Reasons: []string{"node(s) didn't match scheduler-enforced node affinity"},
 }
 
-// plugin has the affinity that the configuration adds to that of every pod; nil adds none.
+// plugin has the affinity that the configuration adds to the affinity of every pod; it is nil if
+// there is none.
 type plugin struct {
 	required  *nodeaffinity.NodeSelector
 	preferred *nodeaffinity.PreferredSchedulingTerms
 }
 
-// New returns the plugin. added is the affinity that the configuration adds to that of every pod;
-// it may be nil. It fails if added does not parse.
+// New returns the plugin. added is the affinity that the configuration adds to the affinity of
+// every pod; it may be nil. New fails if added does not parse.
 func New(added *v1.NodeAffinity) (scheduling.Plugin, error) {
 	p, err := parse(added)
 	if err != nil {
@@ -87,8 +88,8 @@ func (p plugin) compileFilter(_ scheduling.View, pod *scheduling.Pod) (schedulin
 func (p plugin) compileScore(_ scheduling.View, pod *scheduling.Pod) scheduling.Scorer {
 	var terms *nodeaffinity.PreferredSchedulingTerms
 	if wanted := preferred(pod.Pod); len(wanted) > 0 {
-		// The API server rejects terms that do not parse. Should one arrive, the pod prefers
-		// nothing.
+		// The API server rejects terms that do not parse. If there is one anyway, the pod prefers
+		// no node.
 		if compiled, err := nodeaffinity.NewPreferredSchedulingTerms(wanted); err == nil {
 			terms = compiled
 		}

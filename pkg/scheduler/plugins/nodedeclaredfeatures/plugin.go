@@ -15,7 +15,7 @@ import (
 // Name is the plugin's name in configuration, logs and metrics.
 const Name = "NodeDeclaredFeatures"
 
-// kubernetes is the version of Kubernetes whose features pods may need.
+// kubernetes is the version of Kubernetes that decides which features a pod needs.
 const kubernetes = "1.36.3"
 
 var lacking = &scheduling.Status{

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeports rejects nodes on which another pod has taken a host port that the pod wants.
+// Package nodeports rejects nodes on which another pod uses a host port that the pod requests.
 package nodeports
 
 import "keelson.dev/scheduling"

@@ -38,8 +38,8 @@ const (
 
 // Point is one point of the shape of RequestedToCapacityRatio.
 type Point struct {
-	Utilization int64 // percent
-	Score       int64 // 0..10
+	Utilization int64 // percent of the capacity that is used
+	Score       int64 // from 0 to 10
 }
 
 // Fit rejects nodes with too little left of a resource, and ranks the others by Strategy.
@@ -52,7 +52,7 @@ type Fit struct {
 	Ignored, IgnoredGroups map[string]bool
 }
 
-// DefaultResources returns the resources that count unless the configuration names others.
+// DefaultResources returns the resources that are scored unless the configuration names others.
 func DefaultResources() []Resource {
 	return []Resource{{v1.ResourceCPU, 1}, {v1.ResourceMemory, 1}}
 }
@@ -79,7 +79,7 @@ func (f *Fit) compileFilter(view scheduling.View, pod *scheduling.Pod) (scheduli
 		}
 		scalars = append(scalars, name)
 	}
-	slices.Sort(scalars) // for a fixed order of reasons
+	slices.Sort(scalars) // so that reasons always have the same order
 	out := &fitFilter{req: req, scalars: scalars, statuses: map[objection]*scheduling.Status{}}
 	if len(scalars) == 0 {
 		return scheduling.Filter{Check: out.check}, nil
@@ -118,8 +118,8 @@ type classedFilter struct {
 	version uint64
 }
 
-// update finds out again which of the resources have a device class. It returns a number that
-// changes when the answer does.
+// update looks up which of the resources have a device class. It returns a number that changes if
+// this set of resources changes.
 func (f *classedFilter) update() uint64 {
 	now := map[v1.ResourceName]bool{}
 	for _, name := range f.scalars {
@@ -140,7 +140,7 @@ type objection struct {
 	unresolvable bool
 }
 
-// The bits of an objection; scalars follow.
+// The bits of an objection. The bits of scalar resources follow.
 const (
 	shortPods = 1 << iota
 	shortCPU
@@ -151,15 +151,16 @@ const (
 
 const maxScalarBits = 56
 
-// check names every resource that the node has too little of. If the node would have too little
-// even without other pods, it is unresolvable.
+// check names every resource that the node has too little of. The status is unresolvable if the
+// node would have too little even without other pods.
 func (f *fitFilter) check(n *scheduling.Node) *scheduling.Status {
 	var o objection
 	if int64(len(n.Pods))+1 > n.Allocatable.Pods {
 		o.short |= shortPods
 	}
 	short := func(bit uint64, want, has, used int64) {
-		if want > 0 && (want > has || used > has-want) { // has-used could overflow
+		// The difference is not computed first, because it could overflow.
+		if want > 0 && (want > has || used > has-want) {
 			o.short |= bit
 			o.unresolvable = o.unresolvable || want > has
 		}
@@ -219,7 +220,7 @@ func (s *fitScorer) score(n *scheduling.Node) int64 {
 		if capacity <= 0 || want == 0 && r.Name != v1.ResourceCPU && r.Name != v1.ResourceMemory {
 			continue
 		}
-		left := int64(0) // what is left free once the pod is there
+		left := int64(0) // the amount that is left when the pod is on the node
 		if free := capacity - n.NonZero.Get(r.Name); free > want {
 			left = free - want
 		}
@@ -256,7 +257,7 @@ func percent(part, whole int64) int64 {
 	return int64(q) // at most 100
 }
 
-// shapeAt interpolates between the points on both sides of x.
+// shapeAt interpolates between the points to the left and right of x.
 func shapeAt(shape []Point, x int64) int64 {
 	for i, p := range shape {
 		if x > p.Utilization {

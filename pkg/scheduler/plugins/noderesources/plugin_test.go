@@ -36,7 +36,7 @@ func TestFitRejects(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		node *v1.Node
-		pods []*v1.Pod // on the node
+		pods []*v1.Pod // pods that are on the node
 		pod  *v1.Pod
 		fit  noderesources.Fit
 		// class is set if a device class provides example.com/d.
@@ -120,7 +120,8 @@ func TestFitRejects(t *testing.T) {
 	}
 }
 
-// TestFitVersion checks that verdicts which are kept for a class end when a device class appears.
+// TestFitVersion checks that cached results of a class are no longer used when a device class is
+// created.
 func TestFitVersion(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("n")})
 	c := classes{byResource: map[v1.ResourceName]*resourcev1.DeviceClass{}}
@@ -210,7 +211,8 @@ func TestBalancedScores(t *testing.T) {
 	balanced := &noderesources.Balanced{Resources: noderesources.DefaultResources()}
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("even"), plugintest.Node("cpu-used")},
 		plugintest.Pod("a", plugintest.On("cpu-used"), plugintest.Requesting("cpu", "2")))
-	// The pod asks for half of the memory, which evens out the node whose processors are half used.
+	// The pod asks for half of the memory, so that on the node with half of its CPUs used, both
+	// resources are used evenly.
 	pod := plugintest.Pod("p", plugintest.Requesting("memory", "4Gi"))
 	want := map[string]int64{"even": 62, "cpu-used": 87}
 	if diff := cmp.Diff(want, view.Score(balanced.Plugin(), pod)); diff != "" {

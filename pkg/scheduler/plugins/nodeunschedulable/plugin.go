@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeunschedulable rejects cordoned nodes, unless the pod tolerates the taint that stands
-// for the cordon.
+// Package nodeunschedulable rejects cordoned nodes, unless the pod tolerates the taint
+// node.kubernetes.io/unschedulable.
 package nodeunschedulable
 
 import (

@@ -73,7 +73,7 @@ func claimOf(pod *v1.Pod, v *v1.Volume) string {
 }
 
 // attached returns the CSI volume of a claim, and false if it has none. If the volume is not
-// provisioned yet, the claim stands for it.
+// provisioned yet, the handle is made from the claim.
 func (f *filter) attached(claim *v1.PersistentVolumeClaim) (attachment, bool) {
 	if claim.Spec.VolumeName != "" {
 		if pv := f.volumes.Volume(claim.Spec.VolumeName); pv != nil {

@@ -18,7 +18,7 @@ import (
 )
 
 // storage is a view in which the claim c1 has volume v1 of a driver, and so on. Claims that start
-// with w have no volume yet. Each node can have limit volumes.
+// with w have no volume yet. limit is the maximum number of volumes of each node.
 type storage struct {
 	scheduling.VolumeView
 	limit    int32

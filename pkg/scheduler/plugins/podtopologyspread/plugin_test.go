@@ -129,7 +129,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestAdjust checks that a tried eviction makes room, and that its reversal takes the room away.
+// TestAdjust checks that Adjust makes room when it removes a pod, and that the room is gone when it
+// adds the pod again.
 func TestAdjust(t *testing.T) {
 	view := plugintest.NewView(twoZones(), web("a", plugintest.On("x1")))
 	pod := view.NewPod(web("p", hard(v1.LabelTopologyZone)))

@@ -53,13 +53,13 @@ type scorer struct {
 	counts
 	ignored []bool // nodes without all topology keys, by index; nil if no node is ignored
 	weights []float64
-	seen    []bool // domains, for prepare
+	seen    []bool // which domains prepare has counted
 }
 
 func (s *scorer) ignores(index int) bool { return s.ignored != nil && s.ignored[index] }
 
-// perNode makes each node a domain of its own for the hostname key. Two nodes with one hostname are
-// still two.
+// perNode makes each node a domain of its own for the hostname key. Two nodes with the same
+// hostname are two domains.
 func (s *scorer) perNode() {
 	for _, t := range s.tallies {
 		if t.key != v1.LabelHostname {

@@ -20,9 +20,9 @@ type tally struct {
 	topology *scheduling.Topology
 	// counted reports for each node, by its index, whether its pods count.
 	counted []bool
-	pods    []int // number of selected pods, by domain
-	exists  []int // number of counted nodes, by domain
-	domains int   // number of domains with a counted node
+	pods    []int // number of selected pods, by index of the domain
+	exists  []int // number of nodes whose pods count, by index of the domain
+	domains int   // number of domains that have a node whose pods count
 
 	lowest int
 	stale  bool // lowest must be computed again
@@ -61,8 +61,8 @@ func (t *tally) add(g *scheduling.Group, index, d int) {
 	}
 }
 
-// fewest returns the minimum to which the skew is compared. It is 0 while there are fewer than
-// minDomains domains.
+// fewest returns the lowest number of pods in a domain, from which the skew is computed. It is 0
+// while there are fewer than minDomains domains.
 func (t *tally) fewest() int {
 	if t.domains < t.minDomains {
 		return 0

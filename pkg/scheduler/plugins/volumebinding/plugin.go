@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumebinding rejects nodes that cannot use a pod's volumes, or for which they cannot be
-// provisioned. For claims that wait for their first consumer, it plans which volume each claim gets
-// on the chosen node. The scheduler carries out the plan.
+// Package volumebinding rejects nodes that cannot use a pod's volumes, or for which the volumes
+// cannot be provisioned. For claims that wait for their first consumer, it plans which volume each
+// claim gets on the chosen node. The scheduler carries out the plan.
 package volumebinding
 
 import (
@@ -49,7 +49,7 @@ func Compile(view scheduling.View, pod *scheduling.Pod) (*Filter, *scheduling.St
 	if len(f.bound) == 0 && len(f.waiting) == 0 {
 		return nil, nil
 	}
-	// Start with the smallest, so that each claim gets the smallest sufficient volume.
+	// Start with the smallest claim, so that each claim gets the smallest sufficient volume.
 	slices.SortStableFunc(f.waiting, func(a, b *v1.PersistentVolumeClaim) int {
 		qa, qb := a.Spec.Resources.Requests[v1.ResourceStorage], b.Spec.Resources.Requests[v1.ResourceStorage]
 		return qa.Cmp(qb)
@@ -158,7 +158,7 @@ func (f *Filter) plan(n *scheduling.Node) (Plan, *scheduling.Status) {
 	for _, claim := range f.waiting {
 		selected, ok := claim.Annotations[volume.AnnSelectedNode]
 		if ok && selected != n.Name {
-			return Plan{}, nothingToBind // a volume is being provisioned for another node
+			return Plan{}, nothingToBind // a volume is being provisioned for the claim on another node
 		}
 		class := f.view.Class(volume.GetPersistentVolumeClaimClass(claim))
 		if class == nil {
@@ -196,8 +196,8 @@ func (f *Filter) fits(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 	})
 }
 
-// reaches reports whether a capacity is available to a node. A selector that does not parse selects
-// no node.
+// reaches reports whether a capacity is for storage that a node can use. A selector that does not
+// parse selects no node.
 func reaches(c *storagev1.CSIStorageCapacity, n *scheduling.Node) bool {
 	if c.NodeTopology == nil {
 		return false

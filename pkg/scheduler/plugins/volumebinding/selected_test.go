@@ -49,7 +49,7 @@ func waiting(name, selected string) *v1.PersistentVolumeClaim {
 	return c
 }
 
-// TestPlan checks the plan for a pod with claims that wait, on node a.
+// TestPlan checks the plan for a pod with claims that wait for their first consumer, on node a.
 func TestPlan(t *testing.T) {
 	free := &v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: v1.PersistentVolumeSpec{
 		Capacity:    v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")},

@@ -34,8 +34,8 @@ func New() scheduling.Plugin {
 	}}
 }
 
-// compile finds the other users of the pod's claims. Such a user keeps the pod off every node; on
-// the user's own node preemption may help.
+// compile finds the other users of the pod's claims. While there is another user, the pod fits no
+// node. Preemption may help on the node of that user.
 func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	users := map[string]bool{}
 	var disks []*v1.Volume
@@ -62,8 +62,8 @@ func compile(view scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *sch
 	return scheduling.Filter{Check: f.check, Adjust: f.adjust}, nil
 }
 
-// filter has the pod's disks, and for each other user of the pod's claims whether it is on its
-// node.
+// filter has the pod's disks, and for each other user of the pod's claims whether the user is still
+// on its node.
 type filter struct {
 	users map[string]bool
 	disks []*v1.Volume

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/scheduling"
 )
 
-// claims is a view in which each claim may be used by one pod. The cell knows the users.
+// claims is a view in which each claim may be used by one pod. The cell has the users.
 type claims struct {
 	scheduling.VolumeView
 	view *plugintest.View
@@ -95,7 +95,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// TestAdjust checks that preemption can try to evict the user of a claim.
+// TestAdjust checks that the filter accepts a node while the user of a claim is removed on trial.
 func TestAdjust(t *testing.T) {
 	view := plugintest.NewView([]*v1.Node{plugintest.Node("a")}, plugintest.Pod("o", plugintest.On("a"), claim("c")))
 	view.VolumeView = claims{view: view, mode: v1.ReadWriteOncePod}

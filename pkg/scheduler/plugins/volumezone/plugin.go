@@ -29,7 +29,8 @@ func unresolvable(reason string) *scheduling.Status {
 	return &scheduling.Status{Code: scheduling.Unresolvable, Plugin: Name, Reasons: []string{reason}}
 }
 
-// topologyLabels has the labels of volumes that count. now is the current name of an old label.
+// topologyLabels has the labels of volumes that the plugin compares with those of nodes. now is the
+// current name of a label that was renamed.
 var topologyLabels = []struct{ of, now string }{
 	{v1.LabelFailureDomainBetaZone, v1.LabelTopologyZone},
 	{v1.LabelFailureDomainBetaRegion, v1.LabelTopologyRegion},
