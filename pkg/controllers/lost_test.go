@@ -33,8 +33,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// blind loses the response to the first create of an object of a resource, and delays watch events
-// of the resource until the next create has been answered.
+// blind is a transport. It loses the response to the first create of an object of a resource, and
+// delays watch events of the resource until the next create has been answered.
 type blind struct {
 	resource string
 	answer   func(*http.Response) (*http.Response, error)
@@ -85,7 +85,7 @@ func (b *blind) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// gate is the body of a watch, which delays events.
+// gate is the body of a watch response. It delays the events.
 type gate struct {
 	io.ReadCloser
 	b      *blind
@@ -129,7 +129,7 @@ func TestLostCreation(t *testing.T) {
 	labels := map[string]string{"app": "a"}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-		// nodes are not ready
+		// tolerates the taint of nodes that are not ready
 		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
 	}}
 	once := *template.DeepCopy()

@@ -148,7 +148,7 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	if a != nil {
 		return
 	}
-	// Another node may wait for the volume.
+	// The attachment is gone. Another node may wait for the volume.
 	sources, err := sourceOfAttachment(old)
 	if err != nil {
 		return // sourceOfAttachment never fails
@@ -180,7 +180,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 func (c *Controller) queueUsers(claim string) {
 	pods, err := controller.PodsOfClaim(c.pods, claim)
 	if err != nil {
-		return // the index exists
+		return // New has added the index
 	}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
@@ -197,7 +197,8 @@ func (c *Controller) queueAll() {
 	}
 }
 
-// reportFailure records on pods that wait for a volume why it cannot be attached.
+// reportFailure writes events on the pods that wait for a volume. The events say why it cannot be
+// attached.
 func (c *Controller) reportFailure(old, a *storagev1.VolumeAttachment) {
 	e := a.Status.AttachError
 	if e == nil || old.Status.AttachError != nil && old.Status.AttachError.Message == e.Message {

@@ -66,8 +66,8 @@ func TestServer(t *testing.T) {
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
 	controllertest.Eventually(t, "the node lists the volume as attached", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
-	// Nodes and pods have separate watches. A controller that has seen the node created here has
-	// also seen the volumes in use.
+	// Nodes and pods have separate watches. When the controller has seen the node that is created
+	// here, it has also seen the volumes in use.
 	addNode("later")
 	bound(t, s.Client, "2")
 	user(t, s.Client, "witness", "later", "2")
@@ -123,7 +123,7 @@ func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	}
 }
 
-// user creates a pod on a node that uses the claim with a suffix.
+// user creates a pod on a node. The pod uses the claim with the suffix.
 func user(t *testing.T, client kubernetes.Interface, name, node, suffix string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{

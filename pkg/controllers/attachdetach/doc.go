@@ -8,10 +8,11 @@
 // The pure function planNode decides what to do for a node.
 //
 // A volume that only one node may use is not attached to a second node while there is an attachment
-// to the first, or one was just created. Keys are synced one at a time for that.
+// to the first, or one was just created. To ensure this, only one node is synced at a time.
 //
 // A volume is not detached while the node's status reports it as in use, unless the operator marked
 // the node as out of service, or the node has been unhealthy for six minutes. Before it is
 // detached, it is removed from volumesAttached by a write that fails if the node's status changed
-// meanwhile. So a kubelet that starts to use the volume at that moment sees that it must not.
+// meanwhile. So a kubelet that is about to use the volume sees that the volume is no longer
+// attached.
 package attachdetach

@@ -47,12 +47,13 @@ func parse(name v1.UniqueVolumeName) (target, bool) {
 	return target{driver, handle}, ok && found
 }
 
-// wanted is a volume that pods on a node use.
+// wanted is a volume that pods on a node use and that must be attached.
 type wanted struct {
 	target target
 	volume *v1.PersistentVolume
 	pods   []*v1.Pod
-	// elsewhere are other nodes that have the volume, for which this node must wait.
+	// elsewhere are the other nodes to which the volume is attached. It must be detached from them
+	// before it is attached here.
 	elsewhere []string
 }
 
@@ -67,7 +68,8 @@ func exclusive(v *v1.PersistentVolume) bool {
 // nodeFacts is what a sync knows about a node.
 type nodeFacts struct {
 	name string
-	// node is nil if it does not exist. Then inUse is what the last node of that name reported.
+	// node is nil if it does not exist. Then inUse is what the deleted node of that name reported
+	// last.
 	node  *v1.Node
 	inUse []v1.UniqueVolumeName
 	// wanted are the volumes of the node's pods.
@@ -89,9 +91,9 @@ type nodePlan struct {
 	attach, blocked []wanted
 	// failed are volumes that could not be attached so far; their attachments have the reason.
 	failed []wanted
-	// unanswered are requested volumes to which no attacher has responded.
+	// unanswered are volumes whose attachments exist, but no attacher has responded to them.
 	unanswered []wanted
-	// attached is the new list in the node's status.
+	// attached is the new value of volumesAttached in the node's status.
 	attached []v1.UniqueVolumeName
 	// detach are attachments to delete after the status was written.
 	detach []*storagev1.VolumeAttachment
@@ -111,7 +113,7 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 		made := a != nil && a.ResourceVersion != ""
 		switch {
 		case !made && (f.node == nil || f.node.Annotations[managed] != "true"):
-			// The node does not exist, or its kubelet attaches volumes itself.
+			// Do not attach: the node does not exist, or its kubelet attaches volumes itself.
 		case !made && len(w.elsewhere) > 0:
 			p.blocked = append(p.blocked, w)
 		case !made:
@@ -181,7 +183,7 @@ func (f nodeFacts) unwanted(wants map[v1.UniqueVolumeName]bool) map[v1.UniqueVol
 	return out
 }
 
-// wait returns how long a volume must not be detached yet.
+// wait returns how long to wait before a volume may be detached.
 func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 	if !slices.Contains(f.inUse, name) || f.node != nil && outOfService(f.node) {
 		return 0
@@ -191,7 +193,7 @@ func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 		left = since.Add(patience).Sub(now)
 	}
 	if left <= 0 && (f.keep || f.node != nil && ready(f.node)) {
-		return patience // the kubelet will report when it has released the volume
+		return patience // the node is queued again when the kubelet reports that it has released the volume
 	}
 	return left
 }

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// cachePatience is how long to wait until the cache shows an own write.
+// cachePatience is how long to wait until the cache shows the controller's own write.
 const cachePatience = 30 * time.Second
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -94,7 +94,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 		f.node, f.inUse = node, node.Status.VolumesInUse
 	case seen:
 		f.inUse = lost
-	default: // unknown what was in use, so assume all
+	default: // it is not known which volumes were in use, so all count as in use
 		for _, t := range f.known {
 			f.inUse = append(f.inUse, t.name())
 		}
@@ -118,7 +118,7 @@ func (c *Controller) sourceTarget(a *storagev1.VolumeAttachment) (target, bool) 
 func (c *Controller) wantedOn(node string) []wanted {
 	found, err := c.pods.ByIndex(byNode, node)
 	if err != nil {
-		return nil // the index is there
+		return nil // New has added the index
 	}
 	byTarget := map[target]*wanted{}
 	for _, o := range found {
@@ -175,7 +175,8 @@ func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// elsewhere returns the other nodes that have or may get a volume that only one node may use.
+// elsewhere returns, for a volume that only one node may use, the other nodes that have it or may
+// get it.
 func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	if !exclusive(v) {
 		return nil
@@ -189,7 +190,7 @@ func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	}
 	found, err := c.attachments.ByIndex(bySource, v.Name)
 	if err != nil {
-		return nil // the index is there
+		return nil // New has added the index
 	}
 	for _, o := range found {
 		add(o.(*storagev1.VolumeAttachment))
@@ -203,7 +204,7 @@ func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	return slices.Compact(out)
 }
 
-// remember records since when unwanted volumes are waited for.
+// remember stores when the controller began to wait for each volume that is no longer wanted.
 func (c *Controller) remember(node string, waiting []v1.UniqueVolumeName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -308,7 +309,7 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 	return nil
 }
 
-// reportFailed records on the waiting pods why a volume is not attached.
+// reportFailed writes events on the waiting pods that say why a volume is not attached.
 func (c *Controller) reportFailed(w wanted, why string) {
 	for _, pod := range w.pods {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume",
@@ -316,13 +317,14 @@ func (c *Controller) reportFailed(w wanted, why string) {
 	}
 }
 
-// reportUnanswered records on the waiting pods that no attacher responds.
+// reportUnanswered writes events on the waiting pods that no attacher responds.
 func (c *Controller) reportUnanswered(w wanted) {
 	c.reportFailed(w, fmt.Sprintf(
 		"timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
-// reportBlocked records on pods that another node has their volume, and which pods use it there.
+// reportBlocked writes events on the waiting pods that their volume is attached to another node,
+// and which pods use it there.
 func (c *Controller) reportBlocked(w wanted, node string) {
 	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one "+
 		"node and can't be attached to another", w.volume.Name)
@@ -339,7 +341,7 @@ func (c *Controller) usersElsewhere(w wanted, node string) []string {
 	ref := w.volume.Spec.ClaimRef
 	pods, err := controller.PodsOfClaim(c.pods, ref.Namespace+"/"+ref.Name)
 	if err != nil {
-		return nil // the index is there
+		return nil // New has added the index
 	}
 	var names []string
 	for _, pod := range pods {

@@ -27,7 +27,7 @@ import (
 // SigningName is the name of the signing controller.
 const SigningName = "bootstrap-signer-controller"
 
-// Names of what is signed, as in Kubernetes.
+// Names of the signed ConfigMap and its keys, as in Kubernetes.
 const (
 	infoName        = "cluster-info"
 	infoKey         = "kubeconfig"

@@ -31,7 +31,7 @@ type approving struct {
 
 	// byNode indexes requests by node. It is set with Options.ProtectNodes.
 	byNode cache.Indexer
-	mu     sync.Mutex // held while a request for a client certificate is decided
+	mu     sync.Mutex // locked while a request for a client certificate is decided
 	// promised are approvals that byNode may not show yet, by node; guarded by mu.
 	promised map[string]promise
 }
@@ -100,7 +100,7 @@ func (c *approving) sync(ctx context.Context, name string) error {
 // subresource.
 type kind struct{ subresource, message string }
 
-// kindsOf returns the kinds that a request has.
+// kindsOf returns the kinds that apply to a request.
 func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
 		checkKubelet(req, csr.Spec.Usages, false) != nil {

@@ -184,14 +184,14 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// TestIssuers checks that a signer with its own authority uses that one, and that without a default
-// authority the other signers do not sign.
+// TestIssuers checks that a signer with its own authority uses that authority, and that without a
+// default authority the other signers do not sign.
 func TestIssuers(t *testing.T) {
 	cert, key := authority(t, time.Hour)
 	s := testserver.Start(t, testserver.Options{})
 	for name, tc := range map[string]struct {
 		o    controller.Options
-		want [2]bool // kubelet-serving, legacy-unknown
+		want [2]bool // whether requests of kubelet-serving and legacy-unknown are signed
 	}{
 		"common": {controller.Options{SigningCert: cert, SigningKey: key}, [2]bool{true, true}},
 		"one": {controller.Options{

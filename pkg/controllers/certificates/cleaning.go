@@ -26,8 +26,8 @@ const CleaningName = "certificatesigningrequest-cleaner-controller"
 
 const (
 	cleanPeriod = time.Hour
-	// answeredKept is how long to keep requests with an answer, openKept how long to keep those
-	// without.
+	// answeredKept is how long to keep requests that were approved or denied, and openKept how long
+	// to keep undecided ones.
 	answeredKept = time.Hour
 	openKept     = 24 * time.Hour
 )
@@ -81,7 +81,7 @@ func (c *cleaning) sweep(ctx context.Context) error {
 }
 
 // guards reports whether a request must be kept because it is the only record that a node's
-// certificate was issued. That is so until the node has registered. Without the record, another
+// certificate was issued. The record is needed until the node has registered: without it, another
 // machine could get a certificate with the same name.
 func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	if c.nodes == nil || !holds(csr, now) || len(csr.Status.Certificate) == 0 {

@@ -70,8 +70,8 @@ func indexByNode(obj any) ([]string, error) {
 }
 
 // approveClient approves a request that its user may make, unless it is for the identity of another
-// machine. It decides one request at a time, so that of two requests for a new node only one is the
-// first.
+// machine. It decides one request at a time, so that two requests for the same new node are not
+// both approved.
 func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest, message string) error {
 	if !c.Options.ProtectNodes {
@@ -183,7 +183,7 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 	return "", nil
 }
 
-// holds reports whether a request is approved and its certificate is valid or not issued yet.
+// holds reports whether a request is approved and its certificate is still valid or not issued yet.
 func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return is(csr, certificatesv1.CertificateApproved) && !is(csr, certificatesv1.CertificateDenied) &&
 		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)
@@ -219,7 +219,8 @@ func (c *approving) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// reserved returns the names and addresses of the API server and of services that the options give.
+// reserved returns the names and addresses of the API server and of services, as set in the
+// options.
 func (c *approving) reserved() nodeclaims.Reserved {
 	return nodeclaims.Reserved{Names: c.Options.ServerNames, Ranges: slices.Clone(c.Options.ServiceCIDRs)}
 }

@@ -133,8 +133,8 @@ func TestNameIsReleased(t *testing.T) {
 	is("the certificate of the node that joins again", "again")
 }
 
-// TestGuards checks that the request is kept until the node has registered or the certificate has
-// expired.
+// TestGuards checks that the request for a node's certificate is kept until the node has registered
+// or the certificate has expired.
 func TestGuards(t *testing.T) {
 	s, c := joining(t)
 	cert, key := authority(t, 48*time.Hour)

@@ -78,7 +78,7 @@ func checkKubelet(req *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 	if serving {
 		auth = certificatesv1.UsageServerAuth
 	}
-	// Key encipherment is for RSA keys only.
+	// The usage key encipherment is allowed for RSA keys only.
 	want := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature}
 	withRSA := append(slices.Clone(want), certificatesv1.UsageKeyEncipherment)
 	if !sameUsages(usages, want) && !sameUsages(usages, withRSA) {

@@ -34,7 +34,8 @@ const (
 	// backdate is how long before the signing time a certificate becomes valid, for clients whose
 	// clocks are behind.
 	backdate = 5 * time.Minute
-	// shortLife is the lifetime from which the end of validity is not moved back by backdate.
+	// shortLife is a lifetime. If a certificate has at least this lifetime, backdate also moves the
+	// end of its validity.
 	shortLife   = 8 * time.Hour
 	minLife     = 10 * time.Minute
 	serialBits  = 127
@@ -45,7 +46,7 @@ type signing struct {
 	controller.Deps
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
-	// by has the authority of each signer. The key "" has the default authority.
+	// issuers has the authority of each signer. The key "" has the default authority.
 	issuers map[string]*issuer
 }
 
@@ -98,7 +99,7 @@ func (c *signing) issuerFor(signer string) *issuer { return cmp.Or(c.issuers[sig
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// needsSignature reports whether a request is approved and not answered yet.
+// needsSignature reports whether a request is approved and has neither a certificate nor failed.
 func needsSignature(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
 		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)

@@ -48,7 +48,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 func (c *Controller) wake() {
 	roles, err := c.roles.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // List of a cache returns no error
 	}
 	for _, r := range roles {
 		if r.AggregationRule != nil {

@@ -25,12 +25,12 @@ const (
 
 // account is a service account of kube-system for a controller. It implements oauth2.TokenSource.
 type account struct {
-	ctx    context.Context // Token has no context parameter
+	ctx    context.Context // a field, because Token has no context parameter
 	client kubernetes.Interface
 	name   string
 }
 
-// configFor returns a client configuration that uses a service account instead.
+// configFor returns a copy of a client configuration that authenticates as a service account.
 func configFor(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
 	c := rest.AnonymousClientConfig(rc)
 	c.UserAgent = rc.UserAgent + "/" + name

@@ -121,8 +121,8 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	return g.Wait()
 }
 
-// Limits for writing events, as in Kubernetes' controllers. More events wait, so that a rollout is
-// not delayed by its events.
+// Limits for writing events, as in Kubernetes' controllers. Events above the limits wait, so that
+// they do not delay other requests.
 const eventsPerSecond, eventsAtOnce = 20, 100
 
 // broadcaster returns the event broadcaster of all controllers.

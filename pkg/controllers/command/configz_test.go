@@ -94,7 +94,7 @@ func TestWorkersAreTold(t *testing.T) {
 	}
 }
 
-// count returns how often a number occurs in a value.
+// count returns how often a number occurs in a decoded JSON value.
 func count(in any, n float64) int {
 	found := 0
 	switch v := in.(type) {

@@ -20,8 +20,8 @@ type controllerInfo struct {
 	workers int
 	// source is the component name in the controller's events, if it differs from the name.
 	source string
-	// off means that '*' does not include the controller: it only runs if it is named. Some of
-	// these also need APIs that are off by default.
+	// off means that '*' in --controllers does not include the controller: it only runs if it is
+	// named there. Some of these also need APIs that are off by default.
 	off bool
 }
 
@@ -126,7 +126,7 @@ func sourceOf(name string) string {
 }
 
 // canonical returns the names in --controllers with aliases replaced. It returns an error for names
-// that neither Kubernetes nor the table has.
+// of controllers that exist neither in Kubernetes nor in the table.
 func canonical(list, table []string) ([]string, error) {
 	full := map[string]string{"*": "*"}
 	for name, k := range upstream {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package command is the controller manager's process: flags, clients, leader election and
-// endpoints for the controllers in the table.
+// endpoints for all controllers.
 package command
 
 import (
@@ -60,11 +60,11 @@ type options struct {
 	// the time between the starts of two controllers. resync is the minimum resync period, or 0.
 	contention, provisions bool
 	pause, resync          time.Duration
-	// noAttachedSync disables the periodic sync of the nodes' volumes.
+	// noAttachedSync disables the periodic comparison of the volumes attached to nodes.
 	noAttachedSync bool
-	// signers are the files with the certificate authorities of single signers.
+	// signers are the files of certificate authorities that are set for one signer, by signer.
 	signers map[string]*keyFiles
-	// Files with the keys of controllers that sign.
+	// Files with the keys that controllers sign with.
 	saKey, signCert, signKey string
 	// syncs is the number of workers of each controller that has a flag for it.
 	syncs      map[string]*int

@@ -104,7 +104,7 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestBounds checks flags with bounds and flags that exclude each other.
+// TestBounds checks flags with limits, and flags that cannot be used together.
 func TestBounds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pem")
 	if err := os.WriteFile(file, []byte("pem"), 0o600); err != nil {

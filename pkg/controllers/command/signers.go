@@ -45,7 +45,7 @@ var (
 	errTwoSigners = errors.New("cannot be set together with --cluster-signing-cert-file and --cluster-signing-key-file")
 )
 
-// readSigners reads the certificate authorities of single signers.
+// readSigners reads the certificate authorities that are set for one signer.
 func (o *options) readSigners() error {
 	for name, f := range o.signers {
 		var err error

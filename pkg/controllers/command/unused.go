@@ -37,7 +37,7 @@ func addUnused(fs *pflag.FlagSet) {
 	}
 }
 
-// warnUnused logs which of these flags were set.
+// warnUnused logs which flags without effect were set.
 func warnUnused(fs *pflag.FlagSet, log *slog.Logger) {
 	fs.Visit(func(f *pflag.Flag) {
 		if why, there := unused[f.Name]; there {

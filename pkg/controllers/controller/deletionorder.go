@@ -12,10 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DeletionOrder orders the pods of an owner that scales down, as Kubernetes documents it. These
-// pods are deleted first, in order of precedence: pods without a node; pending before running
-// ones; pods that are not ready; pods that became ready last; pods with more restarts; pods that
-// were created last.
+// DeletionOrder orders the pods of an owner that scales down, as Kubernetes documents it. Pods are
+// deleted in this order: pods without a node; pending before running ones; pods that are not ready;
+// pods that became ready last; pods with more restarts; pods that were created last.
 type DeletionOrder struct {
 	// Prefer, unless it is nil, compares pods that are equal in node, phase and readiness.
 	Prefer func(a, b *v1.Pod) int
@@ -63,7 +62,8 @@ func phaseRank(p *v1.Pod) int {
 	return 1
 }
 
-// latestFirst compares two times of pods. The later one comes first, and a zero time before all.
+// latestFirst compares two times of pods. The later time comes first, and a zero time before all
+// others.
 func (l DeletionOrder) latestFirst(a, b *v1.Pod, of func(*v1.Pod) time.Time) int {
 	s, t := of(a), of(b)
 	switch {

@@ -25,7 +25,7 @@ type Controller interface {
 	Run(ctx context.Context) error
 }
 
-// Deps are what a controller's constructor gets. All controllers share the caches.
+// Deps are the arguments of a controller's constructor. All controllers share the caches.
 type Deps struct {
 	// Client, Metadata and Discovery act as the controller's own service account, or as the
 	// manager's user, depending on --use-service-account-credentials.

@@ -16,15 +16,15 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// expectationTimeout is how long to wait until the cache shows a write. After that the cache is
-// trusted without it.
+// expectationTimeout is how long to wait until the cache shows a write. After that the controller
+// relies on the cache even if it does not show the write.
 const expectationTimeout = 5 * time.Minute
 
 // Expectations record, by key, a controller's own writes that its cache does not show yet. While
-// there are any, the controller must not count what the cache shows, or it would create or delete
-// objects twice. Objects are identified by UID, because a cache also shows objects that are not
-// expected: while it is being filled, and after a create whose response was lost. Expectations
-// are safe for concurrent use.
+// there are such writes, the controller must not count the objects in the cache, because it would
+// create or delete objects twice. Objects are identified by UID, because a cache also shows objects
+// that are not expected: while it is being filled, and after a create whose response was lost.
+// Expectations are safe for concurrent use.
 type Expectations struct {
 	clock clock.Clock
 	mu    sync.Mutex
@@ -38,8 +38,8 @@ type Expectations struct {
 
 // pendingWrites are the writes for one key that the cache does not show yet.
 type pendingWrites struct {
-	// calls is the number of creates in progress. seenDuringCalls are objects that the cache
-	// showed meanwhile; each may be the result of one of the calls.
+	// calls is the number of creates in progress. seenDuringCalls are objects that the cache first
+	// showed during these calls; each may be the result of one of the calls.
 	calls           int
 	seenDuringCalls sets.Set[types.UID]
 	// created and deleting are objects whose creation or deletion the cache does not show yet.
@@ -135,8 +135,8 @@ func (e *Expectations) Deleted(key string, uid types.UID) {
 }
 
 // Met reports whether the cache shows all writes for owner, the object with the key, or whether
-// they have timed out. It drops the expectations for an earlier object with the same key: that
-// one's pods do not belong to the new owner, so no event would ever meet them.
+// they have timed out. It drops the expectations for an earlier object with the same key: the pods
+// of the earlier object do not belong to the new owner, so no event would ever remove them.
 func (e *Expectations) Met(key string, owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -190,8 +190,8 @@ func (e *Expectations) prune(key string) {
 	}
 }
 
-// keepName records the name of an object that may have been created for key. slot is the same for
-// objects of the key that can replace each other.
+// keepName records the name of an object that may have been created for key. Objects of the key
+// that can replace each other have the same slot.
 func (e *Expectations) keepName(key, slot, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

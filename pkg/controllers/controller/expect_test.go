@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestExpectCreations checks that expectations are met by the objects that were created, and by no
-// others.
+// TestExpectCreations checks that expectations are met by the objects that were created, and not by
+// other objects.
 func TestExpectCreations(t *testing.T) {
 	const key = "n/o"
 	refused := errors.New("refused")

@@ -19,10 +19,11 @@ type Follower struct {
 	Add func(key string)
 }
 
-// PodChanged handles a change of a pod. It is for OnChange.
+// PodChanged handles a change of a pod. It is the argument of OnChange.
 func (f Follower) PodChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
-		// The cache missed that one pod was deleted and another one of the same name was created.
+		// The cache did not see that the old pod was deleted before the new one of the same name
+		// was created.
 		f.PodChanged(old, nil)
 		old = nil
 	}

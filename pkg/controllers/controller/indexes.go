@@ -102,8 +102,8 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 	})
 }
 
-// Candidates returns the objects that Claim must look at for an owner: those that it controls,
-// and those in its namespace that have no controlling owner.
+// Candidates returns the objects that Claim checks for an owner: those that the owner controls, and
+// those in its namespace that have no controlling owner.
 func Candidates[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
 	var out []T
 	for _, value := range []string{string(owner.GetUID()), Orphans(owner.GetNamespace())} {

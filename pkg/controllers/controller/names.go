@@ -24,7 +24,7 @@ const (
 	randomLetters = 5
 )
 
-// generateName returns a name of the form that the API server makes from metadata.generateName.
+// generateName returns a name like those that the API server generates from metadata.generateName.
 func generateName(prefix string) string {
 	return prefix[:min(len(prefix), maxGenerated)] + rand.String(randomLetters)
 }
@@ -56,7 +56,7 @@ func TruncateName(name string, n int) string {
 // was taken before; it may be nil.
 func TemplateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
-	_, _ = io.WriteString(h, dump.ForHash(*template)) // a hash never fails to write
+	_, _ = io.WriteString(h, dump.ForHash(*template)) // writing to a hash never fails
 	if collisions != nil {
 		var b [8]byte
 		binary.LittleEndian.PutUint32(b[:], uint32(*collisions))

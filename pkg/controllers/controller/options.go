@@ -38,16 +38,16 @@ type Options struct {
 	IngressAccount types.NamespacedName
 
 	// Nodes and pods. NodeGrace is the time without a heartbeat after which a node is not ready,
-	// NodeStartupGrace that of a node that has not reported yet. EndedPods is the number of
-	// ended pods to keep, or all if it is not positive.
+	// and NodeStartupGrace the same time for a node that has not reported yet. EndedPods is the
+	// number of ended pods to keep, or all if it is not positive.
 	NodeGrace, NodeStartupGrace time.Duration
 	Evictions                   Evictions
 	EndedPods                   int
 	Autoscaling                 Autoscaling
 
 	// Certificates. SigningCert and SigningKey are the default certificate authority, in PEM.
-	// Signers replaces it for single signers, by signer name. SigningDuration is how long signed
-	// certificates are valid.
+	// Signers has the authorities that replace it for one signer, by signer name. SigningDuration
+	// is how long signed certificates are valid.
 	SigningCert, SigningKey []byte
 	Signers                 map[string]KeyPair
 	SigningDuration         time.Duration
@@ -73,20 +73,20 @@ type KeyPair struct{ Cert, Key []byte }
 // Evictions limit how fast pods are evicted from nodes that are not ready.
 type Evictions struct {
 	// Rate is the number of nodes per second in a healthy zone. SecondaryRate is used in a zone
-	// with more than LargeZone nodes if at least the fraction Threshold of them is not ready. In
-	// a smaller zone no pods are evicted then.
+	// with more than LargeZone nodes if at least the fraction Threshold of them is not ready. If a
+	// smaller zone has that many nodes which are not ready, no pods are evicted there.
 	Rate, SecondaryRate float64
 	LargeZone           int
 	Threshold           float64
 }
 
-// Slices limits what is written about the endpoints of a Service.
+// Slices limits the size of EndpointSlices and how often they are written.
 type Slices struct {
 	// MaxEndpoints is the maximum number of endpoints in a slice, MaxMirrored the maximum number
 	// of addresses that are mirrored from a subset of Endpoints.
 	MaxEndpoints, MaxMirrored int
-	// Batch is how long to collect changes of pods before slices are written, MirrorBatch the
-	// same for mirrored Endpoints.
+	// Batch is how long to collect changes of pods before slices are written, and MirrorBatch how
+	// long to collect changes of Endpoints that are mirrored.
 	Batch, MirrorBatch time.Duration
 }
 
@@ -97,14 +97,14 @@ func DefaultSlices() Slices { return Slices{MaxEndpoints: 100, MaxMirrored: 1000
 type Autoscaling struct {
 	// Period is the interval at which each autoscaler is evaluated.
 	Period time.Duration
-	// DownWindow is the stabilization window for scaling down: how long a higher recommendation
-	// stays in force. Tolerance is the relative deviation from the target that changes nothing.
-	// An autoscaler's own behavior field overrides both.
+	// DownWindow is the stabilization window for scaling down: how long an earlier, higher
+	// recommendation prevents scaling below it. Tolerance is the relative deviation from the target
+	// that changes nothing. An autoscaler's own behavior field overrides both.
 	DownWindow time.Duration
 	Tolerance  float64
 	// CPUInitialization is the time after a pod's start in which its CPU samples may be ignored.
-	// ReadinessDelay is the time after the start in which a pod that is not ready counts as not
-	// yet ready for the first time.
+	// ReadinessDelay is the time after the start in which a pod that is not ready counts as one
+	// that has never been ready.
 	CPUInitialization, ReadinessDelay time.Duration
 }
 
@@ -118,12 +118,12 @@ func DefaultAutoscaling() Autoscaling {
 
 // Periods are intervals of periodic work.
 type Periods struct {
-	// Quotas is the interval at which all quotas are counted, Claims that at which claims that
-	// wait for a volume are synced, Namespaces that at which terminating namespaces are synced,
-	// and Attachments that at which the volumes of all nodes are synced (0 for never).
+	// Quotas is the interval at which all quotas are counted, Claims the interval for claims that
+	// wait for a volume, Namespaces the interval for terminating namespaces, and Attachments the
+	// interval at which the volumes of all nodes are synced (0 for never).
 	Quotas, Claims, Namespaces, Attachments time.Duration
-	// LegacyTokens is how long a token Secret must be unused before it is marked as invalid, and
-	// then marked before it is deleted. It applies to token Secrets that were generated.
+	// LegacyTokens is how long a token Secret must be unused before it is marked as invalid. After
+	// the same time with the mark it is deleted. It applies to token Secrets that were generated.
 	LegacyTokens time.Duration
 }
 
@@ -171,6 +171,6 @@ func prefixRange(p netip.Prefix) AddressRange {
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
-	last, _ := netip.AddrFromSlice(b) // the slice has the length of an address
+	last, _ := netip.AddrFromSlice(b) // b has the length of an address
 	return AddressRange{p.Masked().Addr(), last}
 }

@@ -56,7 +56,7 @@ func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 				checked = true
 			}
 			switch err := o.adopt(c); {
-			case apierrors.IsNotFound(err): // deleted, which the cache does not show yet
+			case apierrors.IsNotFound(err): // the object was deleted, which the cache does not show yet
 			case err != nil:
 				errs = append(errs, err)
 			default:

@@ -32,7 +32,7 @@ import (
 type Pods struct {
 	Client kubernetes.Interface
 	Events record.EventRecorder
-	// Cache is the store of all pods. Expected records writes that it does not show yet.
+	// Cache is the store of all pods. Expected records writes that Cache does not show yet.
 	Cache    cache.Store
 	Expected *Expectations
 }
@@ -49,7 +49,7 @@ func (p *Pods) Met(owner metav1.Object) bool {
 func (p *Pods) cached(namespace, name string) *v1.Pod {
 	o, found, err := p.Cache.GetByKey(namespace + "/" + name)
 	if err != nil || !found {
-		return nil // a store in memory never fails
+		return nil // GetByKey of a store in memory returns no error
 	}
 	return o.(*v1.Pod)
 }
@@ -97,8 +97,9 @@ func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, po
 	return got.UID, nil
 }
 
-// mayHaveSucceeded reports whether a create that returned err may have taken effect: the client
-// got no response, or an error after which the server does not know.
+// mayHaveSucceeded reports whether a create that returned err may have taken effect: the client got
+// no response, or an error after which the server itself does not know whether it stored the
+// object.
 func mayHaveSucceeded(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -108,9 +109,9 @@ func mayHaveSucceeded(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
 }
 
-// findExisting returns the existing pod with the name of one to be created, if it belongs to the
-// same owner: then an earlier create succeeded. Otherwise it returns err. It uses a list because
-// controllers lack the permission to get pods.
+// findExisting looks for an existing pod with the name of a pod to be created. If the existing pod
+// belongs to the same owner, an earlier create succeeded, and findExisting returns that pod.
+// Otherwise it returns err. It uses a list because controllers lack the permission to get pods.
 func (p *Pods) findExisting(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error) {
 	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String()}
 	list, failed := p.Client.CoreV1().Pods(pod.Namespace).List(ctx, named)
@@ -127,7 +128,7 @@ func (p *Pods) findExisting(ctx context.Context, pod *v1.Pod, err error) (*v1.Po
 }
 
 // Delete deletes a pod of the owner. The API server's NotFound or Conflict error says that the pod
-// was deleted or replaced already; Delete returns it as it is and records no event.
+// was deleted or replaced already; Delete returns this error unwrapped and records no event.
 func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
 	err := p.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, options)
@@ -142,14 +143,15 @@ func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) er
 	return nil
 }
 
-// DeleteAll deletes pods of the owner and expects the cache to show that, under key. A pod that
-// was deleted or replaced already is not an error.
+// DeleteAll deletes pods of the owner and records under key that the cache is expected to show the
+// deletions. A pod that was deleted or replaced already is not an error.
 func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, key string) error {
 	for _, pod := range pods {
 		p.Expected.ExpectDeletion(key, pod.UID)
 	}
 	errs := make([]error, len(pods))
-	// One failed delete does not mean that the next will fail, so try all.
+	// Ignore errors in the batches, so that all deletes are tried: if one fails, the next may still
+	// succeed.
 	_, _ = RunBatches(len(pods), func(i int) error {
 		err := p.Delete(ctx, owner, pods[i])
 		if err != nil {
@@ -163,9 +165,9 @@ func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.P
 	return errors.Join(errs...)
 }
 
-// RunBatches calls f(0), f(1) ... f(n-1) in batches of 1, 2, 4 ... parallel calls. It stops after
-// a batch with a failed call, so that a create that cannot succeed is tried only once. It returns
-// the number of successful calls and the first error.
+// RunBatches calls f(0), f(1)... f(n-1) in batches of 1, 2, 4... parallel calls each. It stops
+// after a batch with a failed call, so that a create that cannot succeed is tried only once. It
+// returns the number of successful calls and the first error.
 func RunBatches(n int, f func(i int) error) (int, error) {
 	done := 0
 	for size := min(n, 1); size > 0; size = min(2*size, n-done) {

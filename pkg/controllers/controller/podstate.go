@@ -51,7 +51,8 @@ func Sidecar(p *v1.Pod, name string) bool {
 	})
 }
 
-// NodeReady returns a node's Ready condition, or one without a status if the node has none.
+// NodeReady returns a node's Ready condition, or a condition with an empty status if the node has
+// no Ready condition.
 func NodeReady(n *v1.Node) v1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == v1.NodeReady {

@@ -23,16 +23,16 @@ const (
 	// retryFirst and retryMax bound the back-off of a key whose sync failed.
 	retryFirst = 5 * time.Millisecond
 	retryMax   = 1000 * time.Second
-	// conflictPause and conflictMax bound the back-off of a key whose sync met a conflict. An
-	// event that shows the newer version adds the key earlier.
+	// conflictPause and conflictMax bound the back-off of a key whose sync met a conflict. An event
+	// with the newer version queues the key before the back-off ends.
 	conflictPause = 50 * time.Millisecond
 	conflictMax   = 10 * time.Second
 
-	// pauseFactor and maxPause say how long AddPaced lets a key rest after a sync: pauseFactor
+	// pauseFactor and maxPause determine how long AddPaced delays a key after a sync: pauseFactor
 	// times as long as the sync took, at most maxPause.
 	pauseFactor = 10
 	maxPause    = 500 * time.Millisecond
-	// pruneSize is the number of remembered pauses from which expired ones are deleted.
+	// pruneSize is a number of stored pauses. When there are that many, expired ones are deleted.
 	pruneSize = 1024
 	// terminatingDelay delays AddForStatus in a namespace that is being deleted.
 	terminatingDelay = 10 * time.Second
@@ -53,7 +53,7 @@ type Queue struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	pauses map[string]pause // one pause for each paced key
+	pauses map[string]pause // by key; one pause for each key that was added by AddPaced
 }
 
 // pause is the state of one key for AddPaced.
@@ -87,9 +87,9 @@ func (q *Queue) AddAfter(key string, d time.Duration) { q.items.AddAfter(key, d)
 func (q *Queue) AddObject(obj any) { q.items.Add(Key(obj)) }
 
 // AddPaced queues a key for a change that is likely to be followed by similar ones. The first
-// change is synced at once. Changes during a sync, and for a pause that grows with the duration
-// of the sync, are synced together. So a busy API server gets fewer status writes, and
-// each write covers more changes.
+// change is synced at once. Changes during a sync, and during a pause after it that grows with its
+// duration, are synced together. So a busy API server gets fewer status writes, and each write
+// covers more changes.
 func (q *Queue) AddPaced(key string) {
 	q.mu.Lock()
 	p := q.pauses[key]
@@ -111,9 +111,9 @@ func (q *Queue) AddPaced(key string) {
 	q.items.Add(key)
 }
 
-// AddForStatus is AddPaced for a change that affects only the status. In a namespace that is
-// being deleted it delays the key, because every object changes several times before it is
-// deleted and most are deleted before anybody reads their status.
+// AddForStatus is like AddPaced, for a change that affects only the status. In a namespace that is
+// being deleted it delays the key, because every object changes several times before it is deleted
+// and most are deleted before a client reads their status.
 func (q *Queue) AddForStatus(namespaces corelisters.NamespaceLister, key string) {
 	if namespace, _ := SplitKey(key); NamespaceTerminating(namespaces, namespace) {
 		q.AddAfter(key, terminatingDelay)
@@ -188,7 +188,7 @@ func (q *Queue) process(ctx context.Context, key string) {
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
-		// Another client wrote first. The cache will show its version, but maybe not yet.
+		// Another client wrote first. The cache may not show the version of that client yet.
 		q.log.Debug("Sync met a conflict", "controller", q.name, "key", key, "err", err)
 		q.items.AddAfter(key, max(q.conflicts.When(key), conflictPause))
 		return
@@ -198,8 +198,8 @@ func (q *Queue) process(ctx context.Context, key string) {
 	q.items.AddRateLimited(key)
 }
 
-// syncRecovering calls sync. It returns a panic as an error, so that one broken object does not
-// stop the process for all others.
+// syncRecovering calls sync. It returns a panic as an error, so that one broken object does not end
+// the process.
 func (q *Queue) syncRecovering(ctx context.Context, key string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

@@ -20,14 +20,15 @@ import (
 // TestAddPaced checks that the first change is synced at once, that the changes after it are
 // synced together, and that no change is missed.
 func TestAddPaced(t *testing.T) {
-	// With this duration no sync starts or ends at the instant of a change, when the order of the
-	// two would be random.
+	// With this duration no sync starts or ends at the instant of a change, because the order of
+	// two events at the same instant would be random.
 	const changes, took = 1000, 20*time.Millisecond + 137*time.Microsecond
 	for name, paced := range map[string]bool{"paced": true, "not paced": false} {
 		synctest.Test(t, func(t *testing.T) {
 			c, began := clock.Real(), time.Now()
 			seen, syncs := 0, 0
-			var made atomic.Int32 // virtual time orders the accesses, which the race detector cannot see
+			// Atomic, because the race detector does not see that virtual time orders the accesses.
+			var made atomic.Int32
 			var first time.Duration
 			q := NewQueue("test", c, slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
 				if syncs++; syncs == 1 {
@@ -81,7 +82,7 @@ func TestConflictsDoNotDelayRetries(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- q.Run(ctx) }()
 		for calls.Load() < conflicts {
-			q.Add("default/a") // another client changed the object
+			q.Add("default/a") // the sync fails because another client changed the object
 			synctest.Wait()
 		}
 		<-q.clock.After(conflictMax)

@@ -33,8 +33,8 @@ const maxStaleReads = 4
 // controller's own write of that slice. The tracker then waits for a slice that no longer exists.
 // Therefore Slices lists from the API server after maxStaleReads stale reads.
 //
-// A SliceView is safe for concurrent use, but a Service must be synced by one worker at a time,
-// as a Queue does.
+// A SliceView is safe for concurrent use, but only one worker at a time may sync a Service, as a
+// Queue ensures.
 type SliceView struct {
 	Tracker *endpointsliceutil.EndpointSliceTracker
 
@@ -43,7 +43,7 @@ type SliceView struct {
 	client    discoveryclient.EndpointSlicesGetter
 
 	mu    sync.Mutex
-	stale map[string]int // number of stale reads in a row, by Service
+	stale map[string]int // number of stale reads in a row, by key of the Service
 }
 
 // NewSliceView returns a view of the slices with the given value of the managed-by label.
@@ -158,7 +158,8 @@ func (v *SliceView) selector(service string) labels.Selector {
 
 func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }
 
-// withoutTerminating returns the slices that are not being deleted. The others must not change.
+// withoutTerminating returns the slices that are not being deleted. The slices that are being
+// deleted must not be changed.
 func withoutTerminating(slices []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	kept := slices[:0:0]
 	for _, s := range slices {

@@ -37,8 +37,8 @@ func Run(t *testing.T, s *testserver.Server, o controller.Options,
 	run(t, s, s.Config, o, news...)
 }
 
-// RunAs is Run with only the permissions of a service account in kube-system. The shared informers
-// have all permissions.
+// RunAs is like Run, but the controllers have only the permissions of a service account in
+// kube-system. The shared informers have all permissions.
 func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options,
 	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()

@@ -23,8 +23,8 @@ func Ready(pod *v1.Pod) {
 }
 
 // Kubelets simulates the kubelets of all nodes until the test ends. It calls report to set the
-// status of each new pod, and deletes terminating pods at once. It does not send a status that is
-// still pending.
+// status of each new pod, and deletes terminating pods at once. If the phase is still Pending
+// afterwards, it does not write the status.
 func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

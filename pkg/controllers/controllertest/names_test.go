@@ -34,7 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// Lengths of the longest valid names: of most objects, and of objects whose names become labels.
+// Maximum lengths of valid names: for most objects, and for objects whose names become labels.
 const (
 	longest, longestLabel = 253, 63
 	// longestSet is the longest name of a StatefulSet whose pods can have the name of its revision
@@ -53,7 +53,7 @@ func dotted(start string, n int) string {
 	return name[:n-1] + "x"
 }
 
-// shifted is like dotted, with the dots at the other places.
+// shifted is like dotted, but the dots are at the places where dotted has none.
 func shifted(start string, n int) string { return dotted(start+"y", n) }
 
 // maker creates an object with a name. Its pods or other dependents have the label app with the
@@ -119,7 +119,7 @@ func makeDaemonSet(c kubernetes.Interface, name, app string) error {
 	return err
 }
 
-// addNode creates a node for daemon pods. It removes the taint that a new node has.
+// addNode creates a node for daemon pods. It removes the taint not-ready, which a new node has.
 func addNode(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))},
@@ -148,7 +148,7 @@ func makeJob(mode batchv1.CompletionMode) maker {
 	}
 }
 
-// makePodWith creates a pod for which a controller creates further objects.
+// makePodWith returns a maker of a pod for which a controller creates further objects.
 func makePodWith(change func(*v1.PodSpec)) maker {
 	return func(c kubernetes.Interface, name, app string) error {
 		t := template(app)
@@ -183,7 +183,8 @@ func makeMirrored(c kubernetes.Interface, name, app string) error {
 	return err
 }
 
-// Functions that count the dependents of an object, by the label app or by its name.
+// Functions that count the dependents of an object. They find them by the label app or by the
+// object's name.
 func pods(ctx context.Context, c kubernetes.Interface, _, app string) (int, error) {
 	list, err := c.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	return len(list.Items), err
@@ -232,7 +233,7 @@ func TestLongestNames(t *testing.T) {
 		length int
 		make   maker
 		there  func(ctx context.Context, c kubernetes.Interface, name, app string) (int, error)
-		label  bool // the name must be a label
+		label  bool // the name must also be a valid label
 	}{
 		"deployment":            {length: longest, make: makeDeployment, there: pods},
 		"replicaset":            {length: longest, make: makeReplicaSet, there: pods},

@@ -19,10 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SlicesLostBetween runs a controller and makes another client delete the controller's slices:
-// right after the controller's first write of a slice with method, and before it receives the
-// response, but when its cache has seen both. The returned channel is closed when the slices are
-// deleted.
+// SlicesLostBetween runs a controller. After the controller's first write of a slice with the given
+// HTTP method, another client deletes the controller's slices. The controller receives the response
+// to its write only when its cache has seen both the write and the deletion. The returned channel
+// is closed when the slices are deleted.
 func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 	build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
 	t.Helper()
@@ -36,13 +36,13 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 			answer, err := next.RoundTrip(r)
 			if err == nil && r.Method == method && strings.Contains(r.URL.Path, "/endpointslices") {
 				once.Do(func() {
-					defer close(lost) // also when Eventually ends this goroutine
+					defer close(lost) // also runs if Eventually ends this goroutine
 					// Keep the API server's own slices, which it would recreate.
 					controllers := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy}
 					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, controllers); err != nil {
 						t.Errorf("delete slices: %v", err)
 					}
-					// A cache that shows this slice has also seen all earlier events.
+					// When the cache shows this slice, it has also seen all earlier events.
 					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"},
 						AddressType: discoveryv1.AddressTypeIPv4}
 					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {

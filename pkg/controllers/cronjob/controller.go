@@ -62,7 +62,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 // cronJobChanged queues a cron job. If the schedule changed, it queues the cron job for its next
-// time, because earlier times were not scheduled.
+// time, because times of the new schedule that are in the past must not start jobs.
 func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 	if cron == nil {
 		return // the garbage collector deletes its jobs
@@ -109,7 +109,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return finishedType(job) == "" && !active(was, job.UID) }) {
-		// The cache may not show yet what was written when the job was created.
+		// The cache may not show the status yet that was written when the job was created.
 		fresh, err := c.Client.BatchV1().CronJobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || fresh.UID != was.UID {
 			if apierrors.IsNotFound(err) {
@@ -167,15 +167,15 @@ func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	}
 }
 
-// findMissing removes deleted jobs from the status. It asks the API server for jobs that the cache
-// does not have, because the cache may lag behind.
+// findMissing removes deleted jobs from the status. It gets from the API server the jobs that the
+// cache does not have, because the cache may lag behind.
 func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
 	for _, ref := range cron.Status.Active {
 		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {
 			continue
 		}
 		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have the name now
+		if apierrors.IsNotFound(err) || err == nil && job.UID != ref.UID { // another job may have the same name now
 			c.Events.Eventf(cron, v1.EventTypeNormal, "MissingJob", "Active job went missing: %v", ref.Name)
 			removeActive(cron, ref.UID)
 		} else if err != nil {

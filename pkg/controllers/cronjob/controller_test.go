@@ -60,8 +60,8 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestServer follows one job from its start until it is in the history. The schedule is every
-// second, but names contain minutes, so there are few jobs.
+// TestServer follows one job from its start until it has finished and is kept for the history. The
+// schedule is every second, but names contain minutes, so there are few jobs.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{}, New)

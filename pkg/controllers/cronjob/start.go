@@ -59,7 +59,8 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 	return next(cron, schedule, now), nil
 }
 
-// mayStart reports whether to start the job of a scheduled time now. The time may be zero.
+// mayStart reports whether to start the job of a scheduled time now. at may be zero; then it
+// returns false.
 func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	limit := cron.Spec.StartingDeadlineSeconds
 	switch {
@@ -104,7 +105,7 @@ func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at ti
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return false, err
 	case apierrors.IsAlreadyExists(err):
-		// It was created before, but the status was not written.
+		// The job was created by an earlier sync whose write of the status failed.
 		if job, err = jobs.Get(ctx, want.Name, metav1.GetOptions{}); err != nil {
 			return false, fmt.Errorf("job: %w", err)
 		}
@@ -135,7 +136,7 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 			return fmt.Errorf("job to replace: %w", err)
 		}
 		if job.UID != ref.UID {
-			removeActive(cron, ref.UID) // another job has the name now
+			removeActive(cron, ref.UID) // another job has the same name now
 			continue
 		}
 		if err := c.remove(ctx, cron, job); err != nil {

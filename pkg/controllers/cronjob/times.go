@@ -54,7 +54,8 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	case now.Before(second):
 		return first, 0, nil
 	}
-	// A date that does not exist has no next time, and both are zero.
+	// A schedule for a date that does not exist, like 30 February, has no next time. Then both
+	// times are zero.
 	interval := int64(second.Sub(first).Round(time.Second) / time.Second)
 	if interval < 1 {
 		return time.Time{}, 0, errInterval
@@ -83,7 +84,7 @@ func due(c *batchv1.CronJob, s cron.Schedule, now time.Time) (time.Time, bool, e
 	return last, missed > manyMissed, err
 }
 
-// next returns the time until the first start that is not due yet.
+// next returns how long it is until the first start that is not due yet.
 func next(c *batchv1.CronJob, s cron.Schedule, now time.Time) time.Duration {
 	from := since(c)
 	last, missed, err := latest(s, from, now)

@@ -90,7 +90,8 @@ func TestDueAndNext(t *testing.T) {
 	}
 }
 
-// TestLatest compares the shortcut for many missed starts with trying each one.
+// TestLatest compares the result for many missed starts, which is computed with a shortcut, with a
+// search through all times.
 func TestLatest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"* * * * *", "*/7 * * * *", "15 */5 * * *", "30 6-16/4 * * 1-5",
@@ -111,7 +112,7 @@ func TestLatest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The result must be a scheduled time, and zero if there is none before now.
+		// The result must be a scheduled time, or zero if there is no scheduled time before now.
 		if got.After(now) || !got.IsZero() && n == 0 || !got.IsZero() &&
 			!s.Next(got.Add(-time.Second)).Equal(got) && text[0] != '@' {
 			t.Fatalf("latest %v of %v missed", got, missed)

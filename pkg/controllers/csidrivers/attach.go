@@ -67,11 +67,12 @@ func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeA
 	old := now.Status
 	e := &storagev1.VolumeError{Time: metav1.NewTime(c.Clock.Now()), Message: cause.Error()}
 	if s, ok := status.FromError(cause); ok {
-		e.ErrorCode = ptr.To(int32(s.Code())) // the kubelet recognizes by the code that the node is full
+		// The kubelet recognizes by this code that the node has no room for more volumes.
+		e.ErrorCode = ptr.To(int32(s.Code()))
 	}
 	set(&now.Status, e)
 	if sameError(old.AttachError, now.Status.AttachError) && sameError(old.DetachError, now.Status.DetachError) {
-		return cause // a write would trigger an immediate retry
+		return cause // a write would cause an event, and so an immediate retry
 	}
 	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now,
 		metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {

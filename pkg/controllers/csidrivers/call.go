@@ -91,7 +91,7 @@ func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) 
 		}
 		node, err := c.nodes.Get(n.Name)
 		if err != nil || may != nil && !may(node) || !ready(node) {
-			continue // being deleted, or not ready
+			continue // the node is being deleted or not ready
 		}
 		if best == nil || strings.Compare(node.Name, best.Name) < 0 {
 			best = node
@@ -108,8 +108,8 @@ func ready(n *v1.Node) bool {
 		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// capability converts what is requested of a volume to a CSI capability. If precise is true, the
-// driver distinguishes a single writer from several writers on a node.
+// capability converts a volume's mode, access modes and file system type to a CSI capability. If
+// precise is true, the driver distinguishes a single writer from several writers on a node.
 func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAccessMode, fsType string,
 	options []string, precise bool) *csi.VolumeCapability {
 	out := &csi.VolumeCapability{

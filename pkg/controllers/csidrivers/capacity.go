@@ -40,7 +40,7 @@ type room struct {
 	node *v1.Node
 }
 
-// name returns the name of the object. It is the same after a restart.
+// name returns the name of the object. It does not change if the controller is restarted.
 func (r room) name(driver string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", driver, r.class.Name)
@@ -74,7 +74,7 @@ func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if want[name].node == nil {
-			continue // the last known capacity remains
+			continue // the last published capacity remains
 		}
 		errs = append(errs, c.publish(ctx, driver, want[name], old[name]))
 	}
@@ -129,7 +129,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	req, got := &csi.GetCapacityRequest{}, &csi.GetCapacityResponse{}
 	var err error
 	if req.Parameters, err = parameters(r.class); err != nil {
-		return nil // no volume of this class can be provisioned
+		return nil // the driver can provision no volume of this class
 	}
 	if len(r.segments) > 0 {
 		req.AccessibleTopology = &csi.Topology{Segments: r.segments}
@@ -149,7 +149,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	client := c.Client.StorageV1().CSIStorageCapacities(next.Namespace)
 	switch {
 	case old == nil:
-		// If another process created it meanwhile, its event queues the driver again.
+		// If another process created the object meanwhile, its event queues the driver again.
 		if _, err = client.Create(ctx, next, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			return nil
 		}

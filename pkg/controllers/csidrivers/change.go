@@ -26,7 +26,7 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	if claim == nil || err != nil {
 		return err
 	}
-	claim = claim.DeepCopy() // updated with each write
+	claim = claim.DeepCopy() // change updates this copy after each write
 	target := attributes(claim)
 	if target == "" {
 		return c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
@@ -74,8 +74,8 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 	return s.TargetVolumeAttributesClassName
 }
 
-// mayContinue reports whether the driver may still be working on a call that returned an error with
-// this code.
+// mayContinue reports whether the driver may still be carrying out a call after it returned an
+// error with this code.
 func mayContinue(code string) bool {
 	return slices.Contains([]string{
 		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(),
@@ -119,7 +119,7 @@ func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return err
 }
 
-// modify calls the driver.
+// modify calls the driver to change the attributes of a volume.
 func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *storagev1.VolumeAttributesClass) error {
 	driver := v.Spec.CSI.Driver
 	if class.DriverName != driver {
@@ -214,8 +214,8 @@ func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.Persi
 	return nil
 }
 
-// mutableParameters returns the parameters of a claim's VolumeAttributesClass, with which its
-// volume is created.
+// mutableParameters returns the parameters of a claim's VolumeAttributesClass. The claim's volume
+// is created with them.
 func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abilities,
 	driver string) (map[string]string, error) {
 	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")

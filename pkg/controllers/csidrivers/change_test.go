@@ -40,7 +40,8 @@ func (w *world) want(t *testing.T, claim, class string) {
 	}
 }
 
-// changed waits until a claim, its volume and the driver have a VolumeAttributesClass.
+// changed waits until a claim, its volume and the driver show that the volume has a
+// VolumeAttributesClass.
 func (w *world) changed(t *testing.T, name, class, iops string) {
 	t.Helper()
 	controllertest.Eventually(t, "the volume has class "+class, func(ctx context.Context) (any, bool) {
@@ -85,7 +86,7 @@ func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModi
 }
 
 // TestAttributes checks that volumes are created with the requested attributes and changed later,
-// that a rejection by the driver is reported, and that another request after it succeeds.
+// that a rejection by the driver is reported, and that a later request for another class succeeds.
 func TestAttributes(t *testing.T) {
 	w := newWorld(t)
 	defer (&process{driver: w.conn}).start(t, w.Server)()

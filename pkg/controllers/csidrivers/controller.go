@@ -127,7 +127,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
-			c.capacityQueue.Add(controller.Latest(old, d).Name) // its label may have been removed
+			c.capacityQueue.Add(controller.Latest(old, d).Name) // the driver's label may have been removed
 			c.syncAll()
 		}),
 		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) {
@@ -135,7 +135,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		}),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
 			// Handle objects of an earlier process and objects that another client deleted, but not
-			// own writes.
+			// this controller's own writes.
 			if one := controller.Latest(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
 				c.capacityQueue.Add(one.Labels[driverName])
 			}
@@ -178,8 +178,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.attachQueue, c.capacityQueue} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
-	// Retry calls of drivers that did not respond, even if the back-off of their volumes is long by
-	// now.
+	// Retry calls to drivers that did not respond, even if the back-off of their volumes has not
+	// ended.
 	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.syncAll() })
 	return g.Wait()
 }

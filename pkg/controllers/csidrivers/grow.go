@@ -41,8 +41,8 @@ func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim)
 	return claim, v, nil
 }
 
-// syncSize expands the volume of a claim that requests more. The kubelet expands the file system.
-// The claim's status says which of the two comes next.
+// syncSize expands the volume if its claim requests more storage. After that the kubelet expands
+// the file system. The claim's status shows which of these two steps is next.
 func (c *Controller) syncSize(ctx context.Context, key string) error {
 	claim, v, err := c.unfinished(key, sizeSettled)
 	if claim == nil || err != nil {
@@ -67,8 +67,8 @@ func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
 		step == v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// sizeSettled reports whether nothing is to do for a claim's size: it has the size, or the driver
-// rejected the size.
+// sizeSettled reports whether nothing is to do for a claim's size: the volume has the requested
+// size, or the driver rejected it.
 func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
 		claim.Status.AllocatedResources[v1.ResourceStorage]
@@ -110,8 +110,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	}
 	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
 	if got.GetNodeExpansionRequired() {
-		// Write the claim first: the volume's new size makes the kubelet start, and it then looks
-		// at the claim.
+		// Write the claim first: when the kubelet sees the volume's new size, it reads the claim's
+		// status.
 		_, err = c.updateSizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending,
 			v1.PersistentVolumeClaimFileSystemResizePending,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")

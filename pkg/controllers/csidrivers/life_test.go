@@ -45,12 +45,12 @@ const name = "test.csi.keelson.dev"
 // errKilled is the error of a step at which the process is killed.
 var errKilled = errors.New("killed")
 
-// process is one process of the controller. Its steps are its API writes and those of its driver
-// calls that change something. It is killed at one step, before or after the step is done.
+// process is one process of the controller. Its steps are its API writes and its driver calls that
+// change something. It is killed at one step, before or after the step is done.
 type process struct {
 	driver *grpc.ClientConn
-	// at is the number of the step at which it is killed, when the name of that step. Either is
-	// used.
+	// at is the number of the step at which the process is killed, and when the name of that step.
+	// Only one of them is set.
 	at     int
 	when   string
 	after  bool
@@ -62,7 +62,7 @@ type process struct {
 	last  string
 }
 
-// step does something, unless the process is dead or is killed at this step.
+// step calls do, unless the process is dead or is killed before this step.
 func (p *process) step(what string, counts bool, do func() error) error {
 	p.mu.Lock()
 	if p.dead {
@@ -130,7 +130,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	})
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		panic(err) // the configuration is valid
+		panic(err) // cannot fail: the configuration is valid
 	}
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
@@ -139,7 +139,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 	made, err := New(d)
 	if err != nil {
-		panic(err) // nothing was started yet
+		panic(err) // cannot fail: nothing was started yet
 	}
 	c := made.(*Controller)
 	c.drivers = p
@@ -168,7 +168,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Server: testserver.Start(t, testserver.Options{}),
 		driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
-	sockets, err := os.MkdirTemp("", "k") // names of sockets have a maximum length
+	sockets, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = w.conn.Close() })
 
 	ctx := t.Context()
-	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // the kubelet calls this too
+	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // not counted as a step, because the kubelet calls it too
 		t.Fatal(err)
 	}
 	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
@@ -252,7 +252,7 @@ func claim(name string) *v1.PersistentVolumeClaim {
 	}
 }
 
-// live creates, attaches, expands, detaches and deletes a volume.
+// live lets a volume be created, attached, expanded, detached and deleted.
 func (w *world) live(t *testing.T, id string) {
 	t.Helper()
 	claims, attachments := w.Client.CoreV1().PersistentVolumeClaims("default"), w.Client.StorageV1().VolumeAttachments()
@@ -342,7 +342,8 @@ func TestKilled(t *testing.T) {
 // created.
 func TestAbandoned(t *testing.T) {
 	w := newWorld(t)
-	// The driver has created the volume, and the controller is killed before it records that.
+	// The driver has created the volume, and the controller is killed before it creates the
+	// volume's API object.
 	p := &process{driver: w.conn, when: controllerService + "CreateVolume", after: true, killed: make(chan struct{})}
 	stop := p.start(t, w.Server)
 	claims := w.Client.CoreV1().PersistentVolumeClaims("default")

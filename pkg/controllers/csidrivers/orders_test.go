@@ -39,7 +39,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// storage simulates the disks behind all volumes and which of them are mounted.
+// storage simulates the disks behind all volumes. It also records which of them are mounted.
 type storage struct {
 	t       *testing.T
 	mu      sync.Mutex
@@ -90,7 +90,8 @@ type order struct {
 	policy                               v1.PersistentVolumeReclaimPolicy
 	static, delayed, ephemeral, attached bool
 	steps                                []string
-	handle, volume                       string // known when the claim is bound
+	// The volume's handle and the name of its object; set when the claim is bound.
+	handle, volume string
 }
 
 func (o *order) String() string {
@@ -106,8 +107,8 @@ func (o *order) claim() string {
 	return o.id
 }
 
-// orders returns all orders of pod, claim and volume, for all kinds of volumes. Some also delete
-// another object, at changing places.
+// orders returns all orders of pod, claim and volume, for all kinds of volumes. Some orders also
+// delete another object, which is at a different place in each of them.
 func orders() []*order {
 	core := [][]string{
 		{"pod", "claim", "volume"}, {"pod", "volume", "claim"}, {"claim", "pod", "volume"},
@@ -133,8 +134,8 @@ func orders() []*order {
 	return out
 }
 
-// stage is where orders run: an API server with all storage controllers and the kubelets of all
-// nodes.
+// stage is the environment in which orders run: an API server with all storage controllers and the
+// kubelets of all nodes.
 type stage struct {
 	*testserver.Server
 	storage *storage
@@ -159,7 +160,7 @@ func newStage(t *testing.T) *stage {
 }
 
 // kubelets unmounts the volumes of deleted pods and removes the pods. It also checks that the
-// storage of a volume with the policy Delete is deleted before the object.
+// storage of a volume with the policy Delete is deleted before the volume's object.
 func (s *stage) kubelets(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -258,7 +259,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 			&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PersistentVolumeSpec{
 				Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes,
 				StorageClassName: o.id, PersistentVolumeReclaimPolicy: o.policy,
-				// with delayed binding the scheduler writes this
+				// with delayed binding, the scheduler writes the claim into the volume
 				ClaimRef: &v1.ObjectReference{Namespace: o.id, Name: o.id},
 				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: o.id,
 					VolumeHandle: o.id}},
@@ -273,7 +274,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: template.Spec}}
 	} else {
 		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim()}
-		if o.delayed && !o.static { // as the scheduler does
+		if o.delayed && !o.static { // with delayed binding, the scheduler selects a node
 			template.Annotations = map[string]string{volume.AnnSelectedNode: o.id}
 		}
 		_, err = core.PersistentVolumeClaims(o.id).Create(ctx, template, metav1.CreateOptions{})
@@ -326,7 +327,7 @@ func (s *stage) remove(ctx context.Context, o *order, what string) error {
 		err = core.Namespaces().Delete(ctx, o.id, none)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // a controller deleted it first
+		return nil // a controller has already deleted the object
 	}
 	return err
 }

@@ -40,7 +40,7 @@ const (
 func (c *Controller) served() []string {
 	all, err := c.objects.List(labels.SelectorFromSet(labels.Set{Label: Kubelet}))
 	if err != nil {
-		return nil // a cache never fails
+		return nil // List of a cache returns no error
 	}
 	var out []string
 	for _, d := range all {
@@ -79,7 +79,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if !begun && !wanted {
 		return nil
 	}
-	if !c.serves(driver) { // also if the claim no longer names a provisioner
+	if !c.serves(driver) { // comes before the check of the driver, because the claim may no longer name a provisioner
 		return c.removeClaimFinalizer(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
@@ -93,7 +93,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if delayed && claim.Annotations[volume.AnnSelectedNode] == "" {
 		return c.removeClaimFinalizer(ctx, claim)
 	}
-	// The cache may not show a volume yet that was just created.
+	// The volume may exist already, because the cache may not show a volume that was just created.
 	_, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, volumeName(claim), metav1.GetOptions{})
 	switch {
 	case err == nil || !wanted && claim.Spec.VolumeName != "":
@@ -150,7 +150,7 @@ func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeCl
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed",
 			"failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
-			c.capacityQueue.AddPaced(class.Provisioner) // the published capacity is wrong
+			c.capacityQueue.AddPaced(class.Provisioner) // the published capacity was wrong, so publish it again
 			return c.selectOtherNode(ctx, claim, err)
 		}
 		return err
@@ -213,7 +213,7 @@ func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVo
 	if err != nil {
 		return err
 	}
-	if gone { // another node can access the volume, unless it was local to the deleted one
+	if gone { // if the volume was not local to the deleted node, another node can access it
 		claim = claim.DeepCopy()
 		delete(claim.Annotations, volume.AnnSelectedNode)
 	}
@@ -235,7 +235,8 @@ func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVo
 	return c.removeClaimFinalizer(ctx, claim)
 }
 
-// nothingCreated reports whether an error means that the driver has created no volume and will not.
+// nothingCreated reports whether an error means that the driver has created no volume and will
+// create none.
 func nothingCreated(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted,
@@ -307,7 +308,8 @@ func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	return out, nil
 }
 
-// requirements returns the topology of a new volume: that of the node through which it is created.
+// requirements returns the topology of a new volume: the topology of the node through which it is
+// created.
 func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequirement {
 	if d == nil || len(d.TopologyKeys) == 0 {
 		return nil

@@ -43,7 +43,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	if len(users) > 0 {
 		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete",
 			"persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
-		return nil // the event of its detachment queues it
+		return nil // the event of the volume's detachment queues it again
 	}
 	if erases {
 		if err := c.erase(ctx, v); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // TestSelectedNodeGone checks that the selection of a deleted node is removed, so that the
 // scheduler selects another one. A claim for which a volume may have been created through such a
-// node must be deleted and leave no volume.
+// node must be deleted, and no volume may be left.
 func TestSelectedNodeGone(t *testing.T) {
 	s := newStage(t)
 	o := &order{id: "o", policy: v1.PersistentVolumeReclaimDelete, delayed: true}
@@ -47,7 +47,7 @@ func TestSelectedNodeGone(t *testing.T) {
 			pvc.Spec.StorageClassName = ptr.To("o")
 			pvc.Annotations = map[string]string{volume.AnnSelectedNode: name}
 		}
-		// The state that an earlier process left before a user deleted the claim.
+		// The claim is in the state in which an earlier process left it before a user deleted it.
 		begun.Finalizers = []string{provisioningFinalizer}
 		begun.Annotations[volume.AnnStorageProvisioner] = "o"
 		begun, err := claims.Create(t.Context(), begun, metav1.CreateOptions{})

@@ -69,7 +69,7 @@ func (c *Controller) clone(ctx context.Context, namespace, name, driver string) 
 }
 
 // snapshot returns the handle of a ready snapshot. It decodes only the fields that it needs,
-// because the kinds are custom resources.
+// because snapshots are custom resources.
 func (c *Controller) snapshot(ctx context.Context, namespace, name string) (string, error) {
 	var s struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`

@@ -119,7 +119,7 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodDaemonSets(pod)
 	if err != nil {
-		return nil // no set selects it
+		return nil // no set selects the pod
 	}
 	return controller.Keys(sets)
 }
@@ -143,14 +143,14 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 		if o == nil {
 			continue
 		}
-		if set := c.ownerOf(o); set != "" && old != nil { // the controller created a new one itself
+		if set := c.ownerOf(o); set != "" && old != nil { // a new revision was created by the controller itself
 			c.queue.Add(set)
 		}
 	}
 	if r != nil && metav1.GetControllerOfNoCopy(r) == nil {
 		sets, err := c.sets.GetHistoryDaemonSets(r)
 		if err != nil {
-			return // no set selects it
+			return // no set selects the revision
 		}
 		for _, set := range sets {
 			c.queue.AddObject(set)
@@ -191,7 +191,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
-		return nil // its revisions may be deleted already
+		return nil // the revisions of a deleted set may be gone already
 	}
 	met := c.pods.Met(set)
 	pods, revisions, err := c.claim(ctx, set)
@@ -254,7 +254,8 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 	return pods, revisions, err
 }
 
-// backoffKey contains the set's generation, so that a change of the set resets the back-off.
+// backoffKey returns the key of a set's back-off for a node. It contains the set's generation, so
+// that a change of the set resets the back-off.
 func backoffKey(set *appsv1.DaemonSet, node string) string {
 	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)
 }

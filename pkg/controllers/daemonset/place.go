@@ -40,9 +40,9 @@ func newEligibility(set *appsv1.DaemonSet) *eligibility {
 	}
 }
 
-// evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. Only
-// its name, labels and taints matter, not whether it is ready or has resources. An existing pod
-// stays on a tainted node unless the taint's effect is NoExecute.
+// evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. It
+// considers only the node's name, labels and taints, not whether the node is ready or has
+// resources. An existing pod stays on a tainted node unless the taint's effect is NoExecute.
 func (j *eligibility) evaluate(node *v1.Node) verdict {
 	if node == nil {
 		return verdict{}
@@ -64,8 +64,8 @@ func (j *eligibility) evaluate(node *v1.Node) verdict {
 	}
 }
 
-// tolerations returns those of a template and the ones that all daemon pods have, so that they stay
-// on a node with problems.
+// tolerations returns the tolerations of a template, and those that all daemon pods have so that
+// they stay on a node with problems.
 func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	out := slices.Clone(spec.Tolerations)
 	add := func(effect v1.TaintEffect, keys ...string) {
@@ -88,7 +88,8 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	return out
 }
 
-// generation returns the number of a set's template, or "" if it has none.
+// generation returns the value of the set's annotation with the number of its template, or "" if
+// there is none.
 func generation(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -121,7 +122,7 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
-	// This node meets all other requirements already.
+	// The requirements of the template can be replaced, because this node meets them.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchFields: []v1.NodeSelectorRequirement{

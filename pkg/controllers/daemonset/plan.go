@@ -22,10 +22,11 @@ type state struct {
 	set *appsv1.DaemonSet
 	// hash is the hash of the present revision.
 	hash string
-	// places are all nodes, and names of missing nodes that pods require.
+	// places has an entry for each node, and for each node that does not exist but that pods
+	// require.
 	places []place
 	now    time.Time
-	// held returns how long a failed pod on a node is kept.
+	// held returns how much longer a failed pod on a node is kept.
 	held func(node string) time.Duration
 }
 
@@ -34,8 +35,8 @@ type place struct {
 	name   string
 	exists bool
 	verdict
-	// pods are the pods on the node or requiring it, ordered by firstFirst, without ended pods that
-	// are being deleted.
+	// pods are the pods that are on the node or require it, in the order of comparePods, without
+	// ended pods that are being deleted.
 	pods []*v1.Pod
 }
 
@@ -94,8 +95,8 @@ func (s *state) available(pod *v1.Pod) bool {
 	return ok
 }
 
-// decide computes the plan. It first creates missing and deletes surplus pods. Only if there are
-// none does it plan the next step of an update.
+// decide computes the plan. It first plans to create missing pods and to delete surplus pods. If no
+// pods are missing or surplus, it plans the next step of an update.
 func decide(s *state) (plan, error) {
 	p := s.manage()
 	if !p.idle() || s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -113,7 +114,7 @@ func decide(s *state) (plan, error) {
 	return p, nil
 }
 
-// manage plans one pod for each eligible node and none for the others.
+// manage plans one pod for each eligible node and no pods for the other nodes.
 func (s *state) manage() plan {
 	var p plan
 	for i := range s.places {
@@ -175,8 +176,9 @@ func (s *state) prune(p *plan, at *place) {
 	}
 }
 
-// prunePair keeps, of several pods, the first one of the present revision and the first one of
-// another revision. It keeps the old one while that is ready and the new one is not available.
+// prunePair keeps two of several pods: the first one of the present revision (new) and the first
+// one of another revision (old). It keeps the old pod only while the old pod is ready and the new
+// one is not available.
 func (s *state) prunePair(p *plan, running []*v1.Pod) {
 	var young, old *v1.Pod
 	for _, pod := range running {
@@ -235,7 +237,7 @@ func (s *state) limits() (over, under, desired int, err error) {
 }
 
 // pair returns the pods of the present and of another revision on a node. ok is false if there are
-// several of one, which manage must delete first.
+// several pods of one revision. Then manage must delete the surplus ones first.
 func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	for _, pod := range living(at.pods) {
 		which := &old
@@ -250,8 +252,8 @@ func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	return young, old, true
 }
 
-// rollInPlace deletes old pods, so that they are recreated: all that are not available, and others
-// while no more than limit are unavailable.
+// rollInPlace deletes old pods, so that they are recreated. It deletes all that are not available,
+// and available ones as long as no more than limit pods are unavailable.
 func (s *state) rollInPlace(p *plan, limit int) {
 	unavailable := 0
 	var candidates []*v1.Pod
@@ -278,8 +280,8 @@ func (s *state) rollInPlace(p *plan, limit int) {
 	p.delete = append(p.delete, candidates[:min(max(limit-unavailable, 0), len(candidates))]...)
 }
 
-// rollBeside creates new pods in addition to old ones, at most limit where the old one is
-// available, and deletes an old one when the new one is available.
+// rollBeside creates new pods in addition to old ones, and deletes an old pod when the new one on
+// its node is available. At most limit new pods are on nodes whose old pod is available.
 func (s *state) rollBeside(p *plan, limit, desired int) {
 	surging, available := 0, 0
 	var candidates []string // nodes whose old pod is available
@@ -295,7 +297,7 @@ func (s *state) rollBeside(p *plan, limit, desired int) {
 			available++
 		}
 		switch {
-		case old == nil: // nothing to update
+		case old == nil: // there is nothing to update on this node
 		case young != nil && s.available(young):
 			p.delete = append(p.delete, old)
 		case young != nil:

@@ -19,9 +19,9 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// layOut parses nodes with pods like "n1 a:ready:old b:young:new; !n2; -n3". The set is not for a
-// node with !, its pods may only stay on one with ~, and one with - does not exist. Each pod is one
-// second newer than the one before.
+// layOut parses nodes with pods like "n1 a:ready:old b:young:new; !n2; -n3". A node with ! is not
+// eligible for the set. On a node with ~ existing pods may stay, but no pod is created. A node with
+// - does not exist. Each pod is one second newer than the one before.
 func layOut(text string) []place {
 	var out []place
 	age := time.Hour

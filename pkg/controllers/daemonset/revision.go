@@ -22,7 +22,7 @@ import (
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
 // revise returns the hash of the set's present template, and its other revisions, oldest first. It
-// creates the present revision if there is none, and gives it the highest number.
+// creates the revision of the present template if there is none, and gives it the highest number.
 func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision,
 	pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
 	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
@@ -86,7 +86,8 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 }
 
 // merge keeps the last of several revisions of the same template and deletes the others. Pods of
-// the others get its label, also in pods, so that they do not count as outdated.
+// the others get its label, in the API server and in the slice pods, so that they do not count as
+// outdated.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil

@@ -21,7 +21,7 @@ type world struct {
 	*rapid.T
 	state
 	made  int
-	eager bool // every possible change happens
+	eager bool // if true, each change that is possible happens in every step
 }
 
 // carryOut carries out a plan.

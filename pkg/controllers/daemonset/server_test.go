@@ -85,7 +85,7 @@ func (b *bench) node(name, patch string) {
 	}
 }
 
-// runs waits until the given pods run, as node:image, and the status matches.
+// runs waits until the pods in want run (as node:image), and ok returns true for the status.
 func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
@@ -236,7 +236,7 @@ func TestRevisions(t *testing.T) {
 		t.Fatal(len(list.Items), err)
 	}
 	twin := list.Items[0].DeepCopy()
-	// it has no owner yet
+	// no owner, so that the controller adopts it
 	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}}
 	twin.Revision = 5
 	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {

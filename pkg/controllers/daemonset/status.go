@@ -11,8 +11,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the status, and when the counts change without an event. Of several pods on a node
-// the first one counts. The observed generation is updated only if the plan was carried out.
+// status returns the status, and the time until its counts change without an event. If a node has
+// several pods, only the first one is counted. The observed generation is updated only if acted is
+// true, which means that the plan was carried out.
 func status(s *state, acted bool) (appsv1.DaemonSetStatus, time.Duration) {
 	out := *s.set.Status.DeepCopy()
 	out.DesiredNumberScheduled, out.CurrentNumberScheduled, out.NumberMisscheduled = 0, 0, 0

@@ -41,7 +41,7 @@ type Controller struct {
 	podCache    cache.SharedIndexInformer
 	namespaces  corelisters.NamespaceLister
 	// expected are ReplicaSets that were created for a Deployment and that the cache does not show
-	// yet. Without it, a Deployment whose template changes again would seem to have no old
+	// yet. Without this record, a Deployment whose template changes again would seem to have no old
 	// ReplicaSet, and its new one would be scaled to full size at once.
 	expected *controller.Expectations
 }
@@ -142,7 +142,7 @@ type work struct {
 func (c *Controller) sync(ctx context.Context, key string) error {
 	err := c.step(ctx, key)
 	if apierrors.IsNotFound(err) {
-		return nil // an object was deleted; its event queues the Deployment again
+		return nil // an object was deleted, and its event queues the Deployment again
 	}
 	return err
 }
@@ -161,7 +161,7 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	if !c.expected.Met(key, d.UID) {
 		return nil // the event for the created ReplicaSet queues the Deployment again
 	}
-	d = d.DeepCopy() // the sync changes annotations and conditions
+	d = d.DeepCopy() // a copy, because the sync changes annotations and conditions
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {
 		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll",
 			"This deployment is selecting all pods. A non-empty selector is required.")
@@ -234,8 +234,8 @@ func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// scaleOnly changes sizes but does not roll out. It is used for a paused Deployment and for one
-// that was just scaled.
+// scaleOnly changes sizes but does not roll out. It is used if the Deployment is paused or was just
+// scaled.
 func (w *work) scaleOnly(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err
@@ -313,7 +313,7 @@ func (w *work) recreate(ctx context.Context) error {
 	}
 	for _, s := range w.old {
 		if s.Status.Replicas > 0 {
-			return w.writeStatus(ctx) // an event follows when the old ReplicaSets report no pods
+			return w.writeStatus(ctx) // the event for the old ReplicaSets without pods queues the Deployment again
 		}
 		pods, err := w.podsOf(s)
 		if err != nil {
@@ -323,7 +323,7 @@ func (w *work) recreate(ctx context.Context) error {
 			return p.Status.Phase != v1.PodSucceeded &&
 				p.Status.Phase != v1.PodFailed
 		}) {
-			return w.writeStatus(ctx) // an event follows when the pod was deleted
+			return w.writeStatus(ctx) // the event for the deletion of the pod queues the Deployment again
 		}
 	}
 	if err := w.findOrCreate(ctx, true); err != nil {

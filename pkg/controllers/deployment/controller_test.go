@@ -20,7 +20,7 @@ import (
 )
 
 // TestRevisions checks that each template has a revision, that a template that is used again gets
-// the newest one, and that only users change the generation.
+// the newest revision, and that only users change the generation.
 func TestRevisions(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
@@ -72,7 +72,7 @@ func TestRevisions(t *testing.T) {
 }
 
 // TestRecreate checks that new pods are started only after the status of the old ReplicaSet also
-// shows no pods. So a client that watches the Deployment never sees pods of both.
+// shows no pods. So a client that watches never sees pods of both ReplicaSets.
 func TestRecreate(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rollout is a Deployment whose controller syncs when the test says so, with caches that the test
-// fills. The test also sets how many pods the ReplicaSets have.
+// rollout is a Deployment whose controller syncs only when the test calls sync, with caches that
+// the test fills. The test also sets how many pods the ReplicaSets have.
 type rollout struct {
 	*testing.T
 	s         *testserver.Server
@@ -112,8 +112,8 @@ func (r *rollout) sets() []appsv1.ReplicaSet {
 	return list.Items
 }
 
-// honest fails the test if the status shows a generation together with a condition about the
-// ReplicaSet of another template.
+// honest fails the test if the status has the present observedGeneration together with a condition
+// about the ReplicaSet of another template.
 func (r *rollout) honest() {
 	r.Helper()
 	d := r.get()
@@ -129,8 +129,8 @@ func (r *rollout) honest() {
 	}
 }
 
-// pods sets the status of each ReplicaSet to its spec.replicas. Its pods are ready if its image is
-// in ready.
+// pods sets the status of each ReplicaSet to its spec.replicas. The pods of a ReplicaSet are ready
+// if its image is in ready.
 func (r *rollout) pods(ready ...string) {
 	r.Helper()
 	for _, set := range r.sets() {
@@ -147,7 +147,7 @@ func (r *rollout) pods(ready ...string) {
 	}
 }
 
-// roll creates and deletes pods until nothing changes.
+// roll syncs and updates the pods' numbers until nothing changes.
 func (r *rollout) roll(ready ...string) *appsv1.Deployment {
 	r.Helper()
 	for {
@@ -246,7 +246,7 @@ func TestConditionOfGeneration(t *testing.T) {
 }
 
 // TestConditionOfRollback checks that during a rollback after a complete rollout, the condition
-// says that the rollback is progressing, not that it is complete.
+// reports that the rollback is progressing, and not that a rollout is complete.
 func TestConditionOfRollback(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	r := newRollout(t, s, "web", "")

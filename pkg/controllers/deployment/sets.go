@@ -46,8 +46,8 @@ func inherited(name string) bool {
 	return true
 }
 
-// findOrCreate updates the revision of the newest ReplicaSet. If there is none and create is true,
-// it creates it.
+// findOrCreate updates the revision of the newest ReplicaSet. If the ReplicaSet does not exist and
+// create is true, it creates it.
 func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	highest := int64(0)
 	for _, s := range w.old {
@@ -94,11 +94,11 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 			set.Annotations[k] = v
 		}
 	}
-	next, _ := strconv.ParseInt(revision, 10, 64) // FormatInt made this string
+	next, _ := strconv.ParseInt(revision, 10, 64) // never fails, because FormatInt made this string
 	if old := set.Annotations[annotationRevision]; revisionOf(set) < next {
 		set.Annotations[annotationRevision] = revision
 		if old != "" {
-			// It had another revision before, so this is a rollback to its template.
+			// The ReplicaSet had another revision before, so this is a rollback to its template.
 			history := set.Annotations[annotationHistory]
 			set.Annotations[annotationHistory] = strings.TrimPrefix(history+","+old, ",")
 		}
@@ -257,7 +257,7 @@ func (w *work) replace(set *appsv1.ReplicaSet) {
 	}
 }
 
-// wasScaled reports whether the Deployment was scaled after its ReplicaSets were.
+// wasScaled reports whether the Deployment was scaled and its ReplicaSets were not scaled since.
 func (w *work) wasScaled() bool {
 	for _, s := range w.sets {
 		if *s.Spec.Replicas == 0 {
@@ -271,7 +271,8 @@ func (w *work) wasScaled() bool {
 	return false
 }
 
-// proportional distributes the Deployment's size among the ReplicaSets.
+// proportional distributes the Deployment's size among the ReplicaSets, in proportion to their
+// sizes, and scales them.
 func (w *work) proportional(ctx context.Context) error {
 	var withPods []*appsv1.ReplicaSet
 	for _, s := range w.sets {

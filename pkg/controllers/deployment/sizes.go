@@ -59,7 +59,7 @@ func available(sets ...*appsv1.ReplicaSet) int32 {
 	return n
 }
 
-// newestSize returns the size that the newest ReplicaSet may have, given the others.
+// newestSize returns the size that the newest ReplicaSet may have, given the sizes of the others.
 func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) (int32, error) {
 	want, has := *d.Spec.Replicas, int32(0)
 	if newest != nil {
@@ -76,8 +76,8 @@ func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.
 	return min(has+max(room, 0), want), nil
 }
 
-// shrink returns the new sizes of old ReplicaSets: first without the pods that are not available,
-// then without others as long as enough pods stay available.
+// shrink returns the new sizes of old ReplicaSets: it first removes pods that are not available,
+// and then others as long as enough pods stay available.
 func shrink(d *appsv1.Deployment, sets, old []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) ([]step, error) {
 	_, unavailable, err := limits(d)
 	if err != nil || replicas(old) == 0 {
@@ -132,7 +132,7 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	diff := allowed - replicas(sets)
 	sets = slices.Clone(sets)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
-		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time) // newer first when scaling up
+		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time) // when scaling up, newer ReplicaSets come first
 		if diff < 0 {
 			age = -age
 		}

@@ -92,7 +92,7 @@ func (w *work) checkPaused(ctx context.Context) error {
 	}
 	c := conditionOf(&w.d.Status, appsv1.DeploymentProgressing)
 	if c != nil && c.Reason == reasonTimedOut {
-		return nil // the timeout is more important
+		return nil // a condition that reports a timeout is more important
 	}
 	shown := c != nil && c.Reason == reasonPaused
 	switch {
@@ -167,8 +167,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// joinStatus writes the status, in which a condition shows err, and returns err joined with an
-// error of the write.
+// joinStatus writes the status after err occurred; a condition in it shows err. It returns err,
+// joined with the error of the write if that fails.
 func joinStatus(ctx context.Context, w *work, err error) error {
 	return errors.Join(err, w.writeStatus(ctx))
 }
@@ -223,7 +223,7 @@ func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
 }
 
 // ofTemplate reports whether the Progressing condition is about the present template. Clients
-// assume that once status.observedGeneration is the present generation. The messages name the
+// assume that it is when status.observedGeneration is the present generation. The messages name the
 // template's ReplicaSet. Messages that name the Deployment were written before its ReplicaSet
 // existed, and are valid for the generation in the status.
 func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
@@ -237,7 +237,7 @@ func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 		w.d.Status.ObservedGeneration >= w.d.Generation
 }
 
-// begunCondition returns the Progressing condition of a template whose rollout begins.
+// begunCondition returns the Progressing condition for a template whose rollout begins.
 func (w *work) begunCondition() appsv1.DeploymentCondition {
 	switch {
 	case w.d.Spec.Paused:
@@ -289,7 +289,7 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
-// setFailure shows why the ReplicaSets cannot create pods.
+// setFailure sets the ReplicaFailure condition, which shows why the ReplicaSets cannot create pods.
 func (w *work) setFailure(s *appsv1.DeploymentStatus) {
 	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
 		if set == nil {

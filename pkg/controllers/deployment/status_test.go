@@ -25,7 +25,7 @@ func TestProgress(t *testing.T) {
 	full := counts{3, 3, 3, 3}
 	for _, tc := range []struct {
 		name       string
-		before     string // the condition's reason
+		before     string // reason of the Progressing condition before the change
 		age        time.Duration
 		old, new   counts
 		reason     string

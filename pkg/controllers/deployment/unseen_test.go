@@ -23,7 +23,7 @@ import (
 // addition to the old one.
 func TestUnseenSet(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	informers := controller.NewInformers(s.Client, 0) // never started; the test fills the cache
+	informers := controller.NewInformers(s.Client, 0) // the informers are not started; the test fills their caches
 	made, err := New(controller.Deps{
 		Client: s.Client, Informers: informers, Events: &record.FakeRecorder{}, Clock: clock.Real(),
 		Log: slog.New(slog.DiscardHandler), Options: controller.Options{Workers: 1},

@@ -41,7 +41,7 @@ type Controller struct {
 	metrics    *metrics
 
 	mu      sync.Mutex
-	waiting map[types.UID]bool // pods that are to be deleted later
+	waiting map[types.UID]bool // UIDs of pods that are to be deleted later
 }
 
 // New returns the controller.
@@ -144,7 +144,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// wait records whether a pod is to be deleted later, and returns what was recorded before.
+// wait records whether a pod is to be deleted later, and returns the value recorded before.
 func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -182,7 +182,7 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	return out
 }
 
-// taintsFor returns the taints of a device in the newest generation of its pool.
+// taintsFor returns the taints of a device, according to the newest generation of its pool.
 func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
 	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
 	if err != nil {

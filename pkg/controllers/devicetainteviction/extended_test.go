@@ -18,7 +18,7 @@ import (
 )
 
 // TestExtendedResources checks that a pod is also deleted if it got the tainted device as an
-// extended resource, with a claim that was created for that (kubernetes/kubernetes#142289).
+// extended resource, for which a claim was created (kubernetes/kubernetes#142289).
 func TestExtendedResources(t *testing.T) {
 	const namespace = "default"
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"}}

@@ -93,7 +93,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// warnOfMany records an event for a pod that several budgets select, which cannot be evicted.
+// warnOfMany records an event for a pod that several budgets select. Such a pod cannot be evicted.
 func (c *Controller) warnOfMany(pod *v1.Pod) {
 	if budgets, err := c.budgets.GetPodPodDisruptionBudgets(pod); err == nil && len(budgets) > 1 {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "MultiplePodDisruptionBudgets",
@@ -121,7 +121,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	// If the number is unknown, no disruption is allowed.
+	// If the expected number of pods is unknown, no disruption is allowed.
 	return errors.Join(err, c.write(ctx, b, failedStatus(b, err)))
 }
 
@@ -189,7 +189,8 @@ func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget,
 	return nil
 }
 
-// syncStale removes the condition of an announced disruption that did not happen.
+// syncStale removes the DisruptionTarget condition from a pod if the announced disruption did not
+// happen.
 func (c *Controller) syncStale(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)

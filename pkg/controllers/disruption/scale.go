@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// scales returns how many pods the owners of pods want: for built-in kinds from the caches, for
-// others from their scale subresource.
+// scales finds out how many pods the owners of pods want. For built-in kinds it reads the caches,
+// for other kinds the scale subresource.
 type scales struct {
 	sets         appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
@@ -126,7 +126,7 @@ func (s *scales) findOther(ctx context.Context, namespace string, kind schema.Gr
 	ref *metav1.OwnerReference) (*owner, error) {
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		s.mapper.Reset() // the kind may be served by now
+		s.mapper.Reset() // discovery may be out of date: reset it, so that the retry finds a kind that was added
 		mapping, err = s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	if err != nil {

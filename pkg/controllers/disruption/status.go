@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// needsScale reports whether the expected number of pods is needed to compute the status. For an
-// absolute number of available pods, the existing pods suffice.
+// needsScale reports whether the expected number of pods is needed to compute the status. If
+// minAvailable is an absolute number, it is not needed.
 func needsScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
@@ -42,7 +42,7 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 }
 
 // status returns the status of a budget for the selected pods and the expected number of pods, and
-// when it changes without an event.
+// the time until it changes without an event.
 func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 	now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	desired, err := desiredHealthy(b, expected)
@@ -82,8 +82,9 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 	return next.Status, again, nil
 }
 
-// staleIn returns when the announcement of a pod's disruption becomes stale, and whether there is
-// one. There is no limit for a kubelet that terminates a pod.
+// staleIn returns how long it is until the announced disruption of a pod counts as stale. It
+// returns false if no disruption is announced, or if the kubelet announced it: a kubelet has no
+// time limit.
 func staleIn(pod *v1.Pod, now time.Time) (time.Duration, bool) {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue ||

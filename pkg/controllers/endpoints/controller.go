@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package endpoints maintains the Endpoints of every Service with a selector, for clients that do
-// not read EndpointSlices yet. They contain the pods' addresses of the Service's first family, at
-// most 1000.
+// not read EndpointSlices yet. They contain the addresses of the Service's pods in its first
+// address family, at most 1000.
 //
 // The pure function desired computes the Endpoints of a Service. Endpoints without a Service belong
 // to the client that created them; the controller's own ones are deleted with the Service.
@@ -36,8 +36,8 @@ import (
 const Name = "endpoints-controller"
 
 const (
-	// managedByLabel is the label with the name of the Endpoints' controller. managedBy is this
-	// controller.
+	// managedByLabel is the label with the name of the Endpoints' controller. managedBy is its
+	// value for this controller.
 	managedByLabel = "endpoints.kubernetes.io/managed-by"
 	managedBy      = "endpoint-controller"
 	// maxAddresses is the maximum number of addresses in Endpoints.
@@ -55,8 +55,8 @@ type Controller struct {
 	triggers  *endpointsliceutil.TriggerTimeTracker
 
 	mu sync.Mutex
-	// replaced has, by key, the resource version that the last write replaced. A cache that still
-	// shows this version lags behind.
+	// replaced has, by key, the resource version that the last write replaced. If the cache still
+	// shows this version, it does not show the last write.
 	replaced map[string]string
 }
 
@@ -133,7 +133,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // another client manages its endpoints
+		return nil // another client manages the Service's endpoints
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
@@ -195,7 +195,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 		c.Events.Eventf(want, v1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v: %v", key, err)
 		return fmt.Errorf("update: %w", err)
 	}
-	if got.ResourceVersion != current.ResourceVersion { // otherwise the server found no change
+	if got.ResourceVersion != current.ResourceVersion { // with the same version, the write changed nothing
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.replaced[key] = current.ResourceVersion
@@ -231,8 +231,8 @@ func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger
 	return out
 }
 
-// equal reports whether Endpoints are as wanted. It ignores the trigger time, the order, and the
-// resource versions of pods.
+// equal reports whether Endpoints are as wanted. It ignores the trigger time, the order of
+// addresses, and the resource versions of pods.
 func equal(current, want *v1.Endpoints) bool {
 	is := Repack(current.Subsets)
 	for i := range is {

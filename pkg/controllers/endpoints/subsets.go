@@ -62,7 +62,7 @@ func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	return out
 }
 
-// addressKey identifies an endpoint: several pods may have the address of their node.
+// addressKey identifies an endpoint: several pods may have the same address, that of their node.
 type addressKey struct {
 	ip  string
 	uid types.UID
@@ -72,7 +72,7 @@ func (k addressKey) compare(l addressKey) int {
 	return cmp.Or(strings.Compare(k.ip, l.ip), strings.Compare(string(k.uid), string(l.uid)))
 }
 
-// portGroup has the addresses at a port and whether they are ready. A nil port is that of Services
+// portGroup has the addresses at a port and whether they are ready. The port is nil for Services
 // without ports.
 type portGroup struct {
 	port  *v1.EndpointPort
@@ -125,7 +125,7 @@ func (g *portGroup) text() string {
 }
 
 // truncate limits the number of addresses to what an Endpoints object may have. Ready addresses are
-// kept first, and each subset keeps its share. It reports whether it removed any.
+// kept first, and each subset keeps its share. truncate reports whether it removed addresses.
 func truncate(subsets []v1.EndpointSubset) bool {
 	ready, notReady := 0, 0
 	for i := range subsets {

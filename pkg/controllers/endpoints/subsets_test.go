@@ -117,7 +117,7 @@ func TestRepackKeepsMeaning(t *testing.T) {
 
 func TestTruncate(t *testing.T) {
 	many := func(n int) []v1.EndpointAddress { return make([]v1.EndpointAddress, n) }
-	type sizes [2]int // ready, not ready
+	type sizes [2]int // number of ready addresses, number of addresses that are not ready
 	for name, tc := range map[string]struct {
 		in, want []sizes
 		cut      bool

@@ -24,7 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name. managedBy is its value of the managed-by label of slices.
+// Name is the controller's name. managedBy is the value of the managed-by label in the controller's
+// slices.
 const (
 	Name      = "endpointslice-controller"
 	managedBy = "endpointslice-controller.k8s.io"
@@ -146,7 +147,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // another client manages its endpoints
+		return nil // another client manages the Service's endpoints
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// pod creates a pod with an address that is ready.
+// pod creates a pod that is ready and has an address.
 func pod(t *testing.T, s *testserver.Server, name, ip string) {
 	t.Helper()
 	pods := s.Client.CoreV1().Pods("default")

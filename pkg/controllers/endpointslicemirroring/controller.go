@@ -147,7 +147,8 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 	}
 	for _, s := range existing {
 		if !c.slices.Tracker.Has(s) {
-			c.slices.Tracker.Update(s) // written by an earlier process; from now on changes by other clients are noticed
+			// An earlier process wrote the slice; from now on changes by other clients are noticed.
+			c.slices.Tracker.Update(s)
 		}
 	}
 	return nil

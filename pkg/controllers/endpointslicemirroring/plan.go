@@ -25,7 +25,7 @@ type group struct {
 	endpoints []discoveryv1.Endpoint
 }
 
-// key is equal for groups and slices that belong together.
+// key is equal for groups and slices with the same family and ports.
 type key struct {
 	family discoveryv1.AddressType
 	ports  endpointsliceutil.PortMapKey
@@ -42,8 +42,9 @@ func mirrored(e *v1.Endpoints) bool {
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// groupsOf returns the groups of Endpoints. It takes at most `most` addresses of each subset. It
-// also counts invalid addresses and those that exceed the limit.
+// groupsOf returns the groups of Endpoints. It takes at most `most` addresses of each subset.
+// invalid is the number of invalid addresses, and skipped the number of those that exceed the
+// limit.
 func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int) {
 	byKey := map[key]*group{}
 	for _, subset := range endpoints.Repack(e.Subsets) {
@@ -91,7 +92,7 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 		return discoveryv1.Endpoint{}, "", false
 	}
 	out := discoveryv1.Endpoint{
-		Addresses:  []string{ip.String()}, // in the canonical form for slices
+		Addresses:  []string{ip.String()}, // slices have addresses in canonical form
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
 	}
 	if a.Hostname != "" {

@@ -68,7 +68,7 @@ func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// volumesOf returns the volumes of a pod that need a claim.
+// volumesOf returns the generic ephemeral volumes of a pod, each of which needs a claim.
 func volumesOf(pod *v1.Pod) []*v1.Volume {
 	var out []*v1.Volume
 	for i := range pod.Spec.Volumes {
@@ -97,8 +97,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// ensure creates the claim of a volume if it does not exist. A claim with that name that belongs to
-// another owner is an error, because it has other data.
+// ensure creates the claim of a volume if it does not exist. It returns an error if a claim with
+// this name has another owner, because that claim has other data.
 func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) error {
 	want := claimOf(pod, v)
 	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(want.Name)

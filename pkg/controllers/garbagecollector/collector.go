@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// collect handles one object: it deletes the object or changes its references if that is due.
+// collect handles one object: it deletes the object or changes its references if necessary.
 func (c *Controller) collect(ctx context.Context, key string) error {
 	if !c.graphComplete() {
 		c.queue.AddAfter(key, retry)
@@ -43,7 +43,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		c.queueAll(c.graph.remove(uid))
 		return nil
 	case errors.Is(err, errUnresolvable):
-		// The kind was removed or changed its scope. Discovery will notice.
+		// The kind was removed or changed its scope. The next discovery updates the kinds.
 		c.queue.AddAfter(key, discoveryPeriod)
 		return nil
 	case err != nil:
@@ -62,7 +62,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 
 // collectKnown deletes an object if the graph shows that all of its owners were deleted. It sends
 // no other request: the delete has the version in the graph as a precondition. It returns false if
-// the object needs more than that.
+// the object needs more requests.
 func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	if v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
 		return false, nil
@@ -79,18 +79,20 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
 	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
 	if apierrors.IsConflict(err) || errors.Is(err, errUnresolvable) {
-		return false, nil // the graph lags behind
+		return false, nil // the graph lags behind, so the object must be read
 	}
 	return true, err
 }
 
-// delayFor returns how long to leave a namespace to the namespace controller.
+// delayFor returns how long to wait before objects in a terminating namespace are collected: the
+// namespace controller deletes them anyway.
 func (c *Controller) delayFor(namespace string) time.Duration {
 	ns, err := c.namespaces.Get(namespace)
 	if err != nil || ns.DeletionTimestamp == nil {
 		return 0
 	}
-	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause) // the clocks may differ
+	// At most leavingPause, because the clocks may differ.
+	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause)
 }
 
 // errUnresolvable is the error for an object that cannot be looked up: its kind is not served, or
@@ -117,10 +119,10 @@ func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (meta
 	return r.Namespace(namespace), nil
 }
 
-// served returns err, unless it says that the path of the request is not served. That does not mean
-// that the object does not exist: its kind was removed or changed its scope since the last
-// discovery. Then served resets the mapper and returns an error other than NotFound, so that the
-// object is handled again.
+// served returns err, unless it says that the path of the request is not served. Such an error does
+// not mean that the object does not exist, but that its kind was removed or changed its scope since
+// the last discovery. Then served resets the mapper and returns an error other than NotFound, so
+// that the object is handled again.
 func (c *Controller) served(err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -186,8 +188,9 @@ func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjec
 	}
 }
 
-// deleteDependent deletes an object that has dependents itself, in the foreground. A blocking
-// reference back to it would make both wait forever, so it first unblocks such dependents.
+// deleteDependent deletes an object that has dependents itself, in the foreground. A dependent that
+// is being deleted too may itself be an owner of the object, and then both would wait forever. So
+// the object first gets references that do not block.
 func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	for _, d := range c.graph.dependents(id.uid) {
 		if d.deleting && d.blocking {
@@ -214,8 +217,8 @@ func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMeta
 	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
 }
 
-// ownerThere reports whether an owner exists. It asks the API server for owners that the graph does
-// not know. The error is errUnresolvable if the reference cannot be resolved from the object's
+// ownerThere reports whether an owner exists. It gets owners that the graph does not know from the
+// API server. The error is errUnresolvable if the reference cannot be resolved from the object's
 // namespace. If the graph lags behind and the owner is being deleted, the object is queued again.
 func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
 	if there, known := c.graph.owner(r, id.namespace); known {
@@ -358,7 +361,7 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 		}
 	}
 	if blocked {
-		return nil // queued again when one of them is deleted
+		return nil // the object is queued again when one of them is deleted
 	}
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerDeleteDependents)
 }

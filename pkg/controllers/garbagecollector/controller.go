@@ -36,7 +36,7 @@ const (
 	// leavingPause is how long a terminating namespace is left to the namespace controller, which
 	// deletes all of its objects anyway.
 	leavingPause = 10 * time.Second
-	// retry is the delay before something that is not possible yet is retried.
+	// retry is the delay before a step is retried that is not possible yet.
 	retry = time.Second
 	// recheck is the delay before an object is handled again whose owner exists but was never shown
 	// by a watch. Otherwise the deletion of such an owner would not be noticed.
@@ -94,8 +94,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// graphComplete reports whether the graph shows all objects. While it does not, the dependents of an object
-// are not known, and orphaning would miss some, which would then be deleted.
+// graphComplete reports whether the graph shows all objects. While it does not, some dependents of
+// an object may not be known. Orphaning would miss these dependents, and they would be deleted.
 func (c *Controller) graphComplete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +104,7 @@ func (c *Controller) graphComplete() bool {
 			return false
 		}
 	}
-	return len(c.monitors) > 0 // otherwise discovery has not found any kind yet
+	return len(c.monitors) > 0 // without monitors, discovery has not found any kind yet
 }
 
 // discover starts a watch for each kind that is served and stops the others. Kinds of groups whose
@@ -162,11 +162,13 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{}, follow.Latest).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
-		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err)) // the informer has not started
+		// Cannot fail: the informer has not started.
+		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err))
 	}
 	registration, err := informer.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err)) // the informer has not stopped
+		// Cannot fail: the informer has not stopped.
+		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err))
 	}
 	var running sync.WaitGroup
 	running.Go(func() { informer.RunWithContext(ctx) })
@@ -174,7 +176,8 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	return &monitor{kind: k, stop: stop, synced: registration.HasSynced, since: c.Clock.Now()}
 }
 
-// pods are the objects that change most, and other controllers watch them anyway.
+// pods is the resource that is followed in the shared cache: pods change most, and other
+// controllers watch them anyway.
 var pods = v1.SchemeGroupVersion.WithResource("pods")
 
 // share handles the objects of a kind from the shared cache.
@@ -182,7 +185,7 @@ func (c *Controller) share(k kind) *monitor {
 	m := &monitor{kind: k, stop: func() {}, synced: func() bool { return true }, since: c.Clock.Now()}
 	registration, err := c.pods.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		c.Log.Warn("Failed to watch pods", "err", err) // the process is terminating
+		c.Log.Warn("Failed to watch pods", "err", err) // this happens only when the process is terminating
 		return m
 	}
 	m.stop, m.synced = func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced

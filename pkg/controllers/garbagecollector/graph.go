@@ -70,7 +70,8 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
 	if before.guessed {
-		// Dependents that name it by other coordinates were handled without knowing the real ones.
+		// Queue dependents whose references have other coordinates: they were handled before the
+		// object's real coordinates were known.
 		for uid, d := range v.dependents {
 			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 				return r.UID == v.uid &&
@@ -82,7 +83,7 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	}
 	if before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner) {
 		// If all owners exist and are not being deleted in the foreground, there is nothing to
-		// decide. The object is queued when one is deleted.
+		// decide. The object is queued when one of them is deleted.
 		if slices.ContainsFunc(v.owners, func(r metav1.OwnerReference) bool { return !g.stays(r, v.namespace) }) {
 			look = append(look, v.uid)
 		}
@@ -121,7 +122,7 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 				return n.UID == r.UID &&
 					isBlocking(n) == isBlocking(r)
 			}) {
-			// The owner may no longer need to wait for v.
+			// The owner may have waited for v, and may no longer need to.
 			if o.deleting && o.foreground {
 				look = append(look, o.uid)
 			}
@@ -152,10 +153,10 @@ func (g *graph) unlink(owner, v *vertex) {
 	}
 }
 
-// owner returns what is known of an owner without a request: whether it exists (there), and whether
-// that is certain (known). It is not certain if the reference has other coordinates than the watch
-// showed. For a deleted owner the version matters too: if the reference's version is not served,
-// the owner cannot be resolved.
+// owner returns what the graph knows of an owner: whether it exists (there), and whether that is
+// certain (known). It is not certain if the reference has other coordinates than the watch showed.
+// For a deleted owner the version matters too: if the reference's version is not served, the owner
+// cannot be resolved.
 func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -264,7 +265,8 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	}
 	out := make([]dependent, 0, len(v.dependents))
 	for _, d := range v.dependents {
-		// A reference that cannot refer to v does not block it, because it would never be removed.
+		// A reference with other coordinates than v does not block v, because it would never be
+		// removed.
 		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 			return r.UID == uid && isBlocking(r) && v.namedBy(r, d.namespace)
 		})
@@ -273,7 +275,8 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	return out
 }
 
-// waits reports whether an owner is being deleted in the foreground.
+// waits reports whether an owner waits for its dependents, which means that it is being deleted in
+// the foreground.
 func (g *graph) waits(uid types.UID) bool {
 	v, ok := g.snapshot(uid)
 	return ok && v.deleting && v.foreground

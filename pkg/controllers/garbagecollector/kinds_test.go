@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// family is a dependent of each scope with one owner, and the expected outcomes.
+// family is an owner with two dependents, a namespaced and a cluster-scoped one, and the expected
+// outcome for each.
 type family struct {
 	name                string
 	owner               *unstructured.Unstructured
@@ -41,7 +42,7 @@ func TestKinds(t *testing.T) {
 		"sprockets": "Cluster"} {
 		w.define(plural, scope)
 		p := place{custom(plural), map[string]string{"Namespaced": "here"}[scope], "owner"}
-		owners[plural] = w.create(p) // the kind is served from now on
+		owners[plural] = w.create(p) // from now on the kind is served
 	}
 	w.collect()
 	removed := w.dependents(family{"removed", owners["widgets"], collected, kept})
@@ -53,7 +54,7 @@ func TestKinds(t *testing.T) {
 	later.SetName("later")
 	later.SetUID("later")
 	unknown := w.dependents(family{"later", later, collected, kept})
-	w.settle() // nothing is collected before
+	w.settle() // nothing was collected before this
 	// As in Kubernetes, a deletion that the watch has not shown when the kind is removed stays
 	// unknown.
 	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
@@ -74,7 +75,7 @@ func TestKinds(t *testing.T) {
 	removed()
 	widened()
 	narrowed()
-	// Owners with the new scopes work like any others.
+	// Owners with the new scopes are handled like any other owners.
 	w.delete(place{custom("gadgets"), "", "owner"}, metav1.DeletePropagationForeground)
 	w.gone(place{configMaps, "here", "widened"})
 	w.gone(place{clusterRoles, "", "scope-widened"})
@@ -82,8 +83,8 @@ func TestKinds(t *testing.T) {
 	w.gone(place{configMaps, "here", "narrowed"})
 }
 
-// TestPropagation deletes owners with each propagation policy, with dependents in scopes that
-// cannot refer to the owner.
+// TestPropagation deletes owners with each propagation policy, also for dependents in scopes from
+// which a reference to the owner cannot be resolved.
 func TestPropagation(t *testing.T) {
 	w := newWorld(t)
 	events := w.collect()
@@ -96,7 +97,7 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 
-	// A namespaced owner waits only for its own namespace.
+	// A namespaced owner waits only for dependents in its own namespace.
 	fore := place{configMaps, "here", "fore"}
 	owner := at(fore)
 	stays := w.dependents(family{"fore-child", owner, collected, kept})

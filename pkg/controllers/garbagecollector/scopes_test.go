@@ -113,7 +113,7 @@ func (w *world) gone(p place) {
 	})
 }
 
-// refer returns a reference to an object, with changes.
+// refer returns a reference to an object, changed by the given functions.
 func refer(o *unstructured.Unstructured, change ...func(*metav1.OwnerReference)) metav1.OwnerReference {
 	yes := true
 	r := metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(),
@@ -144,8 +144,8 @@ const (
 	trimmed                  // kept with only its first reference
 )
 
-// scopeCases refer to owners of each scope from dependents of each scope. Each has the outcome for
-// a namespaced and for a cluster-scoped dependent.
+// scopeCases are references to owners of each scope. Each case has the outcome for a namespaced and
+// for a cluster-scoped dependent.
 var scopeCases = map[string]struct {
 	refs                func(o owners) []metav1.OwnerReference
 	namespaced, cluster outcome
@@ -223,7 +223,7 @@ func never(name string) metav1.OwnerReference {
 }
 
 // TestScopes checks that the outcome for a dependent depends on whether its owners can be resolved
-// from its scope, and not on what the collector saw of them before.
+// from its scope, and not on which owners the collector has seen before.
 func TestScopes(t *testing.T) {
 	for name, observed := range map[string]bool{"owners observed": true, "owners gone before the start": false} {
 		t.Run(name, func(t *testing.T) {

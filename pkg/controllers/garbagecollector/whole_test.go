@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestWhole checks that nothing is decided while objects may be missing in the graph, but that a
-// kind that cannot be listed does not block the others forever.
+// TestWhole checks that nothing is decided while objects may be missing in the graph, and that a
+// kind that cannot be listed does not block the other kinds forever.
 func TestWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		synced := false

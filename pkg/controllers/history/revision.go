@@ -27,14 +27,14 @@ import (
 const maxPrefix = 223
 
 // Data returns the data of a template's revision: the patch that sets an owner's template to this
-// one. Its bytes are the same as those that Kubernetes writes, so that pods are not replaced when a
-// cluster moves from one to the other.
+// template. Kubernetes writes the same bytes, so that pods are not replaced when a cluster is moved
+// from Kubernetes to Keelson or back.
 func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	encoded, err := json.Marshal(template)
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
-	var fields map[string]any // its keys are encoded in order
+	var fields map[string]any // a map, because its keys are encoded in order
 	if err := json.Unmarshal(encoded, &fields); err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
@@ -85,7 +85,7 @@ func New(owner metav1.Object, kind schema.GroupVersionKind, label string, templa
 // Hash returns the hash of data and the number of collisions.
 func Hash(data []byte, collisions int32) string {
 	h := fnv.New32()
-	_, _ = h.Write(data) // a hash never fails to write
+	_, _ = h.Write(data) // writing to a hash never fails
 	_, _ = h.Write(strconv.AppendInt(nil, int64(collisions), 10))
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
@@ -108,7 +108,7 @@ func Sort(revisions []*appsv1.ControllerRevision) {
 	})
 }
 
-// Next returns the number for the revision after sorted ones.
+// Next returns the number for a new revision. sorted are the existing revisions, oldest first.
 func Next(sorted []*appsv1.ControllerRevision) int64 {
 	if len(sorted) == 0 {
 		return 1
@@ -119,7 +119,8 @@ func Next(sorted []*appsv1.ControllerRevision) int64 {
 // Equal reports whether two revisions have the same data.
 func Equal(a, b *appsv1.ControllerRevision) bool { return bytes.Equal(a.Data.Raw, b.Data.Raw) }
 
-// Find returns the newest of sorted revisions with the same data as r, or nil.
+// Find returns the newest revision with the same data as r, or nil. sorted are revisions, oldest
+// first.
 func Find(sorted []*appsv1.ControllerRevision, r *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	for _, old := range slices.Backward(sorted) {
 		if Equal(old, r) {

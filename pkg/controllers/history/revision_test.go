@@ -33,7 +33,7 @@ func sample() *v1.PodTemplateSpec {
 	}
 }
 
-// TestData checks that the data has the same bytes as that of Kubernetes.
+// TestData checks that the data has the same bytes as the data that Kubernetes writes.
 func TestData(t *testing.T) {
 	template := sample()
 	got, err := Data(template)
@@ -58,7 +58,7 @@ func TestData(t *testing.T) {
 	if string(got) != string(want) {
 		t.Errorf("data:\n%s\nwant:\n%s", got, want)
 	}
-	template.Spec.ActiveDeadlineSeconds = nil // the value does not fit a JSON number
+	template.Spec.ActiveDeadlineSeconds = nil // values of this field may not fit a JSON number
 	if got, err = Data(template); err != nil {
 		t.Fatal(err)
 	}

@@ -58,8 +58,8 @@ func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*app
 	return mine, nil
 }
 
-// Create creates a revision. If its name is taken by a revision with the same data, it returns that
-// one. If the other revision has different data, collided is true.
+// Create creates a revision. If its name is taken by a revision with the same data, it returns the
+// existing revision. If the other revision has different data, collided is true.
 func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *appsv1.ControllerRevision,
 	collided bool, err error) {
 	revisions := s.client.AppsV1().ControllerRevisions(r.Namespace)

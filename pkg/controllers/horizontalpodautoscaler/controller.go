@@ -4,9 +4,9 @@
 // Package horizontalpodautoscaler scales the targets of HorizontalPodAutoscalers by resource usage
 // or other metrics.
 //
-// The pure function propose computes the number of replicas that a metric requires. A history
-// limits how fast proposals are followed, by earlier proposals and changes. The metrics come from
-// the APIs of k8s.io/metrics, which the cluster's metrics servers must provide.
+// The pure function propose computes the number of replicas that a metric requires. A history has
+// the earlier proposals and changes, which limit how fast new proposals are carried out. The
+// metrics come from the APIs of k8s.io/metrics, which the cluster's metrics servers must provide.
 package horizontalpodautoscaler
 
 import (
@@ -52,7 +52,7 @@ type Controller struct {
 	metrics *metrics
 
 	mu sync.Mutex
-	// histories and selectors have the autoscalers' keys.
+	// histories and selectors are maps by the autoscalers' keys.
 	histories map[string]*history
 	selectors map[string]labels.Selector
 }
@@ -95,7 +95,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	c.queue.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
 	next := hpa.DeepCopy()
 	if err := c.evaluate(ctx, next); err != nil {
-		// The status and events show the error. It does not make the next evaluation earlier.
+		// The status and events show the error. The error does not make the next evaluation
+		// earlier.
 		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", err)
 	}
 	next.Status.ObservedGeneration = new(next.Generation)
@@ -162,7 +163,8 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	return nil
 }
 
-// byMetrics returns the number of replicas that the metrics require, and the reason.
+// byMetrics returns the number of replicas that the metrics require, and the reason for this
+// number.
 func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
 	target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string,
 	[]autoscalingv2.MetricStatus, error) {

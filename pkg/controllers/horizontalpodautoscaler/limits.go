@@ -17,7 +17,7 @@ const (
 	upFactor, upLeast = 2, 4
 )
 
-// at is a number of pods at a time: proposed, added or removed.
+// at is a number of pods that were proposed, added or removed, and the time of it.
 type at struct {
 	n    int32
 	when time.Time
@@ -61,7 +61,7 @@ func longest(r *autoscalingv2.HPAScalingRules) time.Duration {
 	return time.Duration(out) * time.Second
 }
 
-// recordChange records a change.
+// recordChange records that the number of pods was changed.
 func (h *history) recordChange(from, to int32, now time.Time) {
 	if to > from {
 		h.added = append(h.added, at{to - from, now})
@@ -76,8 +76,9 @@ type verdict struct {
 	reason, message string
 }
 
-// stabilize returns the proposal, limited by earlier ones: it scales up to at most the lowest and
-// down to at least the highest proposal within the stabilization windows. It records the proposal.
+// stabilize returns the proposal, limited by earlier ones: when scaling up, the result is at most
+// the lowest proposal within the stabilization window, and when scaling down at least the highest
+// one. It also records the proposal.
 func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32,
 	now time.Time) verdict {
 	up, down := time.Duration(0), h.downWindow
@@ -163,7 +164,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 		}
 		part := float64(before) * (1 + float64(sign)*float64(p.Value)/100)
 		if sign > 0 {
-			part = math.Ceil(part) // otherwise a small target would never grow
+			part = math.Ceil(part) // rounded up, because otherwise a small target would never grow
 		}
 		bounds = append(bounds, int64(part))
 	}
@@ -177,7 +178,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 	return int32(min(max(out, 0), math.MaxInt32))
 }
 
-// sum returns how many pods were added or removed within the last period.
+// sum returns how many pods were added (or removed, depending on list) within the last period.
 func sum(list []at, period time.Duration, now time.Time) (out int64) {
 	for _, a := range list {
 		if now.Sub(a.when) < period {

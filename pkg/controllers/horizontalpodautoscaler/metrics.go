@@ -62,8 +62,8 @@ func (m *metrics) get(ctx context.Context, into any, selector, metricSelector la
 	return nil
 }
 
-// resource returns the selected pods' usage of a resource. If container is not "", only that
-// container counts.
+// resource returns the selected pods' usage of a resource. If container is not "", it returns only
+// the usage of that container.
 func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string,
 	selector labels.Selector, container string) (samples, error) {
 	var list resourcemetrics.PodMetricsList
@@ -82,7 +82,7 @@ func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace 
 	return out, nil
 }
 
-// notServed adds to an error which resource was requested from an API that is not served, as typed
+// notServed adds the requested resource to an error that says that the API is not served, as typed
 // clients do.
 func notServed(err error, resource string) error {
 	if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
@@ -149,7 +149,7 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector,
 func (m *metrics) object(ctx context.Context, metric, namespace string,
 	ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
-	path := []string{"namespaces", namespace, "metrics", metric} // metrics of the namespace itself
+	path := []string{"namespaces", namespace, "metrics", metric} // the path of metrics of the namespace itself
 	if gk != (schema.GroupKind{Kind: "Namespace"}) {
 		mapping, err := m.mapper.RESTMapping(gk)
 		if err != nil {

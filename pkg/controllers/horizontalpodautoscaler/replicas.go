@@ -31,8 +31,8 @@ type usage struct {
 	average int64
 }
 
-// measure computes usage from samples. missing returns the value to assume for a pod without a
-// sample when scaling down.
+// measure computes usage from samples. missing returns the usage that is assumed for a pod without
+// a sample when scaling down.
 type measure struct {
 	of      func(samples) (usage, error)
 	missing func(pod string) int64
@@ -87,7 +87,7 @@ func ofAverage(target int64) measure {
 }
 
 // group counts the ready pods, and returns the names of those that are not ready and of those
-// without a sample. It drops the samples of pods that do not count.
+// without a sample. It drops the samples of pods that are not evaluated.
 func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready int, unready, missing []string) {
 	for _, pod := range pods {
 		x, found := s[pod.Name]
@@ -204,7 +204,7 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 }
 
 // perPod returns how many pods are required for each to have an equal part of a total, and the part
-// that each has now (the total if there are no pods).
+// of each pod now, which is the total if there are no pods.
 //
 // The existing pods share the load. During a rollout there are more of them than wanted. If the
 // load is within the tolerance, the wanted number does not change.

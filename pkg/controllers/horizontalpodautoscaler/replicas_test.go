@@ -194,7 +194,7 @@ func TestOfTotal(t *testing.T) {
 		average      bool
 		spec, status int32
 		pods         []*v1.Pod
-		total        int64 // 1000 are wanted
+		total        int64 // total value of the metric; the target is 1000
 		down, up     float64
 		want         int32
 		shown        int64

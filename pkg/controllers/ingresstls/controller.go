@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package ingresstls grants the ingress proxy access to the Secrets that Ingresses name for their
-// certificates, and to no others. In each namespace with such an Ingress it maintains one Role with
-// the Secrets' names, and its binding to the proxy's service account.
+// certificates, and to no other Secrets. In each namespace with such an Ingress it maintains one
+// Role with the Secrets' names, and its binding to the proxy's service account.
 //
 // An Ingress can only name Secrets of its own namespace. A user who may write Ingresses there can
-// make the proxy serve with such a Secret, but cannot read it.
+// make the proxy use such a Secret as its certificate, but cannot read it.
 package ingresstls
 
 import (
@@ -97,8 +97,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// namedSecrets returns the Secrets that the namespace's Ingresses of the proxy's classes name, at most
-// service.MaxIngressSecrets.
+// namedSecrets returns the Secrets that are named by the namespace's Ingresses of the proxy's
+// classes, at most service.MaxIngressSecrets.
 func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
 	if err != nil {

@@ -48,7 +48,7 @@ func account(t *testing.T, s *testserver.Server) {
 }
 
 // TestGrants checks that the proxy's account may read the Secrets that Ingresses name, and only as
-// long as they do.
+// long as Ingresses name them.
 func TestGrants(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	account(t, s)

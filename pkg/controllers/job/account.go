@@ -17,19 +17,19 @@ const maxUncounted = 500
 
 // ledger is the result of counting in one sync.
 type ledger struct {
-	// open are the UIDs of pods whose end is not counted yet, or that have not ended.
+	// open are the UIDs of pods that have not ended, or whose end is not counted yet.
 	open sets.Set[types.UID]
 	// release are pods that may lose the finalizer once the status is written.
 	release []*v1.Pod
-	// policy are the failure policy's actions for failures that were recorded or ignored.
+	// policy has, for each failure that was recorded or ignored, the action of the failure policy.
 	policy []batchv1.PodFailurePolicyAction
-	// full is true if there are more pods to count than one write takes.
+	// full is true if there are more pods to count than one write of the status can record.
 	full bool
 }
 
-// account updates the status: it counts the pods that were recorded there before and have lost the
-// finalizer, and records those that ended since. If the job ends (end is not nil) without success,
-// the remaining pods count as failed.
+// account updates the status: it counts the pods whose UIDs were recorded there before and that
+// have lost the finalizer, and records the pods that ended since. If the job ends (end is not nil)
+// without success, the remaining pods count as failed.
 func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	l := &ledger{open: sets.New[types.UID]()}
 	for _, pod := range s.pods {
@@ -139,7 +139,8 @@ func (s *survey) conclude(end *batchv1.JobCondition) bool {
 		status.CompletionTime = &end.LastTransitionTime
 	}
 	if n := s.job.Spec.Completions; status.StartTime == nil && (n == nil || *n > 0) {
-		status.StartTime = &end.LastTransitionTime // suspension removed it, but a finished job must have a start time
+		// A suspension removed the start time, but a finished job must have one.
+		status.StartTime = &end.LastTransitionTime
 	}
 	return true
 }

@@ -12,7 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// The back-off after a failure, before the next pod is created. It doubles with each failure.
+// The minimum and maximum of the back-off between a failure and the creation of the next pod. It
+// doubles with each failure.
 const (
 	backoffFirst = 10 * time.Second
 	backoffMax   = 10 * time.Minute
@@ -24,7 +25,7 @@ type backoff struct {
 	last     time.Time
 }
 
-// after returns the back-off after more pods have ended.
+// after returns the back-off when the given pods have ended too.
 func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	var success time.Time
 	for _, pod := range succeeded {
@@ -60,7 +61,8 @@ func (b backoff) remaining(now time.Time) time.Duration {
 	return max(0, min(wait, backoffMax)-now.Sub(b.last))
 }
 
-// endTime returns when a pod ended: when its last container did, or an estimate.
+// endTime returns when a pod ended: when its last container ended, or an estimate if that is
+// unknown.
 func endTime(pod *v1.Pod) time.Time {
 	if at := containersEnded(pod); !at.IsZero() {
 		return at

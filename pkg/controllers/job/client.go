@@ -34,7 +34,7 @@ func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
 func (c client) release(ctx context.Context, pod *v1.Pod) error { return c.unfinalize(ctx, pod, "") }
 
 // releaseOrphan removes the finalizer from a pod only if the pod has not changed, because a job may
-// adopt it meanwhile.
+// have adopted it meanwhile.
 func (c client) releaseOrphan(ctx context.Context, pod *v1.Pod) error {
 	return c.unfinalize(ctx, pod, pod.ResourceVersion)
 }

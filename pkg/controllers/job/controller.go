@@ -26,7 +26,7 @@ const Name = "job-controller"
 
 const (
 	// batchPeriod is how long to collect changes of pods before a job is synced. Pods of a job tend
-	// to end together, and each sync that counts some writes the status.
+	// to end together, and each sync that counts pods writes the status.
 	batchPeriod = 100 * time.Millisecond
 	// retryMax is the maximum back-off of a job whose sync fails.
 	retryMax = time.Minute
@@ -82,7 +82,7 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 	switch {
 	case job == nil:
-		c.queue.AddObject(old) // the sync forgets the job
+		c.queue.AddObject(old) // the job was deleted; its sync drops the data in memory
 	case finished(job):
 		c.releasePods(job)
 		c.queue.AddObject(job)
@@ -106,8 +106,8 @@ func (c *Controller) releasePods(job *batchv1.Job) {
 	}
 }
 
-// podChanged queues the jobs that a change of a pod affects, or the pod itself if it has the
-// finalizer and no such job.
+// podChanged queues the jobs that a change of a pod affects. If there are none and the pod has the
+// finalizer, it queues the pod itself.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.syncer.metrics.observePod(old, pod)
 	controller.Follower{
@@ -131,7 +131,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	jobs, err := c.jobs.GetPodJobs(pod)
 	if err != nil {
-		return nil // no job selects it
+		return nil // no job selects the pod
 	}
 	var keys []string
 	for i := range jobs {
@@ -178,7 +178,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if c.syncer.memories.stale(job) {
-		return nil // the cache will show what was written and queue the job
+		return nil // when the cache shows the new version, the job is queued
 	}
 	complete := c.client.pods.Met(job)
 	pods, err := c.claim(ctx, job)
@@ -191,7 +191,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return err
 }
 
-// claim returns the pods of a job. Adopted pods also get the finalizer.
+// claim returns the pods of a job. Pods that it adopts also get the finalizer.
 func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
@@ -245,9 +245,9 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	return nil
 }
 
-// willBeCounted reports whether a job will count a pod, or the pod belongs to another controller. It asks
-// the API server for a job that the cache does not have, because removing the finalizer too early
-// would lose a count.
+// willBeCounted reports whether a job will count a pod, or the pod belongs to another controller.
+// It gets a job that the cache does not have from the API server, because removing the finalizer
+// too early would lose a count.
 func (c *Controller) willBeCounted(ctx context.Context, pod *v1.Pod) (bool, error) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

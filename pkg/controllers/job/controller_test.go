@@ -110,7 +110,7 @@ func (s server) end(pod *v1.Pod, code int32) {
 	}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{
 		{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago, so that there is no back-off
+			ExitCode: code, FinishedAt: metav1.Unix(1, 0), // an old time, so that there is no back-off
 		}}}}
 	if _, err := s.Client.CoreV1().Pods(namespace).UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
@@ -187,12 +187,13 @@ func TestServerSuspend(t *testing.T) {
 	})
 }
 
-// TestServerOrphans checks that pods lose the finalizer when the job is deleted without them.
+// TestServerOrphans checks that pods lose the finalizer when the job is deleted and its pods are
+// orphaned.
 func TestServerOrphans(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
 	s.pods("j", 1, fresh)
-	orphan := metav1.DeletePropagationBackground // no garbage collector runs here
+	orphan := metav1.DeletePropagationBackground // background, because no garbage collector runs here
 	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j",
 		metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		t.Fatal(err)

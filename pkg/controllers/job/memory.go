@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// memories hold, for each job, what the caches do not show or do not show yet. They are safe for
+// memories hold data of each job that the caches do not show, or do not show yet. They are safe for
 // concurrent use.
 type memories struct {
 	mu    sync.Mutex
@@ -24,7 +24,7 @@ type memories struct {
 
 type memory struct {
 	uid types.UID
-	// taken are pods that have lost the finalizer although the cache still shows it.
+	// released are pods that have lost the finalizer although the cache still shows it.
 	released sets.Set[types.UID]
 	// version is the resource version of the job's last write.
 	version string
@@ -57,8 +57,8 @@ func (m *memories) stale(job *batchv1.Job) bool {
 	return err == nil && order < 0
 }
 
-// recall returns the back-off, and those of the given pods that have lost the finalizer although
-// the cache still shows it.
+// recall returns the back-off, and the UIDs of those given pods that have lost the finalizer
+// although the cache still shows it.
 func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID], backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -80,14 +80,14 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
 }
 
-// addCounted adds what a write of the status counted. An Indexed job that was scaled down may have
-// fewer successes than before.
+// addCounted adds the pods that a write of the status counted. An Indexed job that was scaled down
+// may have fewer successes than before.
 func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
 }
 
-// observePod counts ended pods with the finalizer, and those that lose it.
+// observePod counts pods that have ended and still have the finalizer, and pods that lose it.
 func (m *metrics) observePod(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
 		m.observePod(old, nil)

@@ -14,7 +14,7 @@ import (
 const burst = 500
 
 // verdict returns the condition with which the job will end, or nil if that depends on pods that
-// still run. An end that was written to the status is final.
+// still run. An end that is already announced in the status does not change.
 func (s *survey) verdict() *batchv1.JobCondition {
 	job := s.job
 	if isTrue(job, batchv1.JobSuccessCriteriaMet) {
@@ -58,7 +58,7 @@ func (s *survey) failure(reason, message string) *batchv1.JobCondition {
 	return trueCondition(batchv1.JobFailureTarget, reason, message, s.now)
 }
 
-// hasEnough reports whether the job has as many successes as it asks for, and no pod runs.
+// hasEnough reports whether the job has the requested number of successes, and no pod runs.
 func (s *survey) hasEnough() bool {
 	if n := s.job.Spec.Completions; n != nil {
 		return s.running == 0 && s.succeeded >= int(*n)
@@ -143,7 +143,7 @@ func (s *survey) wanted() int {
 		return max(0, min(int(*n)-s.succeeded, parallelism))
 	}
 	if s.succeeded > 0 {
-		return len(s.active) // one pod found that all work is done, and the others end by themselves
+		return len(s.active) // a success means that all work is done, and the other pods end by themselves
 	}
 	return parallelism
 }
@@ -163,8 +163,8 @@ func (s *survey) pending(n int) []int {
 	return settled.missing(n, s.completions())
 }
 
-// planReady plans pods for the indexes whose own back-off is over. If there are none, it waits for the
-// first one.
+// planReady plans pods for the indexes whose own back-off has ended. If there are no such indexes,
+// the plan is to wait for the first one.
 func (s *survey) planReady(candidates []int) plan {
 	var p plan
 	for _, index := range candidates {

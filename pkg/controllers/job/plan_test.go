@@ -69,7 +69,7 @@ func ends(p *v1.Pod, code int32, ago time.Duration) {
 		}}}}
 }
 
-// of gives a pod an index and a number of earlier failures.
+// of returns a function that sets a pod's index and number of earlier failures, and then calls f.
 func of(index, failures int, f func(*v1.Pod)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		f(p)

@@ -47,8 +47,9 @@ func terminal(pod *v1.Pod) bool {
 
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !terminal(pod) }
 
-// failed reports whether a pod counts as failed for its job. A pod that is being deleted does,
-// because it may never report its end, unless the job waits for its end before it replaces it.
+// failed reports whether a pod counts as failed for its job. A pod that is being deleted counts as
+// failed, because it may never report its end. That does not apply if the job replaces pods only
+// after they have ended.
 func failed(job *batchv1.Job, pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
 }
@@ -75,8 +76,8 @@ func foreign(job *batchv1.Job) bool {
 	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// indexFailures returns how often earlier pods of a pod's index failed: failures that count, and
-// those that the failure policy ignores.
+// indexFailures returns how often earlier pods of a pod's index failed: the number of failures that
+// count, and of those that the failure policy ignores.
 func indexFailures(pod *v1.Pod) (counted, ignored int32) {
 	return count(pod, batchv1.JobIndexFailureCountAnnotation), count(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
@@ -124,7 +125,8 @@ func withEntry(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// maxGenerated is the part of generateName that the API server uses for a name.
+// maxGenerated is the maximum length of the part of generateName that the API server uses in a
+// name.
 const maxGenerated = 63 - 5
 
 func indexedPrefix(name string, index int) string {
@@ -162,15 +164,15 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 	}
 }
 
-// surplus returns active pods to delete, at least n. Of an Indexed job it includes pods with a
-// duplicate or too high index.
+// surplus returns active pods to delete, at least n. If the job is Indexed, these include all pods
+// with a duplicate index or an index that is too high.
 func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 	ranked := slices.Clone(active)
 	slices.SortStableFunc(ranked, controller.DeletionOrder{}.Compare)
 	var out, rest []*v1.Pod
 	if indexed(job) {
 		kept := sets.New[int]()
-		// Keep the most advanced pod of each index, which is the last in the order.
+		// Keep one pod of each index: the one that DeletionOrder would delete last.
 		for _, pod := range slices.Backward(ranked) {
 			i := indexOf(pod)
 			if i == noIndex || i >= int(*job.Spec.Completions) || kept.Has(i) {

@@ -14,7 +14,7 @@ import (
 // ruling is the result of applying a job's pod failure policy to a failed pod.
 type ruling struct {
 	action  batchv1.PodFailurePolicyAction
-	matched bool   // a rule matched
+	matched bool   // a rule of the policy matched
 	message string // why the job must fail, if the action is FailJob
 }
 
@@ -52,7 +52,7 @@ func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	return ruling{action: batchv1.PodFailurePolicyActionCount}
 }
 
-// exited returns the first container that ended with an exit code of the rule.
+// exited returns the first container that ended with an exit code that the rule matches.
 func exited(status *v1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range list {
@@ -82,8 +82,8 @@ func conditioned(status *v1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 	return nil
 }
 
-// meets finds the first rule of a success policy that the succeeded indexes
-// fulfil, and returns what the condition says of it.
+// meets finds the first rule of a success policy that the succeeded indexes fulfil, and returns the
+// message for the condition.
 func meets(policy *batchv1.SuccessPolicy, completions int, succeeded indexes) (string, bool) {
 	if policy == nil || len(succeeded) == 0 {
 		return "", false

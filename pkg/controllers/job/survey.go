@@ -16,12 +16,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// survey is what a sync knows of a job.
+// survey is the data of a job on which a sync decides.
 type survey struct {
-	// job is a copy that the sync may change. Its status becomes the one to write.
+	// job is a copy that the sync may change. Its status is the one that is written at the end.
 	job  *batchv1.Job
 	pods []*v1.Pod
-	// taken are pods that have lost the finalizer although the cache still shows it.
+	// released are pods that have lost the finalizer although the cache still shows it.
 	released sets.Set[types.UID]
 	active   []*v1.Pod
 	// newFailed are failed pods that are not in the status yet.
@@ -29,10 +29,10 @@ type survey struct {
 	backoff   backoff
 	// succeeded and failed are the counts including pods that are not in the status yet.
 	succeeded, failed int
-	// running, ready and terminating are updated with what the sync does.
+	// running, ready and terminating are updated when the sync creates or deletes pods.
 	running, ready, terminating int32
-	// completed are the indexes in the status. doneIndexes also has those that succeeded since.
-	// failedIndexes are those that exceeded their back-off limit per index.
+	// completed are the indexes in the status. doneIndexes also has the indexes that succeeded
+	// since. failedIndexes are the indexes that exceeded their back-off limit per index.
 	completed, doneIndexes, failedIndexes indexes
 	// predecessors are, by index, failed pods whose replacements are not created yet. They keep the
 	// finalizer until then, because a replacement takes over the failure counts.
@@ -126,7 +126,7 @@ func (s *survey) surveyIndexes() {
 	s.predecessors = s.findPredecessors()
 }
 
-// exhausts reports whether a pod's failure exceeds the limit of its index.
+// exhausts reports whether, with a pod's failure, its index has more failures than its limit.
 func (s *survey) exhausts(pod *v1.Pod) bool {
 	if !failed(s.job, pod) {
 		return false

@@ -57,7 +57,7 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 	return err
 }
 
-// advance is sync, and returns its action for the metrics.
+// advance does the work of sync, and returns the action as a label for the metrics.
 func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool,
 	now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
@@ -67,7 +67,7 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 	var failure error
 	if end != nil {
 		if failure = y.stop(ctx, s); failure != nil || !complete {
-			end = nil // the caches may not show all pods yet, and all must be counted first
+			end = nil // the caches may not show all pods, and the job may end only when all are counted
 		}
 	} else {
 		if left, limited := s.deadline(); limited {
@@ -97,7 +97,7 @@ func (y *syncer) stop(ctx context.Context, s *survey) error {
 	return y.discard(s, s.active, func(pod *v1.Pod) error { return y.hands.remove(ctx, s.job, pod) })
 }
 
-// manage creates or deletes pods as planned, and returns which.
+// manage creates or deletes pods as planned, and returns this action as a label for the metrics.
 func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	key, p := controller.Key(s.job), s.plan()
 	switch {
@@ -128,7 +128,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	return tracking, nil
 }
 
-// discard calls remove for pods, and no longer counts the removed ones as running.
+// discard calls remove for pods, and no longer counts the removed pods as running.
 func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
 	errs := forEachPod(pods, remove)
 	for i, pod := range pods {
@@ -171,8 +171,8 @@ func (y *syncer) showSuspension(s *survey) {
 	}
 }
 
-// track counts ended pods in the order that the package comment describes, and ends the job if it
-// is to end and all pods are counted.
+// track counts ended pods in the order that the package comment describes, and ends the job if end
+// is not nil and all pods are counted.
 func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end *batchv1.JobCondition) error {
 	l := s.account(end)
 	end = s.announce(end)
@@ -219,7 +219,7 @@ func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 		y.memories.recordRelease(s.job, pod.UID)
 		err := y.hands.release(ctx, pod)
 		if apierrors.IsNotFound(err) {
-			return nil // the pod was deleted, and with it the finalizer
+			return nil // the pod was deleted, so its finalizer is gone too
 		}
 		if err != nil {
 			y.memories.undoRelease(s.job, pod.UID)
@@ -258,7 +258,7 @@ func forEachPod(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 			return nil
 		})
 	}
-	_ = g.Wait() // the errors are in errs
+	_ = g.Wait() // errs has the errors
 	return errs
 }
 

@@ -35,7 +35,7 @@ var errKilled = errors.New("the controller was killed")
 // world simulates an API server and a kubelet with one job. The controller sees them through
 // lagging caches and may be killed at any write. world implements hands.
 type world struct {
-	mu      sync.Mutex // held while the controller writes
+	mu      sync.Mutex // locked while the controller writes
 	clock   *clocktesting.FakeClock
 	job     *batchv1.Job
 	version int
@@ -50,17 +50,18 @@ type world struct {
 	seenJob  *batchv1.Job
 	seenPods map[types.UID]*v1.Pod
 	fuse     int
-	// applied reports whether the write at which it is killed takes effect.
+	// applied reports whether the write during which the controller is killed takes effect.
 	applied bool
 }
 
 // end is how a pod ended.
 type end struct {
 	succeeded bool
-	// deleted pods count as failed from then on. If they succeed later, or fail in a way that does
-	// not count, the count depends on what the controller saw first.
+	// deleted is set for a pod that was deleted while it ran. It counts as failed from then on. If
+	// it succeeds later, or fails in a way that does not count, the count depends on which of the
+	// two the controller saw first.
 	deleted bool
-	// unwanted pods were surplus when the controller saw them run.
+	// unwanted is set for a pod that was surplus when the controller saw it run.
 	unwanted bool
 	ignored  bool
 	index    int
@@ -92,7 +93,8 @@ func (w *world) restart() {
 	w.seenPods = maps.Clone(w.pods)
 }
 
-// see updates the cache for a pod, as the controller's event handlers would.
+// see updates the cache with the present state of a pod, and updates the expectations as the
+// controller's event handlers would.
 func (w *world) see(uid types.UID) {
 	was, is := w.seenPods[uid], w.pods[uid]
 	key := controller.Key(w.job)
@@ -242,14 +244,14 @@ func (w *world) finish(uid types.UID, code int32) {
 			}}}}
 		e, counts := w.ends[uid]
 		if !counts && !tracked(p) {
-			return // the job no longer needs it
+			return // the job no longer needs the pod
 		}
 		e.succeeded, e.ignored, e.index = code == 0, code == ignored, indexOf(p)
 		w.ends[uid] = e
 	})
 }
 
-// respec changes the job's spec.
+// respec changes the job's spec, as a user would.
 func (w *world) respec(f func(*batchv1.JobSpec)) {
 	w.job = w.job.DeepCopy()
 	f(&w.job.Spec)
@@ -383,13 +385,13 @@ func (w *world) settle(t *rapid.T) {
 func (w *world) check(t *rapid.T) {
 	s := w.job.Status
 	indexes := map[int]bool{}
-	// succeeded and failures are the minimum counts. either is how many pods may count as one or
-	// the other, and maybe how many need not count.
+	// succeeded and failures are the minimum counts. either is how many pods may count as a success
+	// or as a failure, and maybe how many need not be counted at all.
 	var succeeded, failures, either, maybe int
 	for _, e := range w.ends {
 		ignored := e.ignored && w.job.Spec.PodFailurePolicy != nil
 		// If pods are replaced only after they have failed, a job that has met its success criteria
-		// completes without waiting for deleted pods to end. The end of such a pod may not be
+		// completes without waiting for deleted pods to end. Then the end of such a pod need not be
 		// counted.
 		unheard := e.deleted && isTrue(w.job, batchv1.JobSuccessCriteriaMet) && onlyFailedReplaced(w.job)
 		switch {

@@ -6,8 +6,8 @@
 // from then on. A year after that the Secret is deleted. Removing the mark makes the token valid
 // again.
 //
-// The API server records the last use of each token, and since when it does so. Tokens that a user
-// requested and those that pods mount are left alone.
+// The API server records the last use of each token, and the date on which it began to do so.
+// Tokens that a user requested and those that pods mount are left alone.
 package legacytokens
 
 import (
@@ -53,7 +53,7 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	// Getting a lister does not start its informer, so do that here.
+	// A lister alone does not make the factory start the informer, so request it here.
 	core.Secrets().Informer()
 	core.ServiceAccounts().Informer()
 	core.Pods().Informer()
@@ -68,7 +68,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep examines all tokens. A failed write is retried a day later.
+// sweep examines all tokens. It runs daily, and the next one retries failed writes.
 func (c *Controller) sweep(ctx context.Context) {
 	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
 		c.Log.Error("Failed to clean up legacy tokens", "err", err)
@@ -86,7 +86,7 @@ func (c *Controller) clean(ctx context.Context) error {
 		return fmt.Errorf("date of tracking: %w", err)
 	}
 	if endOf(since, period).After(now) {
-		return nil // too early to know which tokens are used
+		return nil // it is too early to know which tokens are used
 	}
 	secrets, err := c.secrets.List(labels.Everything())
 	if err != nil {
@@ -125,11 +125,11 @@ func (c *Controller) mounted() (sets.Set[string], error) {
 	return out, err
 }
 
-// generated reports whether a token was generated for its account, which then lists it.
+// generated reports whether a token was generated for its account. Such an account lists its token.
 func (c *Controller) generated(s *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
-		return false // another controller deletes it
+		return false // another controller deletes tokens of deleted accounts
 	}
 	return slices.ContainsFunc(account.Secrets, func(r v1.ObjectReference) bool { return r.Name == s.Name })
 }
@@ -184,7 +184,8 @@ func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
 	return ignoreChanged("remove token", err)
 }
 
-// ignoreChanged ignores errors for tokens that were changed meanwhile; the next sweep retries.
+// ignoreChanged ignores errors that occur because a token was changed meanwhile. The next sweep
+// examines it again.
 func ignoreChanged(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

@@ -68,7 +68,8 @@ type later struct {
 
 func (l later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// TestClean checks that, over years, only the generated and unused token is marked and deleted.
+// TestClean checks that in the course of years only the token that was generated and is unused is
+// marked and deleted.
 func TestClean(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1()

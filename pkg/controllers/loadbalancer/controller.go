@@ -84,7 +84,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueAll queues the Services for which a function returns true.
+// queueAll queues the Services for which the function which returns true.
 func (c *Controller) queueAll(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// taken returns the addresses of other Services. If two Services have the same address, the older
-// one keeps it.
+// taken returns the addresses that belong to other Services than s. If two Services have the same
+// address, the older one keeps it.
 func (c *Controller) taken(s *v1.Service) (map[netip.Addr]bool, error) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {

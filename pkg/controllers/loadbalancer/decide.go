@@ -67,8 +67,8 @@ func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.A
 	return out, short
 }
 
-// lowest returns the first usable address of the ranges. The search is short, because at most all
-// taken addresses come before it.
+// lowest returns the first usable address of the ranges. The search is short, because it passes
+// only taken addresses.
 func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(netip.Addr) bool) netip.Addr {
 	for _, r := range ranges {
 		if r.First.Is6() != (family == v1.IPv6Protocol) {
@@ -84,8 +84,8 @@ func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(ne
 }
 
 // elect returns the node that should announce a Service's addresses, or "" if none can. The present
-// node stays as long as it can. Another one is chosen by hash, so that Services are spread, and
-// adding or removing a node moves no other Services.
+// node is kept as long as it can announce them. Another one is chosen by hash, so that Services are
+// spread, and adding or removing a node moves no other Services.
 func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlice) string {
 	best, bestScore := "", [sha256.Size]byte{}
 	for _, n := range nodes {

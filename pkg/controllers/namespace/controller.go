@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace deletes the content of terminating namespaces: pods first, so that what they
-// need exists while they run, then all objects of every served kind. When nothing is left, it
-// removes the namespace's finalizer.
+// Package namespace deletes the content of terminating namespaces: first pods, so that the objects
+// that they need exist while they run, and then all objects of every served kind. When nothing is
+// left, it removes the namespace's finalizer.
 package namespace
 
 import (
@@ -90,8 +90,8 @@ func (c *Controller) queueTerminating() {
 	}
 }
 
-// podChanged counts pods. When the last pod of a namespace was deleted, it queues the namespace,
-// because nothing else is deleted before that.
+// podChanged counts the pods of each namespace. When the last pod of a namespace was deleted, it
+// queues the namespace, because nothing else is deleted before that.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -150,8 +150,8 @@ func (c *Controller) forget(name string) {
 	delete(c.syncs, name)
 }
 
-// wait returns when a namespace must be synced again without an event. The deletion of its last pod
-// queues it.
+// wait returns how long to wait before a namespace is synced again without an event. The wait is
+// long while the namespace has pods, because the deletion of the last pod queues it.
 func (c *Controller) wait(name string, left *remains) time.Duration {
 	if left.counts[podsLeft] > 0 && len(left.failures) == 0 && left.discovery == nil {
 		return againMax
@@ -191,7 +191,7 @@ func (r *remains) nothing() bool {
 	return r.discovery == nil && len(r.failures) == 0 && len(r.counts) == 0
 }
 
-// podsLeft is the key of pods in counts.
+// podsLeft is the key in counts for pods.
 const podsLeft = "pods."
 
 // resource is a namespaced resource, and whether it supports deleting a collection.
@@ -249,7 +249,7 @@ func (c *Controller) deleteContent(ctx context.Context, namespace string) *remai
 	for _, r := range withoutTwins(all) {
 		g.Go(func() error { c.deleteResource(ctx, namespace, r, left); return nil })
 	}
-	_ = g.Wait() // errors are in left
+	_ = g.Wait() // left has the errors
 	slices.SortFunc(left.failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return left
 }
@@ -259,7 +259,7 @@ func (c *Controller) deleteResource(ctx context.Context, namespace string, r res
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	var all metav1.ListOptions
 	if r.collection {
-		all.Limit = 1 // enough to know whether there are any
+		all.Limit = 1 // one object is enough to know whether there are any
 	}
 	list, err := client.List(ctx, all)
 	if err == nil && len(list.Items) > 0 {
@@ -282,7 +282,7 @@ func (c *Controller) deleteResource(ctx context.Context, namespace string, r res
 	defer left.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
-		return // no longer served
+		return // the resource is no longer served
 	case err != nil:
 		left.failures = append(left.failures, fmt.Errorf("%s: %w", r.GroupVersionResource.String(), err))
 		return

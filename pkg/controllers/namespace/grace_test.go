@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestExtended checks that only extension servers with namespaced objects are waited for.
+// TestExtended checks that the controller waits only for extension servers that serve namespaced
+// objects.
 func TestExtended(t *testing.T) {
 	of := func(group, version, name string) resource {
 		return resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, true}

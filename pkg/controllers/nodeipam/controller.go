@@ -40,10 +40,11 @@ type Controller struct {
 
 	mu   sync.Mutex
 	sets []*ranges
-	// promised are the ranges of nodes that do not show them yet. A node that is synced again
-	// before its write is visible gets the same ranges.
+	// promised are the ranges that were assigned to nodes but that the cache does not show yet. A
+	// node that is synced again before its write is visible gets the same ranges.
 	promised map[types.UID][]string
-	// refused are the nodes for which an event about a foreign range was recorded.
+	// refused are the nodes for which an event about a range that is not the node's own was
+	// recorded.
 	refused map[types.UID]bool
 }
 
@@ -72,7 +73,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		case len(node.Spec.PodCIDRs) == 0:
 			c.queue.Add(node.Name)
 		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
-			c.take(node) // another client may have set it
+			c.take(node) // another client may have set the range
 		}
 	})
 }
@@ -127,7 +128,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	for _, r := range refused {
 		n := by[r.Node]
 		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.firstRefusal(n.UID) {
-			continue // an address, which is not this controller's concern
+			continue // a single address, which is not this controller's concern
 		}
 		c.Log.Warn("Pod range of node rejected", "node", n.Name, "range", r.What, "reason", r.Cause)
 		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",

@@ -19,7 +19,7 @@ const maxBits = 16
 
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// services is the holder of ranges that are reserved for Services.
+// services is recorded as the holder of ranges that are reserved for Services.
 const services types.UID = "services"
 
 // ranges divides a prefix into smaller ranges of equal size. A range is free if it has no holder.
@@ -30,7 +30,7 @@ type ranges struct {
 	mask  int
 	count int
 	taken map[int][]types.UID
-	from  int // where the search for a free range begins
+	from  int // index at which the search for a free range begins
 }
 
 func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
@@ -59,7 +59,7 @@ func (r *ranges) at(n int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
 	step := new(big.Int).Lsh(big.NewInt(int64(n)), uint(r.whole.Addr().BitLen()-r.mask))
 	b := base.Add(base, step).FillBytes(make([]byte, r.whole.Addr().BitLen()/8))
-	a, _ := netip.AddrFromSlice(b) // the slice has the length of an address
+	a, _ := netip.AddrFromSlice(b) // b has the length of an address
 	return netip.PrefixFrom(a, r.mask)
 }
 
@@ -98,7 +98,7 @@ func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	return alone
 }
 
-// release removes a holder from the ranges that it got by occupy or next.
+// release removes a holder from the ranges that occupy or next gave it.
 func (r *ranges) release(p netip.Prefix, holder types.UID) {
 	first, last, ok := r.span(p)
 	if !ok {

@@ -63,7 +63,8 @@ func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 	}
 }
 
-// TestRangesHeldTwice checks that a range of two nodes is free only after both are gone.
+// TestRangesHeldTwice checks that a range that two nodes have is free only after both nodes were
+// deleted.
 func TestRangesHeldTwice(t *testing.T) {
 	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24)
 	if err != nil {

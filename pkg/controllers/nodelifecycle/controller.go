@@ -43,7 +43,7 @@ type Controller struct {
 
 // heartbeat is a node's last heartbeat.
 type heartbeat struct {
-	at     time.Time // time on this process's clock
+	at     time.Time // time of the heartbeat on this process's clock
 	lease  metav1.MicroTime
 	status metav1.Time
 }
@@ -93,7 +93,8 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	c.queue.Add(n.Name)
 }
 
-// recordHeartbeat records a heartbeat. fresh updates h and reports whether it has a new one.
+// recordHeartbeat records a heartbeat. fresh updates h with the state of the node, and reports
+// whether there is a new heartbeat.
 func (c *Controller) recordHeartbeat(node string, fresh func(h *heartbeat) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +116,9 @@ func (c *Controller) monitor(ctx context.Context) {
 	}
 	for _, n := range nodes {
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
-			c.queue.Add(n.Name) // whether pods may be evicted also depends on other nodes
+			// Queued although the node has not changed: whether its pods may be evicted also
+			// depends on other nodes.
+			c.queue.Add(n.Name)
 		}
 		if c.isSilent(n) {
 			if err := c.markUnknown(ctx, n); err != nil && ctx.Err() == nil {
@@ -125,8 +128,8 @@ func (c *Controller) monitor(ctx context.Context) {
 	}
 }
 
-// restartGrace restarts the grace period of all nodes. If no node was heard, the control plane was
-// probably cut off.
+// restartGrace restarts the grace period of all nodes. It is called when nodes report again after
+// no node had reported, because then the control plane was probably cut off.
 func (c *Controller) restartGrace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

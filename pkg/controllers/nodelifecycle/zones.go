@@ -25,7 +25,7 @@ const (
 	full
 )
 
-// partialLeast is the minimum number of nodes that are not ready in a partial disruption.
+// partialLeast is the minimum number of nodes that are not ready in a zone with the state partial.
 const partialLeast = 3
 
 // stateOf returns the state of a zone with these numbers of nodes.
@@ -60,8 +60,8 @@ func newZones(o controller.Evictions) *zones {
 	return &zones{options: o, limiters: map[string]*rate.Limiter{}}
 }
 
-// update updates the zones with the present nodes. It reports whether until now no node was ready
-// and now some are.
+// update updates the zones with the present nodes. It reports whether before the update no node was
+// ready and now some are.
 func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	type count struct{ ready, notReady int }
 	counts := map[string]count{}
@@ -108,7 +108,8 @@ func (z *zones) stopped() bool {
 	return z.disabled
 }
 
-// take reports whether eviction may start on one more node, in the zone of n.
+// take reports whether eviction may start on the node n, and counts it towards the rate of n's
+// zone.
 func (z *zones) take(n *v1.Node, now time.Time) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()

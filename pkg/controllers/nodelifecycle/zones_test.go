@@ -47,7 +47,7 @@ func nodes(zone string, ready, notReady int) []*v1.Node {
 
 var usual = controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55}
 
-// evicted returns how many nodes of a zone may have their pods evicted within a time.
+// evicted returns on how many nodes of a zone eviction may start within a time.
 func evicted(z *zones, zone string, from time.Time, d time.Duration) int {
 	n := 0
 	for at := from; at.Sub(from) < d; at = at.Add(monitorPeriod) {
@@ -63,7 +63,7 @@ func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		ready, notReady int
-		want            int // within 200 s
+		want            int // number of nodes on which eviction may start within 200 s
 	}{
 		{"healthy", 40, 20, 20},
 		{"mostly broken, small", 10, 20, 0},
@@ -71,7 +71,8 @@ func TestRates(t *testing.T) {
 		{"broken", 0, 20, 20}, // the other zone is normal
 	} {
 		z := newZones(usual)
-		// A healthy zone has one token at once; all others follow at the rate.
+		// In a healthy zone eviction may start on one node at once, and on the other nodes at the
+		// rate.
 		z.update(append(nodes("a", tc.ready, tc.notReady), nodes("b", 3, 0)...), begin)
 		if got := evicted(z, "a", begin, 200*time.Second); got < tc.want-1 || got > tc.want+1 {
 			t.Errorf("%s: %d nodes, want %d", tc.name, got, tc.want)

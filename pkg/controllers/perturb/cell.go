@@ -26,7 +26,7 @@ import (
 type Cell struct {
 	// Client acts as an administrator, and no faults are injected into its calls.
 	Client kubernetes.Interface
-	// Dynamic is the same for objects of any kind.
+	// Dynamic is like Client, for objects of any kind.
 	Dynamic dynamic.Interface
 
 	tb       testing.TB
@@ -40,7 +40,7 @@ type Cell struct {
 	revisions []revision
 }
 
-// revision is the store's revision at a time.
+// revision is a revision of the store, and the time at which it was recorded.
 type revision struct {
 	at time.Time
 	rv int64
@@ -83,7 +83,7 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 // controllers.
 func disablePeriodicWork(cfg *config.Config) {
 	cfg.PriorityAndFairness = false
-	cfg.AdvertiseAddress = "127.0.0.1" // a server with a loopback address publishes no endpoints
+	cfg.AdvertiseAddress = "127.0.0.1" // set, because a server with a loopback address publishes no endpoints
 	cfg.DisableAdmission = append(cfg.DisableAdmission,
 		"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
 }
@@ -168,7 +168,7 @@ func (c *Cell) recordRevision() int64 {
 	return rv
 }
 
-// maxStaleness is the maximum age of what an API server returns from its cache.
+// maxStaleness is the maximum age of the state that a list returns when the fault old occurs.
 const maxStaleness = 20 * time.Second
 
 // oldRevision returns the revision at which a list is to be answered, or "" for the present.

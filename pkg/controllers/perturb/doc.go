@@ -6,8 +6,8 @@
 // tests.
 //
 // A Cell is one API server within a testing/synctest bubble. It is used for many runs; each run
-// starts with the state after the server's start. A run has a seed, which determines the faults and
-// how many there are:
+// starts with the state after the server's start. Each run has a seed, which determines which
+// faults occur and how often:
 //
 //   - calls that fail with conflicts, timeouts, "too many requests", server errors or a broken
 //     connection, before or after they took effect;

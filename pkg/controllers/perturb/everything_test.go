@@ -120,7 +120,7 @@ func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructure
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	u.Wait(time.Minute + 10*time.Second) // the CronJob runs every minute
+	u.Wait(time.Minute + 10*time.Second) // long enough for the CronJob, which runs every minute
 	if err := namespaces.Delete(ctx, full, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured
 	client := u.Dynamic.Resource(o.GroupVersionKind().GroupVersion().WithResource(resource)).Namespace(full)
 	_, err := client.Create(ctx, o, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) && o.GetName() == "default" {
-		return nil // the service account controller created it
+		return nil // the service account controller created the object
 	}
 	status, has := o.Object["status"]
 	if err != nil || !has {
@@ -180,7 +180,7 @@ func define(ctx context.Context, u *perturb.Users) error {
 	}
 }
 
-// nothingOf returns an error if the store still has keys of the namespace.
+// nothingOf returns an error if the store still has keys of the namespace full.
 func nothingOf(u *perturb.Users) error {
 	var left []string
 	for key := range u.Contents() {

@@ -49,8 +49,8 @@ func (f fault) levels() [4]int {
 }
 
 // maxCrashes limits how often the process is killed in one run, and maxCuts how often the watches
-// of one resource end. A client that reads all objects by a watch starts over after each cut, and
-// could otherwise never read a hundred objects.
+// of one resource end. The second limit is needed because a client that reads all objects by a
+// watch starts over when the watch ends. Without the limit it might never read a hundred objects.
 const maxCrashes, maxCuts = 6, 20
 
 // Faults decides which faults occur in one run. It is safe for concurrent use.
@@ -77,7 +77,7 @@ func NewFaults(c clock.Clock, seed uint64) *Faults {
 	return f
 }
 
-// End ends all faults.
+// End ends the faults: no new ones occur afterwards.
 func (f *Faults) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +106,7 @@ func (f *Faults) Log() []string {
 func (f *Faults) hash(what string, n int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d\x00%s\x00%d", f.seed, what, n)
-	x := h.Sum64() // FNV's low bits depend mostly on the last input, so mix them
+	x := h.Sum64() // the low bits of FNV depend mostly on the last input, so they are mixed
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
@@ -114,7 +114,8 @@ func (f *Faults) hash(what string, n int) uint64 {
 	return x ^ x>>33
 }
 
-// hit reports whether a fault occurs for what. Each call with the same arguments draws again.
+// hit reports whether a fault occurs in the call that what names. Each further call with the same
+// arguments draws a new random number.
 func (f *Faults) hit(kind fault, what string) bool {
 	yes, _ := f.draw(kind, what)
 	return yes

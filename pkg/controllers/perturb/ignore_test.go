@@ -22,7 +22,7 @@ func without(path ...string) func(*unstructured.Unstructured) {
 }
 
 // sizes removes the annotations with the Deployment's size at the last scaling of an old
-// ReplicaSet. They depend on how far the rollout was when the size changed.
+// ReplicaSet. Their values depend on how far the rollout had come when the size changed.
 func sizes(o *unstructured.Unstructured) {
 	if !is(o, "ReplicaSet") {
 		return
@@ -33,8 +33,8 @@ func sizes(o *unstructured.Unstructured) {
 	o.SetAnnotations(notes)
 }
 
-// podRanges removes which pod range a node has and keeps only that it has one. rangesDiffer checks
-// that no two nodes have the same range.
+// podRanges replaces a node's pod range by a label. rangesDiffer checks that no two nodes have the
+// same range.
 func podRanges(o *unstructured.Unstructured) {
 	if cidrs, found, err := unstructured.NestedStringSlice(o.Object, "spec", "podCIDRs"); err != nil ||
 		!found || len(cidrs) != 1 {
@@ -50,8 +50,8 @@ func podRanges(o *unstructured.Unstructured) {
 	o.SetLabels(labels)
 }
 
-// unordered sorts a node's taints and removes the time at which they were added. Both depend on
-// which condition was seen first.
+// unordered sorts a node's taints and removes the times at which they were added. The order and the
+// times depend on which condition was seen first.
 func unordered(o *unstructured.Unstructured) {
 	taints, found, err := unstructured.NestedSlice(o.Object, "spec", "taints")
 	if err != nil || !found {
@@ -76,14 +76,15 @@ func changeTime(o *unstructured.Unstructured) {
 	o.SetAnnotations(notes)
 }
 
-// minutes removes the scheduled minute from a job.
+// minutes replaces the scheduled minute in the names of jobs by a constant, and removes the time of
+// the last start from the status.
 func minutes(o *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(o.Object, "status", "lastScheduleTime")
 	replace(o, `tick-\d+`, "tick-MINUTE")
 }
 
-// recycled removes the random part of the names of EndpointSlices. A generateName does not show it
-// if one slice replaced another.
+// recycled removes the random part of the names of EndpointSlices. If one slice replaced another,
+// the random part is not visible from generateName.
 func recycled(o *unstructured.Unstructured) {
 	changeTime(o)
 	o.SetGenerateName("")
@@ -129,8 +130,8 @@ func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 }
 
 // claimNames removes the names of claims, which have a random part. It also removes the finalizers
-// of claims, because a claim without an allocation may still have the one that its next allocation
-// needs.
+// of claims, because a claim without an allocation may already have the finalizer that its next
+// allocation needs.
 func claimNames(o *unstructured.Unstructured) {
 	if is(o, "ResourceClaim") {
 		o.SetFinalizers(nil)

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Kubelet sets the status of a pod at some age. It is called when the pod was created or changed,
-// and again after the returned duration unless that is 0.
+// Kubelet sets the status of a pod at some age. It is called when the pod was created or changed.
+// It is called again after the duration that it returns, unless that is 0.
 type Kubelet func(pod *v1.Pod, age time.Duration) (again time.Duration)
 
 // nodes simulates the scheduler and the kubelets of all nodes.
@@ -24,7 +24,7 @@ type nodes struct {
 	kubelet Kubelet
 }
 
-// tick is the interval at which nodes handles changes.
+// tick is the interval at which the simulated nodes handle changes.
 const tick = 200 * time.Millisecond
 
 // run runs until ctx ends. It handles all pods together at fixed intervals, so that the outcome
@@ -43,7 +43,7 @@ func (n *nodes) run(ctx context.Context) {
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	if err != nil {
-		panic("perturb: handler of a new informer: " + err.Error()) // the informer has not stopped
+		panic("perturb: handler of a new informer: " + err.Error()) // cannot fail: the informer has not stopped
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -51,7 +51,7 @@ func (n *nodes) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		list, err := pods.Lister().List(labels.Everything())
 		if err != nil {
-			panic("perturb: list of a cache: " + err.Error()) // a cache never fails
+			panic("perturb: list of a cache: " + err.Error()) // List of a cache returns no error
 		}
 		var again time.Duration
 		for _, pod := range list {

@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// TestControllers checks that with any faults every controller brings the cluster to the same state
-// as without faults, and then stops writing.
+// TestControllers checks that every controller, whichever faults occur, brings the cluster to the
+// same state as without faults, and then stops writing.
 func TestControllers(t *testing.T) {
 	for name, s := range scenarios(t) {
 		t.Run(name, func(t *testing.T) {

@@ -106,7 +106,8 @@ func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *tr
 	})
 }
 
-// runProcesses runs a process until it is killed and then the next one, until ctx ends.
+// runProcesses runs one process after the other until ctx ends. It starts the next one when a
+// process was killed.
 func (c *Cell) runProcesses(ctx context.Context, next func() *process) error {
 	for life := 0; ctx.Err() == nil; life++ {
 		p := next()

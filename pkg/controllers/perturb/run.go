@@ -32,7 +32,7 @@ type Scenario struct {
 	Kubelet Kubelet
 	// Kinds are the resources whose objects are compared.
 	Kinds []schema.GroupVersionResource
-	// Ignore removes from an object what may differ.
+	// Ignore removes fields from an object that may differ between two runs.
 	Ignore func(*unstructured.Unstructured)
 	// Found are seeds that failed once. They are always run.
 	Found []uint64
@@ -73,7 +73,7 @@ const (
 // Run runs a scenario with the faults of a seed. Seed 0 has no faults.
 func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.reset()
-	c.settle(time.Second) // the server notices that the old state was deleted
+	c.settle(time.Second) // time for the server to notice that the old state was deleted
 	faults := NewFaults(c.clock, seed)
 	var out Outcome
 	var mu sync.Mutex
@@ -117,7 +117,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 		out.Faults = faults.Log()
 		return out, fmt.Errorf("script: %w", err)
 	}
-	c.settle(maxStaleness) // faults may still take effect for this long
+	c.settle(maxStaleness) // faults may still have an effect for this long
 	faults.End()
 	settle := s.Settle
 	if settle == 0 {

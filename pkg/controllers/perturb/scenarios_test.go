@@ -84,7 +84,7 @@ type row struct {
 
 const podKinds = "v1/pods"
 
-// rows returns one row for each controller. Its kinds are separated by spaces.
+// rows returns one row for each controller. The kinds of a row are one string, separated by spaces.
 func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{

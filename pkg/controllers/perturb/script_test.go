@@ -74,7 +74,7 @@ func script(name string) func(context.Context, *perturb.Users) error {
 			}
 			err := take(ctx, u, raw)
 			for tries := 0; apierrors.IsNotFound(err) && tries < patience; tries++ {
-				u.Wait(time.Second) // faults delay what the controllers create
+				u.Wait(time.Second) // time for the controllers to create their objects, which faults delay
 				err = take(ctx, u, raw)
 			}
 			if err != nil {
@@ -185,7 +185,7 @@ func client(u *perturb.Users, gvr schema.GroupVersionResource, name string) (dyn
 func every(d time.Duration, do func(context.Context, *perturb.Users) error) func(context.Context, *perturb.Users) {
 	return func(ctx context.Context, u *perturb.Users) {
 		for ctx.Err() == nil {
-			_ = do(ctx, u) // an error is retried in the next period
+			_ = do(ctx, u) // the next period tries again after an error
 			u.Wait(d)
 		}
 	}

@@ -31,12 +31,9 @@ type stream struct {
 	mu     sync.Mutex // guards the fields below
 	frames []frame
 	err    error
-	more   chan struct{} // has a token when frames or err changed
-
-	// The client's side.
-
-	rest  []byte // unread part of the current frame
-	ended bool
+	more   chan struct{} // has a token if frames or err have changed
+	rest   []byte        // unread part of the current frame
+	ended  bool
 }
 
 // frame is one event as the server sent it.
@@ -158,7 +155,7 @@ func (s *stream) Close() error {
 	return s.body.Close()
 }
 
-const prefixLength = 4 // the size of a protobuf frame precedes it
+const prefixLength = 4 // a frame in protobuf begins with its size
 
 func protobufFrames(r io.Reader) func() ([]byte, string, error) {
 	return func() ([]byte, string, error) {

@@ -76,11 +76,11 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 		t.p.trace(fmt.Sprintf("%s: %d", what, resp.StatusCode))
 	}
 	if t.faults.hit(crash, "after "+what) {
-		_ = resp.Body.Close() // the process is dead and does not read it
+		_ = resp.Body.Close() // closed, because the process is dead and does not read it
 		return nil, t.p.die()
 	}
 	if hit, x := t.faults.draw(lost, what); hit {
-		_ = resp.Body.Close() // the response is lost
+		_ = resp.Body.Close() // closed, because the response is lost
 		if x%2 == 0 {
 			return nil, errCut
 		}
@@ -90,8 +90,8 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 	return resp, nil
 }
 
-// refuse makes a call fail in one of several ways. It reports whether it did so; the response or
-// the error may be nil then.
+// refuse may make a call fail in one of several ways. It reports whether it did; then either the
+// response or the error is set.
 func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) {
 	hit, x := t.faults.draw(refused, what)
 	if !hit {
@@ -115,11 +115,11 @@ func (t *transport) refuse(r *http.Request, what string) (*http.Response, error,
 	}
 }
 
-// watch opens a watch whose events are disturbed.
+// watch opens a watch whose events may be delayed or duplicated and which may end at any time.
 func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, error) {
 	what := r.URL.Path
 	if query.Get("sendInitialEvents") == "true" && t.faults.hit(old, what) {
-		// The client then lists instead, and may get an old list.
+		// The client then lists the objects instead, and may get an old list.
 		return status(r, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 			"sendInitialEvents is forbidden for watch"), nil
 	}
@@ -150,7 +150,7 @@ func status(r *http.Request, code int, reason metav1.StatusReason, message strin
 		Status:   metav1.StatusFailure, Reason: reason, Code: int32(code), Message: strings.TrimSpace(message),
 	})
 	if err != nil {
-		panic("perturb: status does not encode: " + err.Error()) // plain data always encodes
+		panic("perturb: status does not encode: " + err.Error()) // plain data can always be encoded
 	}
 	return &http.Response{
 		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r,

@@ -76,7 +76,7 @@ func (c *Controller) sweep(ctx context.Context) error {
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.fail(ctx, pod, nil))
 		case hasEnded(pod) && markedForRemoval(pod):
-			errs = append(errs, c.remove(ctx, pod)) // and does not count as one of those to keep
+			errs = append(errs, c.remove(ctx, pod)) // deleted in any case, so it is not one of the pods to keep
 		case hasEnded(pod):
 			ended = append(ended, pod)
 		}
@@ -97,8 +97,8 @@ func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// surplus returns the ended pods that exceed the number to keep: evicted ones first, then the
-// oldest. If keep is not positive, all are kept.
+// surplus returns the ended pods that exceed the number to keep: first evicted pods, and then the
+// oldest pods. If keep is not positive, all are kept.
 func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	if keep <= 0 || len(ended) <= keep {
 		return nil
@@ -129,7 +129,7 @@ func (c *Controller) outOfService(name string) bool {
 }
 
 // nodeMissing reports whether a node has been missing for the quarantine and the API server
-// confirms that.
+// confirms that it does not exist.
 func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[string]bool) bool {
 	if _, err := c.nodes.Get(name); !apierrors.IsNotFound(err) {
 		return false
@@ -163,7 +163,7 @@ func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	}
 }
 
-// fail marks a pod as failed, because no kubelet will, and deletes it.
+// fail marks a pod as failed and deletes it, because there is no kubelet that would do so.
 func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
 	if hasEnded(pod) {
 		return c.remove(ctx, pod)
@@ -172,8 +172,8 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	if condition != nil {
 		status["conditions"] = []*v1.PodCondition{condition}
 	}
-	// The UID protects another pod with the same name. The controller has permission to patch, but
-	// not to update.
+	// Because of the UID, the patch cannot change another pod with the same name. The controller
+	// has permission to patch, but not to update.
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)

@@ -88,7 +88,7 @@ func TestSweep(t *testing.T) {
 }
 
 // TestUnscheduledTerminating checks that the controller ends terminating pods that never had a
-// node. No kubelet does that, and the pods' finalizers may wait for it.
+// node. No kubelet ends such pods, and finalizers may wait until they have ended.
 func TestUnscheduledTerminating(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -126,8 +126,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string, taints ...
 	}
 }
 
-// makePod creates a pod. On a node it has a grace period and is not deleted until a kubelet does
-// so.
+// makePod creates a pod. If it has a node, its deletion has a grace period, so that it exists until
+// a kubelet deletes it.
 func makePod(t *testing.T, client kubernetes.Interface, name, node string) {
 	t.Helper()
 	pod := &v1.Pod{

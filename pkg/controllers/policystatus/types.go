@@ -13,8 +13,8 @@ import (
 )
 
 // knownTypes provides types for one check of a policy. The library skips types that it cannot get.
-// failure is set if the reason was not that the type does not exist, so that a policy is not
-// reported as correct because the API server was busy.
+// failure is set if a type could not be got for another reason than that it does not exist.
+// Otherwise a policy might be reported as correct only because the API server was busy.
 type knownTypes struct {
 	meta.ResettableRESTMapper
 	schemas resolver.SchemaResolver

@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// answering gives the same answer to every request for a type.
+// answering is a client that gives the same answer to every request for a type.
 type answering struct {
 	meta.ResettableRESTMapper
 	err error

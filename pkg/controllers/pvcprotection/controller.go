@@ -55,7 +55,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether a claim lacks the finalizer, or may have to lose it.
+// mustSync reports whether a claim lacks the finalizer, or may no longer need it.
 func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }
@@ -93,8 +93,8 @@ func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 }
 
 // shutDown reports whether only finalizers keep a deleted pod: its kubelet has unmounted its
-// volumes, or the pod was force-deleted. A claim that was created for such a pod does not wait for
-// it, because a finalizer of the pod may be waiting for the claim.
+// volumes, or the pod was force-deleted. A claim that was created for such a pod is deleted without
+// waiting for the pod, because a finalizer of the pod may be waiting for the claim.
 func shutDown(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }

@@ -24,14 +24,14 @@ type podCase struct {
 	node  string
 	phase v1.PodPhase
 	// ephemeral means that the claim belongs to a generic ephemeral volume of the pod. With alien
-	// set, the claim only has the name of that volume's claim.
+	// set, the claim only has the same name as the claim of that volume.
 	ephemeral, alien bool
 	// shutDown deletes the pod with no grace period. A finalizer keeps its object.
 	shutDown bool
 	want     bool
 }
 
-// podCases are keyed by the names of the pods.
+// podCases are the cases by name of the pod.
 var podCases = map[string]podCase{
 	"unscheduled":           {phase: v1.PodPending},
 	"starting":              {node: "n", phase: v1.PodPending, want: true},
@@ -92,7 +92,7 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 }
 
 // TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Unused claims must disappear at
-// once, the others only when their pods were deleted.
+// once, and the other claims only when their pods are deleted.
 func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

@@ -32,8 +32,8 @@ const Name = "replicaset-controller"
 // burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// showWithin is when a status is written even if the cache does not show the created or deleted
-// pods yet.
+// showWithin is the maximum time that a status write waits for the cache to show the created or
+// deleted pods.
 const showWithin = 500 * time.Millisecond
 
 // Controller implements controller.Controller for sets of type T.
@@ -128,7 +128,7 @@ func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
 	objs, err := c.kind.Informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		panic(err) // a programming error: informers of the factory have this index
+		panic(err) // a programming error: informers of the factory have an index by namespace
 	}
 	out := make([]*appsv1.ReplicaSet, 0, len(objs))
 	for _, obj := range objs {
@@ -170,7 +170,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	if met && set.DeletionTimestamp == nil {
 		var acted bool
 		if acted, failure = c.scale(ctx, key, set, active); acted && failure == nil {
-			// The cache will show the pods, and then the status is written.
+			// Write the status when the cache shows the pods, but after showWithin at the latest.
 			c.queue.AddAfter(key, showWithin)
 			return nil
 		}
@@ -187,7 +187,7 @@ func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.Repli
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
 	case diff < 0 && controller.NamespaceTerminating(c.namespaces, set.Namespace):
-		return false, nil // the namespace accepts no new pods, and the set will be deleted with it
+		return false, nil // the namespace is being deleted and accepts no new pods, and the set will be deleted with it
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
@@ -212,7 +212,7 @@ func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int)
 }
 
 // neighbours counts the active pods, by node, of all sets with the same controller. Pods on nodes
-// with many of them are deleted first.
+// with many such pods are deleted first.
 func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	related := []*appsv1.ReplicaSet{set}
 	if owner := metav1.GetControllerOfNoCopy(set); owner != nil {
@@ -225,7 +225,7 @@ func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	for _, s := range related {
 		pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(s.UID))
 		if err != nil {
-			continue // without the index there is no preference
+			continue // without the index, no node is preferred
 		}
 		for _, o := range pods {
 			if pod := o.(*v1.Pod); controller.Active(pod) {

@@ -135,7 +135,7 @@ func TestServer(t *testing.T) {
 	if err := s.Client.CoreV1().Pods(namespace).Delete(ctx, gone, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The controller has also seen the deletion costs when it replaces the deleted pod.
+	// When the controller replaces the deleted pod, it has also seen the deletion costs.
 	controllertest.Eventually(t, "another pod instead", func(ctx context.Context) (any, bool) {
 		now, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

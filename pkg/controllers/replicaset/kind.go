@@ -14,16 +14,17 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Kind describes a kind of set: ReplicaSets, or objects of type T that can be converted to one.
+// Kind describes a kind of set: ReplicaSets, or objects of type T that can be converted to
+// ReplicaSets.
 type Kind[T any] struct {
 	// Controller is the controller's name.
 	Controller string
 	Kind       schema.GroupVersionKind
 	Informer   cache.SharedIndexInformer
-	// Read converts an object to a ReplicaSet. Both may share memory, and neither may be changed.
+	// Read converts an object to a ReplicaSet. The two may share memory, so neither may be changed.
 	// Events use the kind in the TypeMeta.
 	Read func(*T) *appsv1.ReplicaSet
-	// GetLive reads an object from the API server, not from the cache.
+	// Fresh reads an object from the API server, not from the cache.
 	Fresh func(ctx context.Context, namespace, name string) (metav1.Object, error)
 	// WriteStatus writes the status of a set that Read returned.
 	WriteStatus func(context.Context, *appsv1.ReplicaSet) error

@@ -14,8 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rank sorts pods by which to delete first when a set is scaled down. Pods in the same state are
-// ordered by the deletion costs that users set, and then by the number of related pods on the node.
+// rank sorts pods in the order in which they are deleted when a set is scaled down. Pods in the
+// same state are ordered by the deletion costs that users set, and then by the number of related
+// pods on the node.
 func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	order := controller.DeletionOrder{Now: now, Prefer: func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(neighbours[b.Spec.NodeName], neighbours[a.Spec.NodeName]))

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the set's status, and when it will change without an event.
+// status returns the set's status, and the time until it will change without an event.
 func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error,
 	now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
 	s := *set.Status.DeepCopy()

@@ -74,7 +74,7 @@ func TestServer(t *testing.T) {
 
 	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}},
 		Spec: example().Spec.Template.Spec}
-	loose.Spec.ServiceAccountName = "" // otherwise admission waits for the service account
+	loose.Spec.ServiceAccountName = "" // so that admission does not wait for the service account
 	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
 		_, err := core.Pods(namespace).Create(ctx, loose, create)
 		return err, err == nil

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// syncClaim removes from a claim what pods no longer need.
+// syncClaim removes reservations and the allocation from a claim if pods no longer need them, and
+// deletes unused claims.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.ResourceClaims(namespace).Get(name)
@@ -58,8 +59,8 @@ func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceCl
 	return left, nil
 }
 
-// ended reports whether a pod no longer uses its claims. It asks the API server for a pod that the
-// cache does not have, because the pod may be too new.
+// ended reports whether a pod no longer uses its claims. It reads a pod from the API server if the
+// cache does not have it, because the pod may be too new for the cache.
 func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (
 	bool, error) {
 	if _, gone := c.deletedPods.Get(r.UID); gone {
@@ -103,7 +104,7 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 		}
 	}
 	// If this process was killed between the two writes, the claim keeps its finalizer. That is
-	// harmless: the next allocation needs it anyway.
+	// harmless: the next allocation needs the finalizer anyway.
 	if unused && next.Status.Allocation == nil {
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
 		if _, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, next,
@@ -114,8 +115,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 	return nil
 }
 
-// deleteUnused deletes a claim that was created for a pod that has ended. After the pod was
-// deleted, the garbage collector does that.
+// deleteUnused deletes a claim that was created for a pod that has ended. If the pod was deleted,
+// the garbage collector deletes the claim.
 func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	ref := podOf(claim)
 	if ref == nil || claim.DeletionTimestamp != nil {
@@ -133,7 +134,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	}
 	if pod.UID != ref.UID {
 		if _, gone := c.deletedPods.Get(ref.UID); !gone {
-			return nil // the cache may lag behind; the garbage collector asks the API server
+			return nil // the cache may not show the pod yet; the garbage collector asks the API server
 		}
 	}
 	err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Delete(ctx, claim.Name,

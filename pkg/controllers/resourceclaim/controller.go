@@ -2,11 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package resourceclaim creates claims from the templates in pods, reserves claims for pods that
-// were bound without the scheduler, and releases what pods no longer need: reservations,
-// allocations, and claims that were created for one pod.
+// were bound without the scheduler, and removes reservations, allocations and claims created for
+// one pod when pods no longer need them.
 //
-// A pod gets one claim for each template. The controller remembers created claims until its cache
-// shows them, and asks the API server if it is uncertain whether a claim was created.
+// A pod gets one claim for each template. The controller stores in memory which claims it has
+// created until its cache shows them. If it is uncertain whether a claim was created, it asks the
+// API server.
 package resourceclaim
 
 import (
@@ -30,7 +31,7 @@ import (
 // Name is the controller's name.
 const Name = "resourceclaim-controller"
 
-// Keys name a pod or a claim.
+// Prefixes of queue keys, which name a pod or a claim.
 const (
 	podKey   = "pod:"
 	claimKey = "claim:"
@@ -43,7 +44,7 @@ const (
 	byPod      = "owningPod"
 )
 
-// remembered is the number of deleted pods to remember.
+// remembered is the number of deleted pods whose UIDs are kept.
 const remembered = 500
 
 // Controller implements controller.Controller.
@@ -114,11 +115,11 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	c.queuePods(byClaim, controller.Key(controller.Latest(old, claim)))
 }
 
-// queuePods queues the pods that an index has under a key.
+// queuePods queues the pods that an index returns for a key.
 func (c *Controller) queuePods(index, key string) {
 	pods, err := c.podCache.ByIndex(index, key)
 	if err != nil {
-		return // the index exists
+		return // New has added the index
 	}
 	for _, o := range pods {
 		if pod := o.(*v1.Pod); !done(pod) {

@@ -23,9 +23,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestServer checks that a pod gets a claim from its template, gets another one if that is deleted,
-// and that the claim is deleted when the pod has ended. The controller has only the permissions of
-// its service account.
+// TestServer checks that a pod gets a claim from its template and another claim if the first one is
+// deleted, and that the claim is deleted when the pod has ended. The controller has only the
+// permissions of its service account.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

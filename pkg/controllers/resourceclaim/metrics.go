@@ -79,7 +79,7 @@ func (c counted) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sourceOf returns how a claim was created.
+// sourceOf returns the label value for how a claim was created.
 func sourceOf(claim *resourcev1.ResourceClaim) string {
 	switch {
 	case claim.Annotations[resourcev1.PodResourceClaimAnnotation] != "":

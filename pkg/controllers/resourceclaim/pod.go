@@ -43,12 +43,12 @@ func (c *Controller) syncPod(ctx context.Context, key string) error {
 		return err
 	}
 	if pod.Spec.NodeName == "" {
-		return nil // the scheduler reserves the claims that it allocates
+		return nil // the scheduler reserves claims itself when it allocates them
 	}
 	return c.reserve(ctx, pod)
 }
 
-// makeClaims creates the missing claims and writes the names of all.
+// makeClaims creates the missing claims and writes the names of all claims to the pod's status.
 func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	names, changed := map[string]string{}, false
 	for i := range pod.Spec.ResourceClaims {
@@ -82,8 +82,8 @@ func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// claimFor returns the name of a pod's claim for a template, or "" if it needs none. news reports
-// whether the pod's status does not have the name yet.
+// claimFor returns the name of a pod's claim for a template, or "" if it needs none. news is true
+// if the pod's status does not have the name yet.
 func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool,
 	err error) {
 	told, _, err := resourceclaim.Name(pod, r)
@@ -110,8 +110,8 @@ func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourc
 	return claim, true, err
 }
 
-// findClaim looks for an existing claim of a pod that is not in its status: in the created claims
-// and in the cache and, if the result of a create is unknown, in the API server.
+// findClaim looks for an existing claim of a pod that is not in its status: among the claims that
+// this process created, in the cache and, if the result of a create is unknown, in the API server.
 func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	objects, err := c.owned.ByIndex(byPod, string(pod.UID))
 	if err != nil {
@@ -190,7 +190,7 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim,
 	}
 }
 
-// reserve reserves the claims of a pod that was bound without them.
+// reserve reserves the claims of a pod that was bound without the scheduler.
 func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
@@ -202,7 +202,7 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 		}
 		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
 		if apierrors.IsNotFound(err) {
-			continue // the claim's event queues the pod
+			continue // when the claim is allocated, its event queues the pod
 		}
 		if err != nil {
 			return err
@@ -237,7 +237,7 @@ type creations struct {
 
 type creation struct {
 	pod   types.UID
-	claim string // name of the pod's claim
+	claim string // the name under which the pod's spec refers to the claim
 }
 
 func newCreations() *creations { return &creations{by: map[creation]string{}} }
@@ -252,8 +252,8 @@ func (m *creations) recordName(pod types.UID, claim, name string) {
 	m.by[creation{pod, claim}] = name
 }
 
-// lookup returns the name of a created claim. doubt is true if a claim may have been created whose name
-// is unknown.
+// lookup returns the name of a created claim. doubt is true if a claim may have been created but
+// its name is unknown.
 func (m *creations) lookup(pod types.UID, claim string) (name string, doubt bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -49,7 +49,7 @@ const (
 	// unknownAgain is the delay before a quota that limits an unserved or unlisted resource is
 	// synced again.
 	unknownAgain = 10 * time.Second
-	// attempts is how often a status write that met a conflict is retried at once.
+	// attempts is how often a status write is tried at once if it meets conflicts.
 	attempts = 5
 	// countPrefix is the prefix of names that limit numbers of objects.
 	countPrefix = "count/"
@@ -61,12 +61,12 @@ type Controller struct {
 	queue    *controller.Queue
 	quotas   corelisters.ResourceQuotaLister
 	builtin  []quotav1.Evaluator
-	watched  map[schema.GroupResource]cache.InformerSynced // resources with shared informers
+	watched  map[schema.GroupResource]cache.InformerSynced // resources whose objects come from shared informers
 	monitors *monitors
 	view     *view
 
 	mu    sync.Mutex
-	asked time.Time // time of the last discovery
+	asked time.Time // when resources were last discovered
 }
 
 // New returns the controller.
@@ -198,7 +198,8 @@ func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.Re
 	return &list.Items[0], nil
 }
 
-// write updates the status of a quota. Admission also writes it, and often.
+// write updates the status of a quota. It retries after conflicts, which are frequent because
+// admission also writes the status.
 func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	fresh := false
 	for attempt := 1; ; attempt++ {
@@ -236,7 +237,7 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 				return err
 			}
 			if q.UID != uid {
-				return nil // the new quota's event queues it
+				return nil // the event of the new quota queues it
 			}
 			continue
 		case !refused(err):
@@ -263,8 +264,8 @@ func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus
 	return v1.ResourceQuotaStatus{Hard: hard, Used: quotav1.Mask(used, quotav1.ResourceNames(hard))}
 }
 
-// evaluators returns those that count what a quota limits. unknown is true if some names refer to
-// resources that are not served.
+// evaluators returns the evaluators of the resources that a quota limits. unknown is true if some
+// names refer to resources that are not served.
 func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, unknown bool) {
 	names := quotav1.ResourceNames(q.Spec.Hard)
 	var known []v1.ResourceName
@@ -291,7 +292,8 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 	return out, unknown
 }
 
-// resetMapper makes the mapper discover resources again, unless it did so recently.
+// resetMapper makes the mapper discover resources again, unless that was done recently. It reports
+// whether the mapper was reset.
 func (c *Controller) resetMapper() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -145,7 +145,7 @@ func TestObjects(t *testing.T) {
 		"resourcequotas", "1", "count/widgets.example.com", "1", "count/nodes", "1")})
 	none := list("configmaps", "0", "count/deployments.apps", "0", "services", "0", "services.nodeports", "0",
 		"persistentvolumeclaims", "0", "gold.storageclass.storage.k8s.io/requests.storage", "0", "resourcequotas", "1")
-	// The service "kubernetes" is in this namespace.
+	// The service "kubernetes", which is in this namespace, counts too.
 	base := quotav1.Add(none, list("services", "1"))
 	c.used("objects", base)
 
@@ -222,8 +222,8 @@ func TestDevices(t *testing.T) {
 	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 }
 
-// TestExtendedResources checks that devices count as the extended resource of their class, whether
-// a pod or a claim requests them, and are rejected above the limit.
+// TestExtendedResources checks that devices are charged as the extended resource of their class,
+// whether a pod or a claim requests them, and that requests above the limit are rejected.
 func TestExtendedResources(t *testing.T) {
 	c := start(t)
 	name, resources := "example.com/gold", c.client.ResourceV1()

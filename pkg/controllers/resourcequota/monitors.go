@@ -41,7 +41,7 @@ type monitor struct {
 	// end cancels the watch and waits until its last event is handled.
 	end    func()
 	synced cache.InformerSynced
-	// waited is closed when the patience is over or the watch has ended.
+	// waited is closed when patience has passed since the start or when the watch has ended.
 	waited <-chan struct{}
 }
 

@@ -29,14 +29,15 @@ const (
 // object, and raises it to the usage that it sees.
 //
 // A charge for an object that is never stored, because the write failed or a process died, is an
-// excess. The controller removes the excess when all charges made before some time must have been
-// used, minus what was charged since.
+// excess. To find an excess, the controller starts an audit. When charges from before the audit
+// must all have been used, it removes the excess in status.used, but nothing that was charged since
+// the audit began.
 //
 // A tally is not safe for concurrent use.
 type tally struct {
 	uid types.UID
 	// floor is the quota's revision when the tally began. An earlier controller may have subtracted
-	// deletions before that.
+	// deletions up to this revision.
 	floor int64
 	// counted is the usage of each object, by UID, and sum the total.
 	counted map[types.UID]v1.ResourceList
@@ -52,7 +53,7 @@ type tally struct {
 // audit determines the excess in status.used.
 type audit struct {
 	since time.Time // zero if there is no audit
-	// charged is what was charged since then, and arrived the part of it that is stored.
+	// charged is what was charged since then, and arrived the part of it that is stored by now
 	charged, arrived v1.ResourceList
 }
 
@@ -99,7 +100,7 @@ func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList)
 	if revision > t.floor {
 		t.released = quotav1.Add(t.released, less)
 	}
-	// An object that was created after the audit began was charged after that.
+	// An object that was created after the audit began was also charged after that.
 	if !known && !t.audit.since.IsZero() && object.GetCreationTimestamp().After(t.audit.since.Add(clockSkew)) {
 		t.audit.arrived = quotav1.Add(t.audit.arrived, more)
 	}
@@ -149,8 +150,8 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	case t.audit.since.IsZero():
 		t.audit = audit{since: now}
 	case now.Sub(t.audit.since) >= chargeLife:
-		// Earlier charges are stored by now or never will be. Of the later charges, everything that
-		// was not seen may still be stored.
+		// Earlier charges are stored by now or never will be. The objects of later charges that
+		// were not seen may still be stored.
 		open := positive(quotav1.Subtract(t.audit.charged, t.audit.arrived))
 		dead := quotav1.Mask(positive(quotav1.Subtract(excess, open)), quotav1.ResourceNames(excess))
 		p.used, p.audited = quotav1.Subtract(p.used, dead), len(dead) > 0
@@ -161,9 +162,9 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	return p
 }
 
-// wrote records a write of a plan. revision is zero if it is unknown whether the write was stored.
-// Then it is assumed to be stored, because an excess is corrected later, while the opposite would
-// admit too much.
+// wrote records that a plan was written. revision is zero if it is unknown whether the write was
+// stored. Then wrote assumes that it was: if not, status.used is too high, which is corrected
+// later. The opposite error would admit too much.
 func (t *tally) wrote(p plan, revision int64) {
 	t.released = quotav1.RemoveZeros(quotav1.Subtract(t.released, p.released))
 	t.used, t.revision = p.used, max(t.revision, revision)

@@ -28,7 +28,7 @@ const (
 )
 
 // world is a naive model of API servers, their store and one quota, and of a controller that sees
-// both with a delay. Each step is one action of one process.
+// the objects and the quota with a delay. Each step is one action of one process.
 type world struct {
 	*testing.T
 	random   *rand.Rand
@@ -37,8 +37,8 @@ type world struct {
 	stored   map[types.UID]modelObject
 	writing  []modelWrite
 	quota    *v1.ResourceQuota
-	events   []modelEvent        // all events; the controller has seen the first ones
-	quotas   []*v1.ResourceQuota // versions that the controller's cache does not have yet
+	events   []modelEvent        // all events; the controller has seen the first seen ones
+	quotas   []*v1.ResourceQuota // versions of the quota that the controller's cache does not have yet
 
 	seen   int // number of events that the controller has seen
 	cached *v1.ResourceQuota
@@ -63,7 +63,7 @@ type modelWrite struct {
 type modelEvent struct {
 	uid      types.UID
 	revision int64
-	object   modelObject // usage 0 means deleted
+	object   modelObject // state of the object; usage 0 means that it was deleted
 	at       time.Time
 }
 
@@ -162,8 +162,8 @@ func (w *world) deliverQuota() {
 	}
 }
 
-// restart replaces the controller by a new one, whose first list may be older than what the last
-// one saw.
+// restart replaces the controller by a new one, whose first list may be older than the state that
+// the last one saw.
 func (w *world) restart() {
 	w.begun = nil
 	w.seen = max(0, w.seen-w.random.IntN(5))
@@ -179,7 +179,7 @@ func (w *world) restart() {
 	}
 }
 
-// begin decides on a status, and end writes it.
+// begin makes the controller decide on a status, and end makes it write this status.
 func (w *world) begin(q *v1.ResourceQuota) {
 	w.begun = &modelStatusWrite{q, w.tally.next(q, w.now)}
 }
@@ -275,8 +275,8 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestTallyModel checks that with any order of events status.used covers stored objects and those
-// being written, and finally equals the usage of stored objects.
+// TestTallyModel checks that with any order of events status.used covers stored objects and objects
+// that are being written, and finally equals the usage of stored objects.
 func TestTallyModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

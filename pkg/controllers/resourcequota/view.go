@@ -18,8 +18,8 @@ import (
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// recountAfter is the maximum age of a count that is updated only by events. No event follows when
-// a pod's grace period is over and it is no longer counted.
+// recountAfter is the maximum age of a count that is updated only by events. It is needed because
+// there is no event when a pod's grace period ends, from which time on the pod is not counted.
 const recountAfter = 10 * time.Second
 
 // apiObject is an API object.
@@ -40,7 +40,7 @@ type view struct {
 // follower keeps the tally of one quota.
 type follower struct {
 	*tally
-	// quota has the limits and scopes that are counted. Its status.hard is its spec.hard.
+	// quota has the limits and scopes that are counted. Its status.hard is set to its spec.hard.
 	quota      *v1.ResourceQuota
 	evaluators []quotav1.Evaluator
 	countedAt  time.Time
@@ -88,8 +88,8 @@ func (v *view) drop(resource schema.GroupResource, old apiObject) {
 	}
 }
 
-// set records an object, or its deletion if obj is nil, in the tallies of its namespace. It returns
-// the names of the quotas whose status may need a write.
+// set records an object, or its deletion if obj is nil, in the tallies of its namespace. set
+// returns the names of the quotas whose status may need a write.
 func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas []string) {
 	for name, f := range v.quotas[seen.GetNamespace()] {
 		at := slices.IndexFunc(f.evaluators, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
@@ -123,7 +123,7 @@ func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, e
 	return quotav1.RemoveZeros(quotav1.Mask(usage, e.MatchingResources(quotav1.ResourceNames(f.quota.Spec.Hard)))), nil
 }
 
-// recount evaluates all objects again, and drops those that are not in the view.
+// recount evaluates all objects again, and drops objects that are not in the view.
 func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types.UID]apiObject) error {
 	var errs []error
 	seen := map[types.UID]bool{}
@@ -139,7 +139,7 @@ func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types
 		}
 	}
 	for uid := range f.counted {
-		if !seen[uid] { // no longer limited, or its watch was restarted
+		if !seen[uid] { // the quota no longer limits the resource, or the watch was restarted
 			f.set(&metav1.ObjectMeta{UID: uid}, 0, nil)
 		}
 	}
@@ -201,22 +201,22 @@ func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now ti
 	return nil
 }
 
-// next calls next of the tally of a quota.
+// next calls the method next of a quota's tally.
 func (v *view) next(q *v1.ResourceQuota, now time.Time) plan {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.quotas[q.Namespace][q.Name].next(q, now)
 }
 
-// wrote calls wrote of the tally of a quota.
+// wrote calls the method wrote of a quota's tally.
 func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.quotas[q.Namespace][q.Name].wrote(p, revision)
 }
 
-// observe calls observe of the tally of a quota, if there is one. It reports whether the quota's
-// status.used is more than the tally has seen.
+// observe calls the method observe of a quota's tally, if it has one. It reports whether the
+// quota's status.used is more than the usage that the tally has seen.
 func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca maintains a ConfigMap in every namespace with the certificate with which pods
-// verify the API server.
+// Package rootca maintains a ConfigMap in every namespace. It contains the certificate with which
+// pods verify the API server.
 package rootca
 
 import (
@@ -31,7 +31,8 @@ const (
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// recheck is when a namespace is synced again after a write, in case the cache never showed it.
+// recheck is the time from a write until the namespace is synced again, in case the cache never
+// showed the written object.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -82,8 +83,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 			Data: data,
 		}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			// If it is deleted before the cache has shown it, no event follows. So check again
-			// later.
+			// If the ConfigMap is deleted before the cache has shown it, there is no event. So
+			// check again later.
 			c.queue.AddAfter(namespace, recheck)
 			return nil
 		}

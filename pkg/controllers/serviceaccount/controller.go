@@ -24,7 +24,8 @@ const Name = "serviceaccount-controller"
 
 const account = "default"
 
-// recheck is when a namespace is synced again after a write, in case the cache never showed it.
+// recheck is the time from a write until the namespace is synced again, in case the cache never
+// showed the written object.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -73,7 +74,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create service account: %w", err)
 	}
-	// If it is deleted before the cache has shown it, no event follows. So check again later.
+	// If the account is deleted before the cache has shown it, there is no event. So check again
+	// later.
 	c.queue.AddAfter(namespace, recheck)
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// TestServer checks that a namespace gets its default account, gets another one when that is
-// deleted, and keeps one that another client created. A terminating namespace gets none.
+// TestServer checks that a namespace gets its default account, gets another one when it is deleted,
+// and keeps an account that another client created. A terminating namespace gets no account.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	create := func(name string, finalizers ...v1.FinalizerName) {
@@ -44,8 +44,8 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Before the controller starts there are a namespace without an account, one with another
-	// client's account, and a terminating one.
+	// When the controller starts, there are a namespace without an account, a namespace with an
+	// account that another client created, and a terminating namespace.
 	create("before")
 	create("taken")
 	create("going", "example.com/hold")

@@ -182,8 +182,8 @@ func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR,
 	return true
 }
 
-// allocates reports whether an address of a range can be allocated: not the first one nor, with
-// IPv4, the last one.
+// allocates reports whether an address of a range can be allocated. The first address cannot, nor
+// the last one of an IPv4 range.
 func allocates(p netip.Prefix, a netip.Addr) bool {
 	return p.Contains(a) && p.Masked().Addr() != a && (a.Is6() || a.Next().IsValid() && p.Contains(a.Next()))
 }
@@ -191,7 +191,7 @@ func allocates(p netip.Prefix, a netip.Addr) bool {
 func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range r.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil { // the API server accepts no others
+		if p, err := netip.ParsePrefix(text); err == nil { // the API server accepts only valid prefixes
 			out = append(out, p)
 		}
 	}

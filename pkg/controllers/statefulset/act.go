@@ -132,7 +132,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	setVolumes(a.set, pod)
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("update pod: %w", err) // retried with the latest version
+		return fmt.Errorf("update pod: %w", err) // the queue retries with the latest version
 	}
 	a.recordEvent("Update", pod, err)
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// delete deletes the pod that was decided on, and no later one of its name.
+// delete deletes the pod with the given UID, and not a later pod of the same name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	a.expected.ExpectDeletion(controller.Key(a.set), pod.UID)
 	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,

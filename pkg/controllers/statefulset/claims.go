@@ -46,17 +46,18 @@ func refersTo(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersi
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
 }
 
-// stale reports whether a claim belongs to an earlier object with the same name. It will be deleted
-// with that object and must not be changed.
+// stale reports whether a claim belongs to an earlier object with the same name. Such a claim will
+// be deleted with the earlier object and must not be changed.
 func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
 	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return refersTo(ref, o, kind) })
 	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
 }
 
-// claimOwners returns the owner references that a claim must have, so that the garbage collector carries
-// out the set's retention policy: none if the claim is kept, the set if it is deleted with the set,
-// and the pod if the set was scaled down below it. If another object controls the claim, nothing
-// changes and contested is true.
+// claimOwners returns the owner references that a claim must have, so that the garbage collector
+// carries out the set's retention policy: no owner if the claim is kept, the set if the claim is
+// deleted with the set, and the pod if the set was scaled down below the pod's ordinal and the
+// claim is deleted then. If another object controls the claim, nothing changes and contested is
+// true.
 func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 	pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
@@ -93,7 +94,7 @@ func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 // hasOtherController reports whether a claim to which the set's policy applies has another controller.
 func hasOtherController(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	if p := retentionPolicy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
-		return false // the policy never sets owners
+		return false // such a policy never sets owners
 	}
 	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		switch {

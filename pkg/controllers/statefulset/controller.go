@@ -109,13 +109,13 @@ func ownerOf(pod *v1.Pod) string {
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodStatefulSets(pod)
 	if err != nil {
-		return nil // no set selects it
+		return nil // no set selects the pod
 	}
 	return controller.Keys(sets)
 }
 
-// claimChanged queues the set that may wait for the deletion of a claim, or whose claim has other
-// owners now.
+// claimChanged queues the set of a claim if the claim was deleted, for which the set may wait, or
+// if its owners changed.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
@@ -246,8 +246,8 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods 
 	return errors.Join(failure, c.writeStatus(ctx, set, st))
 }
 
-// resource returns the resource that a cache shows, for the metric. For an unknown cache it returns
-// pods, because then the cache lags behind the deletion of a pod.
+// resource returns the resource that a cache shows, for the metric. If informer is nil, the cache
+// does not show the deletion of a pod yet, so it returns pods.
 func (c *Controller) resource(informer cache.SharedIndexInformer) schema.GroupResource {
 	switch informer {
 	case c.setCache:
@@ -267,7 +267,7 @@ func template(r *appsv1.ControllerRevision) (revision, error) {
 func (c *Controller) lookUp(namespace, name string) *v1.PersistentVolumeClaim {
 	claim, err := c.claimsOf.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
-		return nil // a cache has no other errors
+		return nil // the only error of a cache is NotFound
 	}
 	return claim
 }

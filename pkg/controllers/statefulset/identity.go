@@ -67,7 +67,7 @@ func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 	return template + "-" + podName(set, ordinal)
 }
 
-// placeholder returns an object that stands for a missing pod of an ordinal at a revision.
+// placeholder returns an object in place of the missing pod of an ordinal at a revision.
 func placeholder(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: set.Namespace, Name: podName(set, ordinal),
@@ -106,7 +106,7 @@ func hasVolumes(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 		template := set.Spec.VolumeClaimTemplates[i].Name
 		found := false
 		for _, v := range pod.Spec.Volumes {
-			if v.Name == template { // of two volumes with the same name the last one counts
+			if v.Name == template { // if two volumes have the same name, the last one counts
 				found = v.PersistentVolumeClaim != nil &&
 					v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
 			}

@@ -22,10 +22,10 @@ type verb string
 const (
 	create  verb = "create"  // create its claims, and then the pod
 	repair  verb = "repair"  // restore its identity, volumes and claims
-	claims  verb = "claims"  // create missing claims and set the owners of its claims
-	settle  verb = "settle"  // set the owners of its claims
+	claims  verb = "claims"  // create missing claims, and set the owners of all its claims
+	settle  verb = "settle"  // set the owners of its existing claims
 	destroy verb = "destroy" // delete the pod, which is not wanted or has ended
-	replace verb = "replace" // delete the pod, so that it is recreated at another revision
+	replace verb = "replace" // delete the pod, so that it is recreated at the newest revision
 )
 
 type step struct {
@@ -34,10 +34,10 @@ type step struct {
 }
 
 // plan is what one sync does. Each phase starts when the one before has succeeded. The steps of a
-// phase run one by one, or in parallel if the set asks for it.
+// phase run one by one, or in parallel if the set's podManagementPolicy is Parallel.
 type plan struct {
 	phases [][]step
-	// update is true if all pods exist and an update may replace some. most is how many may be
+	// update is true if all pods exist and an update may replace some. most is how many pods may be
 	// unavailable at once, and unavailable how many are.
 	update            bool
 	most, unavailable int
@@ -61,7 +61,7 @@ type decision struct {
 	// replicas are the wanted pods, by ordinal; placeholders stand for missing pods. condemned are
 	// the other pods, the highest ordinal first.
 	replicas, condemned []*v1.Pod
-	// troubled is the first pod that is not available.
+	// firstUnavailable is the first pod that is not available.
 	firstUnavailable *v1.Pod
 	phases           [][]step
 	deleting         map[*v1.Pod]bool
@@ -138,8 +138,9 @@ func reversed(pods []*v1.Pod) []*v1.Pod {
 	return out
 }
 
-// revisionFor returns the revision for creating the i-th replica. It is the current one below the
-// partition, and where an update has not replaced the pod yet.
+// revisionFor returns the revision for creating the i-th replica. It is the current revision if the
+// ordinal is below the partition or if an update has not replaced the pod yet, and otherwise the
+// update revision.
 func (d *decision) revisionFor(i int) revision {
 	strategy := d.set.Spec.UpdateStrategy
 	old := 0
@@ -235,8 +236,8 @@ func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 	return s, false
 }
 
-// blocked reports whether a pod must wait for the deletion of claims of an earlier pod with its
-// name.
+// blocked reports whether a pod must wait until claims of an earlier pod with the same name are
+// deleted.
 func (d *decision) blocked(pod *v1.Pod) bool {
 	return retentionPolicy(d.set).WhenScaled != retain &&
 		d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
@@ -280,8 +281,8 @@ func (d *decision) settleCondemned() bool {
 	})
 }
 
-// shrink deletes condemned pods. In order, it deletes a pod only if that pod is available or is the
-// first unavailable one.
+// shrink deletes condemned pods. With OrderedReady, it deletes a pod only if it is available or is
+// the first pod that is not.
 func (d *decision) shrink() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if terminating(pod) || d.ordered && pod != d.firstUnavailable && !(isRunningReady(pod) && d.ready(pod)) {
@@ -292,7 +293,8 @@ func (d *decision) shrink() bool {
 }
 
 // roll replaces pods of older revisions, the highest ordinals first. With maxUnavailable it
-// replaces as many as may become unavailable, otherwise one pod when all above it are available.
+// replaces as many pods as may become unavailable. Otherwise it replaces one pod, when all pods
+// above it are available.
 //
 // With Parallel it first replaces outdated pods that are unavailable, up to maxUnavailable at a
 // time. Their deletion makes no more pods unavailable. Otherwise a set whose first revision does
@@ -336,7 +338,7 @@ func (d *decision) rollOne() {
 }
 
 // outdated reports whether a pod must be replaced. A pod that does not exist yet or is being
-// deleted is not.
+// deleted need not be replaced.
 func (d *decision) outdated(pod *v1.Pod) bool {
 	return revisionOf(pod) != d.update.name && exists(pod) && !terminating(pod) && !d.deleting[pod]
 }

@@ -20,7 +20,8 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// podsOf parses pods like "0:ready:old 1:going:new": ordinal, state, revision.
+// podsOf parses pods like "0:ready:old 1:going:new". The parts are the ordinal, the state and the
+// revision.
 func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 	var out []*v1.Pod
 	for _, word := range strings.Fields(text) {
@@ -101,7 +102,7 @@ func partitioned(n int32) change {
 func maxUnavailable(v string) change {
 	return func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.Parse(v)) }
 }
-func bare(s *appsv1.StatefulSet) { // a strategy without its settings
+func bare(s *appsv1.StatefulSet) { // bare sets a strategy without its settings
 	s.Spec.UpdateStrategy.RollingUpdate = nil
 	s.Status.CurrentReplicas = 1
 }
@@ -205,8 +206,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOrder checks that an ordered set creates or deletes one pod at a time, creates none unless
-// all before it are ready, and deletes or replaces none below a ready one.
+// TestOrder checks that an ordered set creates or deletes one pod at a time, creates a pod only if
+// all pods before it are ready, and deletes or replaces a pod only if no pod above it is ready.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := setOf(int32(rapid.IntRange(0, 4).Draw(t, "replicas")))

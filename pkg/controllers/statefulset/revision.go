@@ -23,8 +23,8 @@ type revision struct {
 	template *v1.PodTemplateSpec
 }
 
-// revisions are the current revision of a set and the one that it is updated to. Both are nil if
-// the set is being deleted and its revisions were deleted first.
+// revisions are the current revision of a set and the revision that it is being updated to. Both
+// are nil if the set is being deleted and its revisions were deleted first.
 type revisions struct {
 	current, update *appsv1.ControllerRevision
 	collisions      int32
@@ -48,7 +48,7 @@ func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 		return revisions{}, nil
 	case out.update == nil:
 		out.update, out.collisions, err = c.createRevision(ctx, set, wanted, out.collisions)
-	case out.update != sorted[len(sorted)-1]: // rolled back to an earlier template
+	case out.update != sorted[len(sorted)-1]: // the set was rolled back to an earlier template
 		out.update, err = c.history.Renumber(ctx, out.update, wanted.Revision)
 	}
 	if err != nil {
@@ -63,8 +63,9 @@ func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	return out, nil
 }
 
-// findSame returns the revision with the same data as the wanted one. It also compares the data that
-// the newest revision would have if it were written now.
+// findSame returns the revision with the same data as the wanted one. If there is none, it decodes
+// the newest revision, sets the present defaults in its template and compares again, because an
+// earlier version may have had other defaults.
 func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	if r := history.Find(sorted, wanted); r != nil || len(sorted) == 0 {
 		return r
@@ -72,7 +73,7 @@ func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevi
 	newest := sorted[len(sorted)-1]
 	template, err := history.Template(newest)
 	if err != nil {
-		return nil // a revision that cannot be decoded is different
+		return nil // a revision that cannot be decoded is not the same
 	}
 	podspec.DefaultSpec(&template.Spec)
 	data, err := history.Data(template)

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRevisionsConverge checks that with any strategy and order of events the status ends with the
-// revisions of the existing pods, and that an update is complete once all pods have the newest
+// TestRevisionsConverge checks that with any strategy and order of events the status finally has
+// the revisions of the existing pods, and that an update is complete once all pods have the newest
 // revision.
 func TestRevisionsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -30,8 +30,8 @@ type bench struct {
 	*testing.T
 	*testserver.Server
 	mu   sync.Mutex
-	sick map[string]bool // pods that stay pending
-	log  []string        // created and deleted pods
+	sick map[string]bool // names of pods that stay pending
+	log  []string        // creations and deletions of pods, in order
 }
 
 func newBench(t *testing.T) *bench {
@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 		for e := range w.ResultChan() {
 			pod, ok := e.Object.(*v1.Pod)
 			if !ok {
-				return // the test has ended; otherwise it will time out
+				return // the test has ended, or will fail by a timeout
 			}
 			b.mu.Lock()
 			switch e.Type {
@@ -147,7 +147,7 @@ func (b *bench) images() string {
 	for i := range pods.Items {
 		out = append(out, pods.Items[i].Spec.Containers[0].Image)
 	}
-	return strings.Join(out, " ") // listed by name
+	return strings.Join(out, " ") // the list is sorted by name
 }
 
 func TestOrdered(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 )
 
 // status returns the status for the pods before a plan was carried out. replaced is the number of
-// pods that the plan deleted for an update. The duration is when the counts change without an event
-// (0 for never).
+// pods that the plan deleted for an update. The duration is the time until the counts change
+// without an event (0 for never).
 func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time.Duration) {
 	out := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
@@ -42,14 +42,15 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 			}
 		}
 	}
-	// A replaced pod may have had a third revision.
+	// A replaced pod may have had neither the current nor the new revision, so the difference can
+	// be negative.
 	out.CurrentReplicas = max(out.CurrentReplicas-replaced, 0)
 	complete(s.set, &out)
 	return out, again
 }
 
-// complete ends an update when all pods are updated, with any strategy. With OnDelete, Kubernetes
-// does so since 1.37 (kubernetes/kubernetes#136833).
+// complete ends an update when all pods are updated, with any strategy. Kubernetes does so with
+// OnDelete since 1.37 (kubernetes/kubernetes#136833).
 func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	want := *set.Spec.Replicas
 	if s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {

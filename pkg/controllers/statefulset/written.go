@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// written remembers, by key, the newest versions that the controller wrote, so that it does not
-// decide with a cache that is older than its own writes. It is safe for concurrent use.
+// written stores, by key, the newest versions that the controller wrote, so that it does not decide
+// from a cache that is older than its own writes. It is safe for concurrent use.
 type written struct {
 	mu    sync.Mutex
 	byKey map[string]map[cache.SharedIndexInformer]string
@@ -53,7 +53,7 @@ func (w *written) forget(key string) {
 	delete(w.byKey, key)
 }
 
-// older reports whether version a was before b. An empty version is before all others.
+// older reports whether version a was before b. An empty version is older than all others.
 func older(a, b string) bool {
 	if a == "" {
 		return true

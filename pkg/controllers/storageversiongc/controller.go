@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package storageversiongc removes the entries of API servers that no longer exist from
-// StorageVersions. These are servers without an identity lease. A StorageVersion without entries is
-// deleted.
+// StorageVersions. A server exists as long as it has an identity lease. A StorageVersion without
+// entries is deleted.
 //
 // The API server must confirm that a server's lease does not exist or belongs to another identity.
 // A lagging cache or a failed call is not enough.
@@ -124,8 +124,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// gone returns the servers in a version that no longer exist. It only asks for leases that the
-// cache does not show.
+// gone returns the servers in a version that no longer exist. It asks the API server only for
+// leases that the cache does not show.
 func (c *Controller) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
 	var out []string
 	for _, s := range v.Status.StorageVersions {

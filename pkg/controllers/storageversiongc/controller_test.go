@@ -79,7 +79,7 @@ func TestServersThatGo(t *testing.T) {
 	tell("a.b.twos", "two")
 	tell("a.b.others", "other")
 	tell("a.b.some", "one", "nobody")
-	// The server writes its own entry after it has started to serve.
+	// The server writes its own entry some time after it has started to serve.
 	controllertest.Eventually(t, "core.pods", func(ctx context.Context) (any, bool) {
 		v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{})
 		return err, err == nil && len(v.Status.StorageVersions) == 1

@@ -139,7 +139,8 @@ func (c *Controller) update(ctx context.Context, m *migration) error {
 	return nil
 }
 
-// patience is how long to wait for a new resource definition, which not all servers may know yet.
+// patience is how long to wait for a resource that is not served: its definition may be new, so
+// that not all servers know it yet.
 const (
 	patience = time.Minute
 	retry    = 5 * time.Second

@@ -107,7 +107,8 @@ func TestCustomResources(t *testing.T) {
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The server knows the new definition when it stores objects in the new version.
+	// Wait until the server knows the new definition, which means that it stores objects in the new
+	// version.
 	controllertest.Eventually(t, "the new version", func(ctx context.Context) (any, bool) {
 		_, err := dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType,
 			[]byte(`{"spec":{"a":"c"}}`), metav1.PatchOptions{})
@@ -136,7 +137,7 @@ func TestCustomResources(t *testing.T) {
 			t.Errorf("condition %+v", c)
 		}
 	}
-	// The old version can be removed now.
+	// The old version can be removed from the definition now.
 	only := `{"spec":{"versions":[{"name":"v2","served":true,"storage":true,` +
 		`"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
 	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(only),
@@ -145,7 +146,7 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
-// stored counts the objects in the store, and those in the old version.
+// stored returns the number of objects in the store, and how many of them are in the old version.
 func stored(t *testing.T, s *testserver.Server) (old, all int) {
 	t.Helper()
 	r, err := s.KV.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/example.com/things/"})

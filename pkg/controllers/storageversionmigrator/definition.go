@@ -67,8 +67,9 @@ func (c *Controller) definition(ctx context.Context, name string) (*apiextension
 	return crd, json.Unmarshal(b, crd)
 }
 
-// marked returns a definition's status with a mark, and whether that changes it. Old stored
-// versions are removed only if the definition has not changed since the migration began.
+// marked returns a definition's status with a mark, and whether the status differs from the present
+// one. Old stored versions are removed only if the definition has not changed since the migration
+// began.
 func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 	now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {
 	status := crd.Status.DeepCopy()
@@ -76,7 +77,7 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 		return c.Type == apiextensionsv1.StorageMigrating
 	})
 	if !how.status && (at < 0 || status.Conditions[at].Status != apiextensionsv1.ConditionTrue) {
-		return status, false // an earlier process wrote it before it was killed
+		return status, false // an earlier process wrote the mark before it was killed
 	}
 	if how.migrated {
 		if status.Conditions[at].ObservedGeneration == crd.Generation {

@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	// page is the number of objects in a list request, atOnce the number of parallel writes.
+	// page is the maximum number of objects in the response to a list request, and atOnce the
+	// number of parallel writes.
 	page   = 500
 	atOnce = 8
 )
@@ -69,7 +70,7 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 	for more := ""; ; {
 		list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: page, Continue: more})
 		if apierrors.IsResourceExpired(err) && more != "" {
-			more = "" // rewritten objects are newer now and are skipped
+			more = "" // the list begins again; rewritten objects are newer than version and are skipped
 			continue
 		}
 		if err != nil {
@@ -99,13 +100,13 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 	}
 }
 
-// refusal is an error that is caused by the object and occurs again.
+// refusal is an error that is caused by the object, so that it would occur again.
 type refusal struct{ error }
 
 // rewrite makes the API server store an object again. The UID and resource version ensure that it
-// does not recreate a deleted object or overwrite a newer one. A conflict is an error like others:
-// only the next list shows whether the object was written since, because the error may come from a
-// component in front of the server.
+// does not recreate a deleted object or overwrite a newer one. A conflict is handled like other
+// errors and not as proof that the object was written, because the error may come from a component
+// in front of the server. The next list shows whether the object was written.
 func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{

@@ -16,7 +16,8 @@ import (
 type step struct {
 	// finish are ended migrations that are still marked as running.
 	finish []*migration
-	// start is a migration to mark as running, run the running one. At most one of them is set.
+	// start is a migration to mark as running, and run the migration that is running already. At
+	// most one of them is set.
 	start, run *migration
 }
 

@@ -77,7 +77,7 @@ type taintID struct{ key, value string }
 
 func newSightings() *sightings { return &sightings{byNode: map[string]map[taintID]time.Time{}} }
 
-// record records the present taints of a node and forgets earlier ones.
+// record records the present taints of a node and drops taints that it no longer has.
 func (s *sightings) record(n *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

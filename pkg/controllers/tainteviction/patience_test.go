@@ -34,8 +34,8 @@ func TestEvictAt(t *testing.T) {
 		name        string
 		taints      []v1.Taint
 		tolerations []v1.Toleration
-		placed      time.Duration // time after the taint
-		want        time.Duration // time after the taint; -1 if it stays
+		placed      time.Duration // when the pod was bound, relative to the taint
+		want        time.Duration // when the pod is deleted, relative to the taint; -1 if it stays
 	}{
 		{name: "no taint", want: -1},
 		{name: "another effect", taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}, want: -1},
@@ -87,7 +87,7 @@ func TestSightings(t *testing.T) {
 }
 
 // TestPatienceEnds checks that pods are deleted when their toleration for a taint without a time
-// expires, and not later because they are synced again.
+// expires, and that syncing them again does not delay this.
 func TestPatienceEnds(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokensecret fills Secrets that request a token for a service account, and deletes them
-// with their account. These tokens do not expire. They are for clients that cannot request tokens
-// from the API.
+// Package tokensecret fills Secrets that request a token for a service account, and deletes these
+// Secrets with their account. These tokens do not expire. They are for clients that cannot request
+// tokens from the API.
 package tokensecret
 
 import (
@@ -24,7 +24,8 @@ import (
 // Name is the controller's name.
 const Name = "serviceaccount-token-controller"
 
-// recheck is when a Secret is synced again whose account the cache does not show yet.
+// recheck is the time after which a Secret is synced again if the cache does not show its account
+// yet.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -100,12 +101,13 @@ func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAcco
 	if sa, err := c.accounts.ServiceAccounts(s.Namespace).Get(name); err == nil && right(sa) {
 		return sa, nil
 	}
-	// The cache may lag behind, and the Secret must not be deleted because of that.
+	// The cache may lag behind, and the Secret must not be deleted if only the cache does not show
+	// the account.
 	sa, err := c.Client.CoreV1().ServiceAccounts(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !right(sa) {
 		return nil, nil
 	}
-	// If the account is deleted before the cache has shown it, no event follows. So check again
+	// If the account is deleted before the cache has shown it, there is no event. So check again
 	// later.
 	c.queue.AddAfter(controller.Key(s), recheck)
 	return sa, err

@@ -123,7 +123,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.gone("asks")
-	// A Secret for an earlier account of the same name does not belong to the new one.
+	// A Secret for an earlier account of the same name does not belong to the new account.
 	again := w.account("robot")
 	w.create("old", v1.SecretTypeServiceAccountToken, of(robot), nil)
 	w.gone("old")

@@ -19,7 +19,7 @@ import (
 // issuer is the issuer of all tokens in Secrets.
 const issuer = "kubernetes/serviceaccount"
 
-// claims are the claims of such a token in addition to issuer and subject.
+// claims are the claims of a token in a Secret, in addition to issuer and subject.
 type claims struct {
 	Namespace   string `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret      string `json:"kubernetes.io/serviceaccount/secret.name"`

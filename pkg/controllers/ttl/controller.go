@@ -67,15 +67,16 @@ func (c *Controller) seconds() int {
 	return steps()[c.step].seconds
 }
 
-// step is the cache time for clusters of a size.
+// step is a range of cluster sizes, in nodes, with the cache time for these clusters.
 type step struct{ from, to, seconds int }
 
-// steps overlap, so that a cluster with a size between two of them does not alternate.
+// steps returns the steps. Their ranges overlap, so that a cluster whose size is near a limit does
+// not alternate between two steps.
 func steps() []step {
 	return []step{{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, 1 << 31, 300}}
 }
 
-// next returns the step after the number of nodes has changed.
+// next returns the index of the step for a number of nodes. at is the index of the present step.
 func next(at, nodes int) int {
 	all := steps()
 	for at < len(all)-1 && nodes > all[at].to {

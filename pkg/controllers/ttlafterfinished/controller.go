@@ -47,7 +47,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// expiry returns when a job must be deleted. It returns false if it must not be.
+// expiry returns when a job must be deleted. It returns false if the job must not be deleted.
 func expiry(job *batchv1.Job) (time.Time, bool) {
 	ttl := job.Spec.TTLSecondsAfterFinished
 	if ttl == nil || job.DeletionTimestamp != nil {
@@ -65,7 +65,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	if err == nil && c.expired(job) {
-		// The time may have been changed since.
+		// The job's TTL may have been changed since the cache was updated.
 		job, err = c.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && c.expired(job) {
 			foreground := metav1.DeletePropagationForeground

@@ -33,7 +33,7 @@ func TestExpiry(t *testing.T) {
 	going.DeletionTimestamp = &metav1.Time{}
 	for name, tc := range map[string]struct {
 		job  *batchv1.Job
-		want int64 // 0 for never
+		want int64 // 0 if the job is never deleted
 	}{
 		"completed": {ended(ptr.To[int32](5), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete), 105},
 		"failed":    {ended(ptr.To[int32](0), batchv1.JobFailed), 100},

@@ -31,7 +31,8 @@ const (
 	byClass = "volumeattributesclass"
 )
 
-// recheck is when a class is synced again whose users the caches do not show.
+// recheck is the time after which a class is synced again if it has users that the caches do not
+// show.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -109,7 +110,7 @@ func named(name *string) []string {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether a class lacks the finalizer, or may have to lose it.
+// mustSync reports whether a class lacks the finalizer, or may no longer need it.
 func mustSync(class *storagev1.VolumeAttributesClass) bool {
 	return (class.DeletionTimestamp != nil) == slices.Contains(class.Finalizers, finalizer)
 }
@@ -130,8 +131,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			return err
 		}
 		if used, err := c.stillUsed(ctx, name); err != nil || used {
-			// If the user is deleted before the caches have shown it, no event follows. So check
-			// again later.
+			// If the object that uses the class is deleted before the caches have shown it, there
+			// is no event. So check again later.
 			c.queue.AddAfter(name, recheck)
 			return err
 		}
@@ -155,7 +156,8 @@ func (c *Controller) used(name string) (bool, error) {
 	return false, nil
 }
 
-// stillUsed asks the API server, because the caches may lag behind.
+// stillUsed reports whether a volume or a claim names the class, according to the API server. The
+// caches may lag behind.
 func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
 	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -42,7 +42,7 @@ func (c *Controller) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1
 	return err
 }
 
-// boundClaim returns a claim bound to its volume, and whether that changes the claim.
+// boundClaim returns a claim bound to its volume, and whether it differs from the given claim.
 func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, bool) {
 	out, dirty := claim.DeepCopy(), false
 	if claim.Spec.VolumeName != v.Name {
@@ -56,8 +56,8 @@ func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.Pe
 	return out, dirty
 }
 
-// unbind removes the reservation of a volume for a claim that has another volume. A reservation
-// that a user made remains, for a future claim with that name.
+// unbind removes the reservation of a volume for a claim that is bound to another volume. A
+// reservation that a user made remains, for a future claim with that name.
 func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	next := v.DeepCopy()
 	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnBoundByController) {
@@ -126,7 +126,8 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 }
 
 // claimStatus returns the status of a claim in a phase, with or without a volume. It sets the size
-// and the attributes class when the claim is bound. Later the resizer and the modifier set them.
+// and the attributes class when the claim is bound. Later the components that resize and modify
+// volumes set these fields.
 func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase,
 	v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	out := *claim.Status.DeepCopy()

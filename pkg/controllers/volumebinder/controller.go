@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package volumebinder binds each claim to one volume: the volume that the claim names, the one
-// that is reserved for it, or the best match. If there is none, an annotation assigns the claim to
-// the provisioner of its class. A volume whose claim was deleted gets the phase Released; its
-// provisioner deletes it.
+// that is reserved for it, or the volume that matches it best. If no volume matches, an annotation
+// assigns the claim to the provisioner of its class. A volume whose claim was deleted gets the
+// phase Released; its provisioner deletes it.
 //
 // The pure functions planClaim and planVolume decide what to do. A binding is written to the volume
 // first and to the claim last, and missing parts are written by the next sync. Two claims cannot
@@ -35,7 +35,7 @@ const Name = "persistentvolume-binder-controller"
 // Names of indexes of claims and volumes.
 const (
 	byVolume    = "volume"           // claims by the volume they name
-	unbound     = "unbound"          // claims without a volume, all under waits
+	unbound     = "unbound"          // claims without a volume; all have the key waits
 	freeOfClass = "freestorageclass" // volumes without a claim, by class
 	byClaim     = "claim"            // volumes by the claim they are reserved for
 	waits       = "yes"
@@ -140,7 +140,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 		}
 		names, err := c.volumeCache.IndexKeys(byClaim, controller.Key(x))
 		if err != nil {
-			continue // the index exists
+			continue // New has added the index
 		}
 		for _, name := range names {
 			c.volumes.Add(name)
@@ -176,7 +176,7 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {
-		return // the index exists
+		return // New has added the index
 	}
 	for _, o := range waiting {
 		if claim := o.(*v1.PersistentVolumeClaim); may(claim) {
@@ -187,8 +187,8 @@ func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 
 func anyClaim(*v1.PersistentVolumeClaim) bool { return true }
 
-// candidates returns the volumes that a claim may be bound to: free ones of its class and those
-// reserved for it.
+// candidates returns the volumes that a claim may be bound to: free volumes of its class, and
+// volumes that are reserved for it.
 func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
 	free, err := c.volumeCache.ByIndex(freeOfClass, volume.GetPersistentVolumeClaimClass(claim))
 	if err != nil {

@@ -15,8 +15,9 @@ import (
 )
 
 // best returns the volume to which a claim should be bound, or nil. It prefers a volume reserved
-// for the claim, then the volumes with the fewest access modes, then the smallest. With delayed
-// binding the scheduler selects the volume, so best only returns a reserved one.
+// for the claim, then volumes with the fewest access modes, and then the smallest volume. With
+// delayed binding the scheduler selects the volume, so best returns only a volume that is reserved
+// for the claim.
 func best(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delayed bool) (*v1.PersistentVolume, error) {
 	var fit []*v1.PersistentVolume
 	for _, v := range volumes {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// event is an event about an object.
+// event is an event to record on a claim or a volume.
 type event struct {
 	kind, reason, message string
 	// onChange means that the event is recorded only if the phase changes.
@@ -30,17 +30,17 @@ func warning(reason, format string, args ...any) event {
 	return event{kind: v1.EventTypeWarning, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// claimFacts is what a sync knows about a claim.
+// claimFacts is the data about a claim from which a sync makes its plan.
 type claimFacts struct {
 	// found is the volume that the claim names, or else the best match.
 	found *v1.PersistentVolume
 	// delayed means that the scheduler binds the claim when a pod uses it.
 	delayed bool
-	// class is the claim's class, standard the default class.
+	// class is the claim's class, and standard the default class.
 	class, standard *storagev1.StorageClass
 	// pods are the unscheduled pods that use the claim.
 	pods []string
-	// fixed means that volumes are not provisioned.
+	// fixed means that the controller does not have volumes provisioned (NoProvisioning).
 	fixed bool
 }
 
@@ -150,7 +150,7 @@ func waiting(pods []string) event {
 }
 
 // volumePlan is what to do for a volume: set its phase, remove the reservation for a claim, or
-// queue that claim.
+// queue the claim.
 type volumePlan struct {
 	phase  v1.PersistentVolumePhase
 	unbind bool
@@ -160,8 +160,8 @@ type volumePlan struct {
 	claimEvent event
 }
 
-// planVolume decides for a volume and the claim that it is bound to. claim is nil if it does not
-// exist.
+// planVolume returns the plan for a volume and the claim that it is bound to. claim is nil if the
+// claim does not exist.
 func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumePlan {
 	ref := v.Spec.ClaimRef
 	switch {
@@ -197,7 +197,7 @@ func reclaim(v *v1.PersistentVolume) volumePlan {
 	}
 	released := volumePlan{phase: v1.VolumeReleased}
 	if v.Status.Phase == v1.VolumeFailed {
-		released.phase = "" // keep the failed phase visible
+		released.phase = "" // the phase Failed stays, so that users can see it
 	}
 	if v.Annotations[volume.AnnMigratedTo] != "" {
 		return released

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ignoreNotFound returns a sync that ignores NotFound errors, because an event follows that queues the
-// objects again.
+// ignoreNotFound returns a sync that ignores NotFound errors, because the event of the deletion
+// queues the objects again.
 func ignoreNotFound(sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, key string) error {
 		if err := sync(ctx, key); !apierrors.IsNotFound(err) {
@@ -103,8 +103,8 @@ func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClai
 	return f, err
 }
 
-// volume returns a volume by name, or nil. If it matters, it asks the API server before it returns
-// nil.
+// volume returns a volume by name, or nil if it does not exist. If matters is true, it asks the API
+// server before it returns nil.
 func (c *Controller) volume(ctx context.Context, name string, matters bool) (*v1.PersistentVolume, error) {
 	if name == "" {
 		return nil, nil
@@ -133,7 +133,8 @@ func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// standard returns the default class, or the newest one if there are several.
+// standard returns the default class. If several classes are marked as default, it returns the
+// newest of them.
 func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var out *storagev1.StorageClass
 	for _, class := range classes {
