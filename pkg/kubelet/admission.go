@@ -33,7 +33,7 @@ type admission struct {
 
 // nodeObject is the Node in the API.
 type nodeObject interface {
-	// Current returns the node as last read, Refresh reads it.
+	// Current returns the node as it was last read from the API, and Refresh reads it again.
 	Current() *v1.Node
 	Refresh(ctx context.Context) (*v1.Node, error)
 }
@@ -68,7 +68,7 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r != nil && r.Outdated() {
 		var err error
 		if n.Object, err = a.node.Refresh(context.Background()); err != nil {
-			return r // the last known version decides
+			return r // the node could not be read again, so the last known version decides
 		}
 		r = allocation.Check(pod, others, n)
 	}
@@ -88,7 +88,8 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	return nil
 }
 
-// fixed returns why the resources of a pod can never change from those that it has, or nil.
+// fixed returns why the resources of a pod can never be changed from those in has to those in pod,
+// or nil if they can.
 func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if swapFixed(a.resources.qos.Swap, pod, has) {
 		return &allocation.Refusal{

@@ -67,8 +67,8 @@ func (c *apiCache) subscribe(changed func()) error {
 	return nil
 }
 
-// updatePeriod returns how often to ask a storage driver how many volumes the node can take. Zero
-// means never.
+// updatePeriod returns how often the kubelet asks a storage driver how many volumes the node can
+// have. Zero means never.
 func (c *apiCache) updatePeriod(driver string) time.Duration {
 	d, err := c.drivers.Lister().Get(driver)
 	if err != nil || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
@@ -84,8 +84,8 @@ func (c *apiCache) attaches(driver string) bool {
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// run starts the watches. It returns when it has passed on all pods that exist now; it passes on
-// changes until ctx ends.
+// run starts the watches. It returns when it has passed all existing pods to the pool. It passes
+// changes to the pool until ctx ends.
 func (c *apiCache) run(ctx context.Context, pool withoutMirrors) error {
 	c.factory.StartWithContext(ctx)
 	// A container's environment is made from these caches, so no container may start before them.
@@ -107,8 +107,8 @@ func (c *apiCache) listed() bool {
 	}
 }
 
-// bound returns the pods that the API binds to the node, mirrors included, and reports whether all
-// of them are known.
+// bound returns the pods that the API binds to the node, including mirror pods of static pods, and
+// reports whether all of them are known.
 func (c *apiCache) bound() ([]*v1.Pod, bool) {
 	all := c.listed()
 	return slices.Collect(maps.Values(c.pods.All())), all

@@ -71,8 +71,8 @@ func newNetwork(cfg Config) *network.Network {
 	})
 }
 
-// buildPods builds what finds pods, reports their statuses, and provides what they refer to and
-// mount.
+// buildPods builds the parts that find pods, report their statuses, and provide the objects and
+// volumes that they use.
 func (k *Kubelet) buildPods() error {
 	s, cfg := k.shared, k.shared.cfg
 	api := newAPICache(cfg)
@@ -110,7 +110,7 @@ func (k *Kubelet) buildPods() error {
 	})
 }
 
-// buildNode builds what assigns the machine to pods and measures its use.
+// buildNode builds the parts that assign the machine's resources to pods and measure their use.
 func (k *Kubelet) buildNode() error {
 	s, cfg, r := k.shared, k.shared.cfg, k.node.resources
 	cpusChanged := newSignal()
@@ -133,8 +133,8 @@ func (k *Kubelet) buildNode() error {
 	return nil
 }
 
-// buildUpkeep builds what keeps the node in order, then admission and the workers, and the status
-// of the node.
+// buildUpkeep builds the parts that keep resources of the node free and remove leftovers, then
+// admission and the workers, and the status of the node.
 func (k *Kubelet) buildUpkeep() error {
 	s, cfg := k.shared, k.shared.cfg
 	u := &k.upkeep

@@ -110,7 +110,7 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 	if err := c.sandboxes.sweep(ctx); err != nil {
 		return err
 	}
-	// Last, because drivers may not answer.
+	// The hardware comes last, because its drivers may not answer.
 	for _, uid := range c.hardware.pods() {
 		if unknown(uid) {
 			if err := c.hardware.release(ctx, uid); err != nil {
@@ -128,7 +128,7 @@ func (c *cleanup) forget(uid types.UID) {
 	c.allocation.Forget(uid)
 }
 
-// release releases what the node has assigned to pods, at their end.
+// release releases the resources of the node that are assigned to a pod when the pod has ended.
 type release struct {
 	*cleanup
 	sources *sources
@@ -180,7 +180,8 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	_, err = s.runtime.client.TryBetweenSandboxes(func() error { // if the runtime is busy, the next sweep does it
+	// If the runtime is busy, the next cleanup removes them.
+	_, err = s.runtime.client.TryBetweenSandboxes(func() error {
 		for _, file := range left {
 			s.cfg.Log.Warn("Removing network namespace without a sandbox", "file", file)
 			if err := s.namespaces.Remove(file); err != nil {

@@ -50,7 +50,7 @@ type Config struct {
 
 	// ExternalNetwork leaves the pod network to CNI plugins that the operator installed.
 	ExternalNetwork bool
-	// PodNetwork are the cluster's pod ranges. If it is empty, a Node may have any range.
+	// PodNetwork are the cluster's pod ranges. If it is empty, a Node may have any pod range.
 	PodNetwork []netip.Prefix
 	// DiskVolumes serves the driver for volumes on the node's own disk.
 	DiskVolumes bool
@@ -90,7 +90,7 @@ const (
 func cniPlugin() string {
 	self, err := os.Executable()
 	if err != nil {
-		return "" // the network reports that the plugin is missing
+		return "" // the network then reports that the plugin is missing
 	}
 	return filepath.Join(filepath.Dir(self), "cni")
 }

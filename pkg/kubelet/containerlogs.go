@@ -29,8 +29,8 @@ func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 }
 
 // containerLogs implements logs.Runtime for one goroutine. The path of a container's log never
-// changes, so the runtime is asked once per container; on an idle node only the list of containers
-// is read.
+// changes, so the runtime is asked for it once per container. On an idle node only the list of
+// containers is read.
 type containerLogs struct {
 	client *cri.Client
 	paths  map[string]string // log paths of the containers that ran at the last call, by container ID

@@ -13,7 +13,7 @@ import (
 
 // declared returns the features that the node's status declares. The scheduler binds pods that need
 // a feature to nodes that declare it, and the API server passes WebSockets on to kubelets that
-// support them. Feature gates of the configuration can disable each.
+// support them. Feature gates in the configuration can disable each of these features.
 func declared(gates map[string]bool) []string {
 	here := types.FeatureGateMap{}
 	for _, f := range []types.Feature{

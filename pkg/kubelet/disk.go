@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// storage adds what a pod stores on disks: its volumes, the logs of its containers, and the total
-// on the node's own disk.
+// storage adds the disk usage of a pod to its statistics: its volumes, the logs of its containers,
+// and the total on the node's own disk.
 func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) error {
 	var err error
 	if s.VolumeStats, err = u.volumes.Stats(ctx, types.UID(s.PodRef.UID)); err != nil {
@@ -57,7 +57,8 @@ func onNode(pod *v1.Pod, volume string) bool {
 	})
 }
 
-// disks adds the node's file systems and process numbers. It omits what cannot be measured.
+// disks adds the usage of the node's file systems and of process IDs to its statistics. It omits
+// values that cannot be measured.
 func (u *usage) disks(ctx context.Context, n *statsapi.NodeStats, now metav1.Time) {
 	o, err := u.observe(ctx)
 	if err != nil {

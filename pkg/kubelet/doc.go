@@ -8,10 +8,10 @@
 // files, follow the container runtime, admit pods, measure what they use and clean up after them.
 // What to do for a pod is decided in package worker; the Node object is kept by package node.
 //
-// The runtime's event stream says which pods to look at, and a periodic listing finds events that
-// the stream missed.
+// The runtime's event stream reports which pods have changed, and a periodic listing finds changes
+// that the stream missed.
 //
 // The kubelet keeps little state: after a restart it reads pods and containers from the runtime,
-// the disk and the API. It keeps in files only what pods were assigned of the node (resources,
-// devices, claims, user IDs). Containers keep running during a restart.
+// the disk and the API. It keeps in files only the node's resources that were assigned to pods
+// (CPUs, memory, devices, claims, user IDs). Containers keep running during a restart.
 package kubelet

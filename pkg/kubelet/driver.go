@@ -36,7 +36,7 @@ type driver struct {
 
 	settled chan struct{}
 	once    sync.Once
-	name    string // set before settled is closed
+	name    string // set before settled is closed; read afterwards
 }
 
 func newDriver(cfg Config) *driver {

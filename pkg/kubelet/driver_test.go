@@ -54,7 +54,7 @@ func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string
 		runtime    fakeRuntime
-		driver     string // empty while it is not known
+		driver     string // empty if the driver is not known yet
 		losing     bool
 	}{
 		"SystemdOfTheRuntime":  {"cgroupfs", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},

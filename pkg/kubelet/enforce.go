@@ -39,7 +39,8 @@ func enforce(c *kubeletconfig.KubeletConfiguration, m node.Machine, r reserved) 
 	for _, what := range c.EnforceNodeAllocatable {
 		switch what {
 		case enforcePods:
-			// Eviction's threshold is not subtracted: eviction needs room to act in.
+			// The eviction threshold is not subtracted, so that pods are evicted before the kernel
+			// enforces the limit.
 			limits := limitsOf(node.Allocatable(m.Capacity(maxPods(c, m.CPUs)), r.nodes), true)
 			if pids, ok := r.nodes["pid"]; ok {
 				limits.Pids = m.MaxPIDs - pids.Value()

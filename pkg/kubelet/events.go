@@ -28,7 +28,7 @@ type events struct {
 	recorder    record.EventRecorder
 	name        string                  // name of the node
 	limit       flowcontrol.RateLimiter // rate limit of writes; nil for no limit
-	// stop ends the recording at once, even while a write is being retried.
+	// stop ends the writing of events at once, even while a write is being retried.
 	stop context.CancelFunc
 }
 
@@ -86,7 +86,7 @@ func (s limitedSink) Patch(event *v1.Event, data []byte) (*v1.Event, error) {
 func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
-		return // pods are in the scheme, so this does not happen
+		return // fails only if the scheme does not have pods
 	}
 	if container != "" {
 		ref.FieldPath = fieldPath(pod, container)

@@ -33,7 +33,7 @@ func TestMaxPods(t *testing.T) {
 	}
 }
 
-// sink and turns record the order of calls.
+// sink and turns are a sink of events and a rate limiter that record the order of their calls.
 type sink struct{ order *[]string }
 
 func (s sink) note(e *v1.Event, what string) (*v1.Event, error) {

@@ -30,7 +30,7 @@ func (u *usage) series() cadvisor.Collector {
 	}
 }
 
-// groups returns the root cgroup and those of classes, pods and running containers.
+// groups returns the root cgroup and the cgroups of QoS classes, pods and running containers.
 func (u *usage) groups(ctx context.Context) ([]cadvisor.Group, error) {
 	out := []cadvisor.Group{{ID: "/"}}
 	for _, id := range u.cgroups.Groups() {
@@ -105,7 +105,8 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 	return out, nil
 }
 
-// waits adds the pressure stall information of a cgroup to statistics, as far as the kernel has it.
+// waits adds the pressure stall information of a cgroup to statistics, as far as the kernel
+// provides it.
 func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats,
 	memory *statsapi.MemoryStats) *statsapi.IOStats {
 	if v, ok := p["cpu"]; ok && cpu != nil {

@@ -159,7 +159,8 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// fixed returns why the resources of a pod cannot change from those that it has, or nil.
+// fixed returns why the resources of a pod cannot be changed from those in has to those in pod, or
+// nil if they can.
 func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if qos.Class(pod) != v1.PodQOSGuaranteed {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestWipe checks that a kubelet deletes only ResourceSlices of its own node, of one driver or of
-// all.
+// TestWipe checks that a kubelet deletes only ResourceSlices of its own node, either of one driver
+// or of all drivers.
 func TestWipe(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := kubernetes.NewForConfig(s.UserConfig(t, "system:node:n1", "system:nodes"))

@@ -85,7 +85,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.runtime.watchState,
 		func(ctx context.Context) error { return k.work(ctx, pool) },
 	)
-	cancel() // if a part failed the workers must stop too
+	cancel() // if a part has failed, the workers must stop too
 	pool.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -100,7 +100,7 @@ func (k *Kubelet) work(ctx context.Context, pool *worker.Pool) error {
 		err = k.upkeep.cleanup.sandboxes.awaitRuntime(ctx)
 	}
 	if err != nil {
-		return nil // only the end of ctx ends the waiting
+		return nil // waiting ends with an error only when ctx ends
 	}
 	if err := k.node.cgroups.setup(driver); err != nil {
 		return err
@@ -123,13 +123,13 @@ func (k *Kubelet) work(ctx context.Context, pool *worker.Pool) error {
 	return runAll(ctx, parts...)
 }
 
-// followAPI hands the pods of the API to the pool. Once all are known it starts what ends pods or
-// removes what is left of them.
+// followAPI hands the pods of the API to the pool. When all are known, it starts the parts that end
+// pods and remove leftovers of pods.
 func (k *Kubelet) followAPI(ctx context.Context, pool *worker.Pool) error {
 	if err := k.pods.sources.run(ctx, pool); err != nil {
 		return err
 	}
-	k.pods.events.again.raise() // pods that only the runtime has can be ended now
+	k.pods.events.again.raise() // now pods that only the runtime has can be ended
 	return runAll(ctx, k.upkeep.cleanup.run, k.upkeep.eviction.Run)
 }
 

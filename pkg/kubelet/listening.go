@@ -20,8 +20,8 @@ import (
 const stateListen = "0A"
 
 // Listening implements worker.RuntimeState. It reads the kernel's socket tables and does not
-// connect. If they cannot be read it returns true, so that nothing waits for what cannot be
-// observed.
+// connect. If the tables cannot be read, it returns true, so that no container waits for a state
+// that cannot be observed.
 func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool {
 	pid, err := r.pid(ctx, id)
 	if err != nil {
@@ -31,7 +31,7 @@ func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool 
 	for _, table := range []string{"tcp", "tcp6"} {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		if err != nil {
-			continue // the kernel lacks that family, or the process has just ended
+			continue // the kernel does not support the address family, or the process has just ended
 		}
 		listeners(f, open)
 		_ = f.Close()
@@ -48,7 +48,7 @@ func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool 
 func listeners(table io.Reader, open map[int32]bool) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
-		// sl local_address rem_address st ...
+		// The columns of a line are: sl local_address rem_address st...
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 4 || fields[3] != stateListen {
 			continue

@@ -20,7 +20,7 @@ type pinning struct {
 	client  *cri.Client
 	cpus    *cpus.Manager
 	sources *sources
-	changed signal            // containers may have to move
+	changed signal            // raised when containers may have to move
 	last    map[string]string // CPUs that containers were last given, by container ID
 }
 
@@ -46,7 +46,7 @@ func (p *pinning) run(ctx context.Context) error {
 }
 
 func (p *pinning) moveAll(ctx context.Context) error {
-	last := map[string]string{} // without removed containers
+	last := map[string]string{} // the new value of p.last, without containers that were removed
 	defer func() { p.last = last }()
 	for _, pod := range p.sources.all() {
 		seen, err := p.client.Pod(ctx, pod.UID)

@@ -23,8 +23,8 @@ type podCgroups struct {
 
 var _ worker.Cgroups = podCgroups{}
 
-// newPodCgroups creates nothing yet. exclusive reports whether a container of the pod has CPUs of
-// its own.
+// newPodCgroups returns podCgroups. It creates no cgroups yet. exclusive reports whether a
+// container of the pod has CPUs of its own.
 func newPodCgroups(s *shared, r *resources, live func() []*v1.Pod, exclusive func(types.UID) bool) (podCgroups, error) {
 	c := s.cfg.Kubelet
 	config := cgroup.Config{

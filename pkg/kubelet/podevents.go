@@ -29,7 +29,7 @@ type podEvents struct {
 	client *cri.Client
 	// listed reports whether all pods of the API are known.
 	listed func() bool
-	again  signal // list the runtime now
+	again  signal // raised to list the runtime now
 }
 
 func newPodEvents(s *shared, client *cri.Client, listed func() bool) *podEvents {
@@ -83,7 +83,7 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 			listed = begun
 			for uid, word := range digest {
 				if last[uid] != word && !p.changed(ctx, workers, uid) {
-					digest[uid] = "" // retry at the next listing
+					digest[uid] = "" // another digest than any real one, so that the next listing tries this pod again
 				}
 			}
 			for uid := range last {
@@ -102,15 +102,15 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// changed wakes the worker of a pod, or ends the pod if the API does not have it. It reports
-// whether that was possible.
+// changed wakes the worker of a pod, or ends the pod if the API does not have it. It returns false
+// if it must be tried again later.
 func (p *podEvents) changed(ctx context.Context, workers podWorkers, uid types.UID) bool {
 	if workers.HasWorker(uid) {
 		workers.Wake(uid)
 		return true
 	}
 	if !p.listed() {
-		return false // the API may have the pod
+		return false // it is not known yet whether the API has the pod
 	}
 	seen, err := p.client.Pod(ctx, uid)
 	if err != nil {

@@ -57,7 +57,8 @@ func (a assigned) Allocatable() *api.AllocatableResourcesResponse {
 	}
 }
 
-// devicesOf lists devices by resource, each with its NUMA nodes.
+// devicesOf converts a list of devices by resource and ID, each with its NUMA nodes, to the API's
+// form.
 func devicesOf(list map[string]map[string]numa.Mask) []*api.ContainerDevices {
 	var out []*api.ContainerDevices
 	for _, name := range slices.Sorted(maps.Keys(list)) {
@@ -77,7 +78,7 @@ func memoryOf(blocks []memory.Block) []*api.ContainerMemory {
 	return out
 }
 
-// near lists NUMA nodes, or returns nil if there are none.
+// near converts a set of NUMA nodes to the API's form. It returns nil if the set is empty.
 func near(nodes numa.Mask) *api.TopologyInfo {
 	if nodes == 0 {
 		return nil

@@ -91,7 +91,8 @@ func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container strin
 	run := seen.Latest(container)
 	if previous {
 		run = seen.Run(container, 1)
-		// The newest run of a container that waits for its restart is the previous one.
+		// If the container waits for its restart, its newest run is what the request calls the
+		// previous run.
 		if latest := seen.Latest(container); st.State.Waiting != nil && latest != nil && latest.State == cri.Exited {
 			run = latest
 		}

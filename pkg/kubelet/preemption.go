@@ -26,8 +26,8 @@ const defaultGrace = 30
 // minPatience is the minimum time that a critical pod waits for a victim to end.
 const minPatience = 10 * time.Second
 
-// preemptionsFile stores the victims. A kubelet that is killed meanwhile continues to end them
-// after its restart, because the critical pods have been admitted.
+// preemptionsFile stores the victims. If the kubelet is killed meanwhile, it continues to end the
+// victims after its restart, because the critical pods were already admitted.
 const preemptionsFile = "preempted_pods_state"
 
 // preemptions records which pods end to make room for critical pods, and what the critical pods
@@ -38,7 +38,8 @@ type preemptions struct {
 	path  string
 
 	mu sync.Mutex
-	// victims are the pods that are being ended and have not left the node. mu guards the file too.
+	// victims are the pods that are being ended and still have something on the node. mu guards the
+	// file too.
 	victims map[types.UID]*victim
 	rooms   map[types.UID]*room // key: UID of the critical pod
 	loaded  map[types.UID]bool  // victims of an earlier kubelet process
@@ -57,7 +58,8 @@ type room struct {
 	until time.Time
 }
 
-// newPreemptions reads preemptions from the file in dir. Waiting for their victims starts again.
+// newPreemptions reads preemptions from the file in dir. The time for which critical pods wait for
+// their victims starts again.
 func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile),
 		rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}
@@ -83,7 +85,8 @@ func (p *preemptions) save() {
 	}
 }
 
-// begin records that the pod uid must end for another pod. It reports whether this is new.
+// begin records that the pod uid must end for another pod. It reports whether that was not recorded
+// before.
 func (p *preemptions) begin(pod, uid types.UID, grace int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +143,8 @@ func (p *preemptions) all() []types.UID {
 	return slices.Collect(maps.Keys(p.victims))
 }
 
-// until returns when to start a pod at the latest although its victims have not all ended. Zero
-// means now.
+// until returns the latest time at which to start a critical pod, even if not all of its victims
+// have ended by then. Zero means now.
 func (p *preemptions) until(pod types.UID) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,7 +203,7 @@ func (p *preemption) preempt(critical, victim *v1.Pod, missing v1.ResourceName) 
 	p.shared.metrics.pods.Preempted(string(missing))
 }
 
-// preempted returns the verdict on a pod that ends for a critical one.
+// preempted returns the status of a pod that is ended to make room for a critical one.
 func preempted() status.Verdict {
 	return status.Verdict{
 		Phase: v1.PodFailed, Reason: "Preempting", Message: "Preempted in order to admit critical pod",

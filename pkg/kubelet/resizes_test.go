@@ -41,7 +41,8 @@ func TestRequestedResizes(t *testing.T) {
 	metrics := prometheus.NewPedanticRegistry()
 	s := newResizes(metrics)
 	before := pod(1, of("1Mi", ""), of("1Mi", "2Mi"), of("", "4Mi"))
-	s.asked(before, pod(1, of("9Mi", ""), of("9Mi", "9Mi"), of("", "9Mi"))) // the same version
+	// Not counted, because it is the same version of the pod.
+	s.asked(before, pod(1, of("9Mi", ""), of("9Mi", "9Mi"), of("", "9Mi")))
 	s.asked(before, pod(2, of("2Mi", ""), of("1024Ki", "3Mi"), of("1Mi", "2Mi")))
 	s.asked(before, pod(3, of("1Mi", ""), of("", "2Mi"), of("", "")))
 	want := `

@@ -28,7 +28,7 @@ type resources struct {
 	machine  node.Machine
 	capacity v1.ResourceList
 	reserved reserved
-	// allocatable is the capacity minus what is reserved.
+	// allocatable is the capacity minus the reserved amounts.
 	allocatable v1.ResourceList
 	// qos are the values that limits are computed from.
 	qos qos.Node
@@ -36,7 +36,7 @@ type resources struct {
 	cgroups enforced
 }
 
-// readResources reads the machine and what the configuration reserves of it.
+// readResources reads the machine and the amounts that the configuration reserves.
 func readResources(cfg Config) (*resources, error) {
 	m, err := node.ReadMachine(cfg.RootDir)
 	if err != nil {
@@ -72,8 +72,8 @@ func maxPods(c *kubeletconfig.KubeletConfiguration, cpus int) int32 {
 
 // reserved is the part of the machine that pods cannot use.
 type reserved struct {
-	// nodes is what is reserved for the system and for Kubernetes. list also contains what eviction
-	// keeps free.
+	// nodes has the amounts that are reserved for the system and for Kubernetes. list has, in
+	// addition, the amounts that eviction keeps free.
 	nodes, list v1.ResourceList
 	// cpus are the reserved CPUs. If none are specified, count is their number.
 	cpus  cpuset.CPUSet
@@ -82,7 +82,7 @@ type reserved struct {
 	memory int64
 }
 
-// reservations returns the part of the capacity that pods do not get.
+// reservations returns the part of the capacity that pods cannot use.
 func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
 	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
 	err := checkEnforced(c)
@@ -103,7 +103,7 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 			out.nodes[v1.ResourceName(name)] = q
 		}
 	}
-	// The CPUs are specified, so their number in the lists does not count.
+	// The CPUs are specified, so the amount of CPU in the lists is ignored.
 	if n := out.cpus.Size(); n > 0 {
 		out.nodes[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 	}
@@ -145,7 +145,7 @@ const (
 )
 
 // minOOMScore returns the lowest oom_score_adj that the kubelet may set. Without the capability to
-// lower it this is the kubelet's own.
+// lower it, that is the oom_score_adj of the kubelet itself.
 func minOOMScore() int64 {
 	if b, err := os.ReadFile("/proc/self/status"); err == nil {
 		for _, line := range strings.Split(string(b), "\n") {

@@ -48,7 +48,7 @@ type runtime struct {
 	changed func()
 
 	mu    sync.Mutex
-	known answer              // the last answer of the runtime
+	known answer              // what the runtime last reported about itself
 	last  []v1.ContainerImage // the last list of images
 }
 
@@ -146,7 +146,7 @@ func (r *runtime) ask(ctx context.Context) answer {
 	}
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
-			continue // other conditions are informational
+			continue // other conditions do not prevent pods from running
 		}
 		err := fmt.Errorf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
 		if c.Type == runtimeapi.NetworkReady {
@@ -262,7 +262,7 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 		timeout = max(deadline.Sub(r.clock.Now()), time.Second)
 	}
 	resp, err := r.client.Run(ctx, id, command, timeout)
-	if cri.TimedOut(err) { // timed out on the runtime's clock, which may be ahead
+	if cri.TimedOut(err) { // the call timed out on the runtime's clock, which may be ahead
 		return "", 0, fmt.Errorf("%s: %w", cri.Message(err), context.DeadlineExceeded)
 	}
 	if err != nil {

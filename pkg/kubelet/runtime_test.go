@@ -68,7 +68,7 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that is down: %v", got)
 	}
-	r.known.state = nil // the kubelet has not noticed yet
+	r.known.state = nil // the state before the kubelet notices that the runtime is down
 	r.timeout = 10 * time.Millisecond
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that hangs: %v", got)

@@ -149,7 +149,7 @@ func newScraped(t *testing.T) *scraped {
 	u := &usage{
 		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups, volumes: volumes,
 	}
-	t.Cleanup(func() { // this ends the goroutines of queues and of the recorder
+	t.Cleanup(func() { // ends the goroutines of queues and of the event recorder
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := errors.Join(statuses.Run(over), volumes.Run(over)); err != nil {

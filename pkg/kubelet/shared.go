@@ -17,7 +17,8 @@ type shared struct {
 	events *events
 	// workers wakes and ends pods.
 	workers *worker.Registry
-	// node is the Node object as last read. Poke updates its status.
+	// node is the Node object as last read. Its method Poke makes the kubelet update the Node's
+	// status.
 	node      *node.Handle
 	heartbeat *heartbeat
 	metrics   nodeMetrics
@@ -56,7 +57,7 @@ type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }
 
-// raise does not block.
+// raise wakes the goroutine. It does not block.
 func (s signal) raise() {
 	select {
 	case s <- struct{}{}:

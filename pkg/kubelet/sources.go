@@ -55,8 +55,8 @@ type podPool interface {
 	Remove(uid types.UID)
 }
 
-// run hands all pods of the API to the pool, and keeps handing it changes until ctx ends. It returns
-// when the pool has all pods that exist now.
+// run passes all pods of the API to the pool. It returns when the pool has all existing pods, and
+// then passes changes to the pool until ctx ends.
 func (s *sources) run(ctx context.Context, pool podPool) error {
 	if err := s.api.run(ctx, withoutMirrors{pool, s.poke}); err != nil {
 		return err
@@ -65,14 +65,14 @@ func (s *sources) run(ctx context.Context, pool podPool) error {
 	return nil
 }
 
-// poke makes the manager of static pods look at pods and mirrors again.
+// poke makes the manager of static pods check pods and mirrors again.
 func (s *sources) poke() {
 	if s.static != nil {
 		s.static.Poke()
 	}
 }
 
-// all returns the node's pods, as the API last returned them and as the files have them.
+// all returns the node's pods, as they were last read from the API and from files.
 func (s *sources) all() []*v1.Pod {
 	list, _ := s.api.bound()
 	list = slices.DeleteFunc(list, source.Mirror)

@@ -17,8 +17,8 @@ type starts struct {
 	phases *prometheus.HistogramVec
 }
 
-// own is the label of the kubelet's own share of a start: the total minus the time that it waited
-// for the runtime, images and handlers.
+// own is the label value for the kubelet's own share of the time of a start: the total minus the
+// time that it waited for the runtime, images and handlers.
 const own = "kubelet"
 
 func newStarts(r prometheus.Registerer) starts {

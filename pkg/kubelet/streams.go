@@ -26,7 +26,8 @@ type streams struct {
 
 var _ server.Runtime = (*streams)(nil)
 
-// running returns the ID of the running container that a stream can be opened to.
+// running returns the ID of the running container for a stream. It returns an error if the
+// container does not run.
 func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (string, error) {
 	seen, err := s.client.Pod(ctx, pod.UID)
 	if err != nil {

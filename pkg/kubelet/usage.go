@@ -28,7 +28,7 @@ type usage struct {
 	cfg       Config
 	begun     time.Time // start time of the kubelet
 	machine   node.Machine
-	podMemory int64 // limit of all pods together; 0 for none
+	podMemory int64 // memory limit of all pods together in bytes; 0 if there is none
 	runtime   *runtime
 	sources   *sources
 	cgroups   *cgroup.Manager
@@ -108,7 +108,7 @@ func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
-// podUsage returns what one pod uses, storage included, or nil if the runtime does not have the
+// podUsage returns the usage of one pod, including storage, or nil if the runtime does not have the
 // pod.
 func (u *usage) podUsage(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{

@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// setNodeTotals replaces the sums of the pods by what the whole node uses, as far as the root
-// cgroup has it. Unlike the sums, its CPU time never decreases when pods are removed.
+// setNodeTotals replaces the sums over all pods by the usage of the whole node, as far as the root
+// cgroup provides it. Unlike the sums, its CPU time never decreases when pods are removed.
 func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	r := cgroupReader()
 	root := r.Read(u.cfg.Kubelet.CgroupRoot)
@@ -38,7 +38,8 @@ func remaining(capacity, used uint64) *uint64 {
 	return &rest
 }
 
-// groupStats converts the usage of a cgroup. A result is nil if the cgroup does not have it.
+// groupStats converts the usage of a cgroup. A result is nil if the cgroup does not provide the
+// values.
 func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
 	var cpu *statsapi.CPUStats
 	if g.CPU != nil {

@@ -13,13 +13,14 @@ import (
 
 const (
 	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a
-	// shorter time a process that was blocked and catches up would look busy.
+	// shorter time, a process that does its work late because it was blocked would look busier than
+	// it is.
 	rateWindow = 10 * time.Second
 	// minRate is the minimum time over which a rate is computed.
 	minRate = time.Second
 	// countsApart is the minimum time between two counts that are kept.
 	countsApart = rateWindow / 4
-	// countsKept is the maximum age of a count. A rate since an older one would mean nothing.
+	// countsKept is the maximum age of a count. A rate since an older count would be useless.
 	countsKept = 2 * time.Minute
 )
 
@@ -58,7 +59,7 @@ func (r *rates) sweep(now time.Time) {
 }
 
 // pod sets the CPU rates of a pod and its containers. The runtime's rate, which may cover only a
-// moment, is kept until ours is known.
+// moment, is kept until the rate over rateWindow is known.
 func (r *rates) pod(item *runtimeapi.PodSandboxStats, pod *statsapi.PodStats) {
 	r.processors("pod/"+item.GetAttributes().GetId(), pod.CPU)
 	for i, c := range item.GetLinux().GetContainers() {
@@ -83,7 +84,7 @@ type count struct {
 
 // rate computes the growth rate of one counter.
 type rate struct {
-	counts []count // oldest first: one as old as the window, and later ones
+	counts []count // oldest first; the first one is about as old as the window
 }
 
 // isRecent reports whether there is a recent count.
@@ -96,7 +97,8 @@ func (r *rate) isRecent(now time.Time) bool {
 }
 
 func (r *rate) observe(now time.Time, total uint64) *uint64 {
-	if !r.isRecent(now) || total < r.counts[len(r.counts)-1].total { // first count, counter reset or clock changed
+	// There is no recent count, the counter was reset or the clock was changed.
+	if !r.isRecent(now) || total < r.counts[len(r.counts)-1].total {
 		r.counts = append(r.counts[:0], count{now, total})
 		return nil
 	}

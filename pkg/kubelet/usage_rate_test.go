@@ -17,20 +17,20 @@ func TestRate(t *testing.T) {
 	for i, step := range []struct {
 		after time.Duration
 		total uint64
-		want  int64 // -1 if not known
+		want  int64 // -1 if the rate is not known
 	}{
 		{0, 100, -1},
-		{500 * time.Millisecond, 900, -1}, // too soon
+		{500 * time.Millisecond, 900, -1}, // the time since the first count is too short
 		{1500 * time.Millisecond, 4100, 2000},
 		{8 * time.Second, 4100, 400},
-		{4 * time.Second, 9000, 635}, // since the first count
-		{5 * time.Second, 9000, 468}, // the next count is 9 s old
-		{1 * time.Second, 9000, 490}, // now it is old enough
+		{4 * time.Second, 9000, 635}, // the rate since the first count
+		{5 * time.Second, 9000, 468}, // still since the first count, because the next one is only 9 s old
+		{1 * time.Second, 9000, 490}, // since the second count, which is old enough now
 		{10 * time.Second, 100, -1},  // the counter was reset
 		{10 * time.Second, 100, 0},
 		{-time.Hour, 200, -1}, // the clock was set back
 		{2 * time.Second, 400, 100},
-		{time.Hour, 500, -1}, // not read for a long time
+		{time.Hour, 500, -1}, // the counter was not read for a long time
 		{2 * time.Second, 700, 100},
 	} {
 		now = now.Add(step.after)
@@ -60,8 +60,8 @@ func TestRatesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestCatchingUp checks the rate of a container that was blocked and catches up. The runtime's
-// rate, over the last second, is ten times as high.
+// TestCatchingUp checks the rate of a container that does its work late because it was blocked. The
+// runtime's rate, over the last second, is ten times as high.
 func TestCatchingUp(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -19,11 +19,11 @@ import (
 type systemGroup struct {
 	name, path string
 	began      time.Time
-	most       int64 // memory limit in bytes; 0 for none
+	most       int64 // memory limit in bytes; 0 if there is none
 }
 
-// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods, as far as they
-// exist.
+// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods together. It
+// leaves out those that do not exist.
 func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	var out []systemGroup
 	if path, err := r.GroupOf("/proc", os.Getpid()); err == nil {
@@ -65,7 +65,8 @@ func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time
 	return out
 }
 
-// defaultInterface is the interface in fields of the API for a single interface.
+// defaultInterface is the interface whose traffic is shown in those fields of the API that are for
+// a single interface.
 const defaultInterface = "eth0"
 
 // nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods'
@@ -87,7 +88,8 @@ func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats 
 	return out
 }
 
-// rooms adds the capacity and free space of the disks that a pod's containers use.
+// rooms adds to a pod's statistics the capacity and free space of the disks that its containers
+// use.
 func rooms(pod *statsapi.PodStats, nodefs, imagefs *statsapi.FsStats) {
 	of := func(s, disk *statsapi.FsStats) {
 		if s != nil && disk != nil {

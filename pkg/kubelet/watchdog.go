@@ -11,11 +11,12 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// leastWatchdog is the lower bound of WatchdogSec. A busy machine could not meet a shorter one.
+// leastWatchdog is the lower bound of WatchdogSec. On a busy machine the notifications could be too
+// late for a shorter one.
 const leastWatchdog = time.Second
 
-// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice per WatchdogSec of
-// its unit. Without notifications systemd restarts the kubelet.
+// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice in each period of
+// WatchdogSec, a setting of the kubelet's unit. Without notifications systemd restarts the kubelet.
 func watchdog(ctx context.Context, cfg Config, h *heartbeat) error {
 	limit, err := systemd.SdWatchdogEnabled(false)
 	switch {

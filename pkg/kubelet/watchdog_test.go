@@ -44,7 +44,7 @@ func systemdSocket(t *testing.T) func() int {
 }
 
 // TestWatchdog checks that systemd is notified twice per WatchdogSec by a healthy kubelet, and not
-// at all by one that hangs.
+// at all by a kubelet that hangs.
 func TestWatchdog(t *testing.T) {
 	told := systemdSocket(t)
 	t.Setenv("WATCHDOG_USEC", "1200000000")

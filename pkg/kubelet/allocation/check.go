@@ -35,7 +35,8 @@ const (
 // Refusal is the reason why a pod cannot run on the node.
 type Refusal struct {
 	Reason, Message string
-	// Detail is one word that says why a resize can never be granted. It is a label of a metric.
+	// Detail is one word for the reason why a resize can never be granted. It is a label value of a
+	// metric.
 	Detail string
 }
 
@@ -49,11 +50,11 @@ type Node struct {
 	Object *v1.Node
 	// Allocatable is the total that all pods together may request.
 	Allocatable v1.ResourceList
-	// AppArmor reports whether the machine enforces profiles.
+	// AppArmor reports whether the machine enforces AppArmor profiles.
 	AppArmor bool
 }
 
-// Check returns why the pod cannot run beside the others, or nil.
+// Check returns why the pod cannot run on the node in addition to the others, or nil if it can.
 func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
 		return &Refusal{Reason: reasonOSSelector,
@@ -134,8 +135,8 @@ func confined(p *v1.AppArmorProfile) bool {
 	return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined
 }
 
-// fits compares the pod's requests with what the other pods leave, one resource at a time, in
-// Kubernetes' order.
+// fits compares the pod's requests with the resources that the other pods leave, one resource at a
+// time, in Kubernetes' order.
 func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 	if has, ok := limits[v1.ResourcePods]; ok && int64(len(others)) >= has.Value() {
 		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI),
@@ -154,7 +155,7 @@ func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 		ask, has, taken := want[name], limits[name], used[name]
 		sum := taken.DeepCopy()
 		sum.Add(ask)
-		// A resource that the node does not have at all is granted by something else, such as a
+		// A resource that the node does not have at all is provided in another way, such as by a
 		// claim.
 		if _, known := limits[name]; known && !ask.IsZero() && sum.Cmp(has) > 0 {
 			return insufficient(name, ask, taken, has)
@@ -198,7 +199,7 @@ func requests(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// amount returns a quantity in the unit of Kubernetes' messages. For CPU these are thousandths.
+// amount returns a quantity in the unit of Kubernetes' messages. For CPU the unit is thousandths.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return quantity.Milli(q)

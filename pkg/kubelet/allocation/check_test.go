@@ -191,7 +191,7 @@ func TestSysctls(t *testing.T) {
 		{"kernel.msgmax", false, ""},
 		{"net.core.somaxconn", false, ""},
 		{"vm.swappiness", false, `forbidden sysctl: "vm.swappiness" not allowlisted`},
-		// This kernel does not namespace it.
+		// This kernel does not namespace the sysctl.
 		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`},
 		{"net.ipv4.tcp_fin_timeout", false, ""},
 	} {

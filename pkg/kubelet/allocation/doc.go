@@ -8,6 +8,6 @@
 // together exactly one is admitted. A pod counts from its admission until its last container has
 // ended; a pod that waits for admission does not count.
 //
-// Granted resources are stored in a file, because the API contains only the requested ones. After a
-// restart of the kubelet a running pod keeps what it was granted.
+// Granted resources are stored in a file, because the API contains only the requested resources.
+// After a restart of the kubelet a running pod keeps what it was granted.
 package allocation

@@ -37,8 +37,8 @@ func (m *Manager) load() {
 	m.given = s.Pods
 }
 
-// save writes the file. After a failure the next change writes it again; if the kubelet restarts
-// before that, pods are granted what they request. The caller holds the lock.
+// save writes the file. If that fails, the next change of the state writes it again. If the kubelet
+// restarts before that, pods are granted what they request. The caller holds the lock.
 func (m *Manager) save() {
 	if err := checkpoint.Write(m.path(), state{Version: fileVersion, Pods: m.given}); err != nil {
 		m.cfg.Log.Warn("Failed to save allocated resources", "err", err)

@@ -23,13 +23,14 @@ type Config struct {
 	Pods func() []*v1.Pod
 	// Check returns why the pod cannot run beside the others, or nil.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
-	// Fixed returns why the resources of a pod that has those of has can never be changed, or nil.
-	// Fixed may be nil.
+	// Fixed returns why the resources of a pod can never be changed from those in has to those in
+	// pod, or nil if they can. Fixed may be nil.
 	Fixed func(pod, has *v1.Pod) *Refusal
 	// Freed is called for each pod whose pending resize may be possible now. It must not block.
 	Freed func(uid types.UID)
-	// Infeasible is called once for each version of a pod that requests what it can never have.
-	// Accepted is called when a deferred resize is accepted, with the reason. Both may be nil.
+	// Infeasible is called once for each version of a pod that requests resources which it can
+	// never get. Accepted is called when a deferred resize is accepted, with the reason. Both may
+	// be nil.
 	Infeasible func(detail string)
 	Accepted   func(trigger string)
 }
@@ -39,7 +40,7 @@ type Manager struct {
 	cfg Config
 
 	mu      sync.Mutex
-	given   map[types.UID]*given // guarded by mu, like the file
+	given   map[types.UID]*given // by pod; guarded by mu, as is the file
 	pending []types.UID          // pods whose resize waits for resources, oldest first; guarded by mu
 	// Pods whose resize was granted since they last called Resize; guarded by mu.
 	granted map[types.UID]bool
@@ -52,12 +53,13 @@ type refused struct {
 	infeasible bool
 }
 
-// given is what an admitted pod may use.
+// given has the resources that were granted to an admitted pod.
 type given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Behind holds, for each container that does not run with the granted resources yet, those that
-	// it runs with. Since is the generation of the pod that requested the granted ones.
+	// Behind holds, for each container that does not run with the granted resources yet, the
+	// resources that it runs with. Since is the generation of the pod that requested the granted
+	// resources.
 	Behind map[string]Had `json:"behind,omitempty"`
 	Since  int64          `json:"since,omitempty"`
 }
@@ -96,7 +98,7 @@ func (m *Manager) Forget(uid types.UID) {
 		m.save()
 		m.grantPending(nil, triggerRemoved)
 		for _, other := range m.pending {
-			m.cfg.Freed(other) // the other pod may request less by now
+			m.cfg.Freed(other) // now the other pod may request less than before
 		}
 	}
 }

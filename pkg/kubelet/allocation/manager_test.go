@@ -108,7 +108,7 @@ func TestFixed(t *testing.T) {
 	told := 0
 	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
-	for range 2 { // the second call reports nothing more
+	for range 2 { // the second call calls nothing again
 		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
 			t.Errorf("%+v, %d reports", r, told)
 		}
@@ -169,7 +169,7 @@ func TestAccepted(t *testing.T) {
 }
 
 // TestResizeOrder checks that free resources are granted in the order of the waiting pods,
-// whichever pod asks.
+// whichever pod calls Resize.
 func TestResizeOrder(t *testing.T) {
 	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")),
 		podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")),
@@ -196,7 +196,7 @@ func TestResizeOrder(t *testing.T) {
 	if r := wants("high", "900m", 5); r.Pending == nil {
 		t.Fatalf("refused although it fits: %+v", r)
 	}
-	delete(pods, "other") // 600m are free
+	delete(pods, "other") // after this 600m are free
 	if r := m.Resize(pods["low"]); r.Pending == nil || r.Granted {
 		t.Errorf("it came before a more important pod: %+v", r)
 	}
@@ -210,7 +210,7 @@ func TestResizeOrder(t *testing.T) {
 	if r := m.Resize(pods["high"]); r.Granted {
 		t.Error("it is granted twice")
 	}
-	// 100m are free; a pod that gives 500m back makes room.
+	// 100m are free. A pod that requests 500m less than before makes room.
 	if r := wants("shrinks", "100m", 0); r.Pending != nil || !r.Granted {
 		t.Errorf("one that asks for less: %+v", r)
 	}

@@ -21,7 +21,8 @@ type shortage struct {
 	amount int64
 }
 
-// shortages returns what the node lacks to run the pod beside the others.
+// shortages returns the resources that the node lacks to run the pod in addition to the others, and
+// how much.
 func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage {
 	var out []shortage
 	want := requests(pod)
@@ -51,7 +52,7 @@ func asked(pod *v1.Pod, name v1.ResourceName) int64 {
 	return amount(name, requests(pod)[name])
 }
 
-// lessBy returns what is still missing once the pods have ended.
+// lessBy returns the shortages that remain when the pods have ended.
 func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	var out []shortage
 	for _, s := range missing {
@@ -66,9 +67,9 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 }
 
 // Victims returns the pods to end so that a critical pod fits, and the first resource that it
-// lacks. It takes as little as possible from the better QoS classes, and within a class the pods
-// that come closest to what is missing. It returns no pods if the pod lacks no resource, and a
-// Refusal if no set of pods is enough.
+// lacks. It chooses as few pods as possible of the higher QoS classes and, within a class, the pods
+// whose requests come closest to what is missing. It returns no pods if the pod lacks no resource,
+// and a Refusal if no set of pods is enough.
 func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName,
 	*Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
@@ -93,7 +94,7 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 				"preemption: error finding a set of pods to preempt: no set of running pods found to " +
 				"reclaim resources: [" + told.String() + "]"}
 	}
-	// Take from a class only what all lesser classes together do not free.
+	// Take from a class only what all lower classes together do not free.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
@@ -107,8 +108,8 @@ func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// closest takes pods until nothing is missing: each time the pod that leaves the least missing, and
-// of equal ones the pod with the smaller request.
+// closest takes pods until nothing is missing. Each time it takes the pod after which the least is
+// missing and, if several pods are equal in that, the pod with the smallest request.
 func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	var out []*v1.Pod
 	pods = slices.Clone(pods)

@@ -26,18 +26,18 @@ type Resize struct {
 	// Pod is the pod with its granted resources.
 	Pod *v1.Pod
 	// Pending is why the request is not granted, or nil. With the reason Infeasible it never will
-	// be.
+	// be granted.
 	Pending *Refusal
 	// Granted reports whether other resources than before were just granted.
 	Granted bool
-	// Behind holds, for each container that does not run with the granted resources yet, those that
-	// it runs with.
+	// Behind holds, for each container that does not run with the granted resources yet, the
+	// resources that it runs with.
 	Behind map[string]Had
 	Since  int64
 }
 
-// Resize grants an admitted pod what it requests, if the node has it and no pod that ranks higher
-// waits for it.
+// Resize grants an admitted pod what it requests, if the node has these resources and no pod of
+// higher rank waits for them.
 func (m *Manager) Resize(pod *v1.Pod) Resize {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,14 +63,15 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 
 // grantPending grants the requests of waiting pods in the order of their rank: first those that
 // request no more than they have, then by priority, QoS class and waiting time. It returns why the
-// request of asks is not granted, or nil. trigger is the reason that is reported for granting
-// requests that were deferred. The caller holds the lock.
+// request of the pod asks is not granted, or nil. trigger is the reason that is reported for
+// granting requests that were deferred. The caller holds the lock.
 func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil
 	}
 	var why *Refusal
-	// A pod that gives resources back makes room for those that were refused.
+	// If a pod now requests less than before, there is room for pods that were refused, so try
+	// these again.
 	for again := true; again; {
 		again = false
 		for _, pod := range m.waiting(asks) {
@@ -180,7 +181,7 @@ func (m *Manager) rank(pod *v1.Pod) []int {
 	return out
 }
 
-// dropPending records that a pod does not wait any more. The caller holds the lock.
+// dropPending records that a pod does not wait for resources any more. The caller holds the lock.
 func (m *Manager) dropPending(uid types.UID) {
 	delete(m.refused, uid)
 	m.pending = slices.DeleteFunc(m.pending, func(other types.UID) bool { return other == uid })

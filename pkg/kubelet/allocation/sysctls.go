@@ -40,7 +40,7 @@ type Sysctls struct {
 }
 
 // NewSysctls allows the safe sysctls that are namespaced in the kernel (its version as uname
-// reports it), and those that the operator allows by name or as "prefix*".
+// reports it), and the sysctls that the operator allows by name or as "prefix*".
 func NewSysctls(kernel string, allowed []string) (*Sysctls, error) {
 	s := &Sysctls{names: map[string]sysctl.Namespace{}, prefixes: map[string]sysctl.Namespace{}}
 	running, err := version.ParseGeneric(kernel)

@@ -48,7 +48,8 @@ type Collector struct {
 	Machine Machine
 	// Groups returns the cgroups.
 	Groups func(ctx context.Context) ([]Group, error)
-	// Read reads the usage of a cgroup. Network reads the interfaces that a process sees.
+	// Read reads the usage of a cgroup. Network reads the traffic of the network interfaces in the
+	// network namespace of a process.
 	Read    func(id string) stat.Usage
 	Network func(pid int) []stat.Interface
 	Clock   clock.PassiveClock
@@ -60,8 +61,8 @@ var _ prometheus.Collector = Collector{}
 // timeout is how long one scrape may take.
 const timeout = 30 * time.Second
 
-// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on what
-// runs.
+// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on the
+// containers that run.
 func (Collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// files writes files with the content that a kernel would show.
+// files writes files with the content that the kernel's files would have.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,8 +37,8 @@ func files(t *testing.T, content map[string]string) string {
 	return dir
 }
 
-// gathered returns the values of the series of one container, by name and the labels other than the
-// container's.
+// gathered returns the values of the series of one container, by the metric's name and the labels
+// that do not identify the container.
 func gathered(t *testing.T, c cadvisor.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -166,7 +166,7 @@ func TestSeries(t *testing.T) {
 }
 
 // TestMissingSeries checks that a runtime that does not answer, a removed cgroup or missing files
-// do not affect other series.
+// do not affect the series of other cgroups and files.
 func TestMissingSeries(t *testing.T) {
 	got := gathered(t, cadvisor.Collector{
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0)), Log: slog.New(slog.DiscardHandler),

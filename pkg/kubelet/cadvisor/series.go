@@ -124,7 +124,7 @@ func (s series) limits(u *stat.Usage) {
 	if l.Quota > 0 {
 		s.gauge("container_spec_cpu_quota", "CPU quota of the container.", float64(l.Quota))
 	}
-	if u.Memory != nil { // 0 means no limit
+	if u.Memory != nil { // a value of 0 means no limit
 		s.gauge("container_spec_memory_limit_bytes", "Memory limit for the container.", float64(max(l.Memory, 0)))
 		s.gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.",
 			float64(max(l.Soft, 0)))

@@ -8,7 +8,8 @@
 // A kubelet without a certificate uses the credentials of a bootstrap kubeconfig, which permit
 // nothing else.
 //
-// The requests are made by client-go. This package approves nothing: the cluster does.
+// The requests are made by client-go. This package does not approve them. A controller of the
+// cluster does.
 package certificates
 
 import (
@@ -208,9 +209,9 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	return nil
 }
 
-// NewClient returns the manager of the client certificate. with returns the configuration for
-// making requests: the kubelet's own, whose certificate is read again each time, or the bootstrap
-// one.
+// NewClient returns the manager of the client certificate. with returns the client configuration
+// for making requests. It is the kubelet's own, whose certificate is read again each time, or the
+// bootstrap configuration.
 func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	store, err := certificate.NewFileStore(clientStore, c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -257,7 +258,7 @@ func NewServer(c Config, client kubernetes.Interface, names []string, addresses 
 
 func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {
 	if len(addresses) == 0 {
-		return nil // no client could reach the server
+		return nil // without addresses no client could reach the server
 	}
 	return &x509.CertificateRequest{Subject: c.subject(), DNSNames: names, IPAddresses: addresses}
 }

@@ -42,7 +42,7 @@ const (
 	joiners              = "system:bootstrappers:joiners"
 )
 
-// slow is a clock that is late by a fixed time.
+// slow is a clock that is behind by a fixed time.
 type slow struct {
 	clock.Clock
 	by time.Duration
@@ -50,8 +50,8 @@ type slow struct {
 
 func (s slow) Now() time.Time { return s.Clock.Now().Add(-s.by) }
 
-// cluster starts an API server that issues the certificates that kubelets request. They are valid
-// for life, from the time ago before now.
+// cluster starts an API server that issues the certificates that kubelets request. The certificates
+// are valid for the duration life. Their validity began the duration ago before now.
 func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
@@ -106,8 +106,8 @@ func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 	return file
 }
 
-// TestJoin checks that a kubelet with only a join token gets a client certificate for its own node
-// and no other, and then a serving certificate.
+// TestJoin checks that a kubelet with only a join token gets a client certificate for its own node,
+// and not for another node, and then a serving certificate.
 func TestJoin(t *testing.T) {
 	s := cluster(t, time.Hour, 0)
 	dir := t.TempDir()
@@ -137,7 +137,7 @@ func TestJoin(t *testing.T) {
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
 		t.Error("the node makes another")
 	}
-	// A second start requests no certificate, so the token may be gone.
+	// A second start requests no certificate, so the token can be deleted.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -175,7 +175,7 @@ func TestRotation(t *testing.T) {
 	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
 		t.Fatal(err)
 	}
-	// From here on the token is gone.
+	// Delete the token: renewals must not need it.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ type Config struct {
 	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no
 	// CPU quota. Nil means that no container has CPUs of its own.
 	Exclusive func(pod types.UID) bool
-	// Pods are the limits of all pods together; nil for none.
+	// Pods are the limits of all pods together; nil means no limits.
 	Pods *qos.PodLimits
 	// Metrics record the duration of operations on the cgroups of pods, measured by Clock; nil
 	// disables that.
@@ -99,7 +99,7 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Unified reports whether mount is a cgroup v2 hierarchy.
+// Unified reports whether the file system at mount is a cgroup v2 hierarchy.
 func Unified(mount string) bool {
 	_, err := os.Stat(filepath.Join(mount, "cgroup.controllers"))
 	return err == nil
@@ -215,8 +215,8 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	return errors.Join(errs...)
 }
 
-// hybrid returns the v2 hierarchy that some machines mount beside those of v1. It limits nothing,
-// but the runtime creates cgroups in it that it does not remove.
+// hybrid returns the v2 hierarchy that some machines mount beside those of v1. That hierarchy
+// limits nothing, but the runtime creates cgroups in it and does not remove them.
 func (m *Manager) hybrid() []string {
 	dir := filepath.Join(m.cfg.Mount, "unified")
 	if m.unified || !Unified(dir) {
@@ -339,7 +339,7 @@ func delegate(dir string) {
 		return
 	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
-	enabled, _ := os.ReadFile(control) // after an error all controllers are written
+	enabled, _ := os.ReadFile(control) // if reading fails, all controllers are written
 	have := strings.Fields(string(enabled))
 	for c := range strings.FieldsSeq(string(available)) {
 		if !slices.Contains(have, c) {
@@ -382,7 +382,7 @@ func (m *Manager) apply(path string, l qos.PodLimits) error {
 // limitFile is a limit as it is written.
 type limitFile struct{ controller, name, value string }
 
-// files returns the limits in the order in which they must be written.
+// files returns the limits as files, in the order in which they must be written.
 func (m *Manager) files(l qos.PodLimits) []limitFile {
 	if m.unified {
 		return unifiedFiles(l)
@@ -451,13 +451,13 @@ func (m *Manager) write(controller, path, file, value string) error {
 		return nil
 	}
 	if _, missing := os.Stat(name); errors.Is(missing, fs.ErrNotExist) {
-		return nil // not supported: files cannot be created in a cgroup file system
+		return nil // the file does not exist, so the kernel does not support this limit
 	}
 	return err
 }
 
-// removeTree removes a cgroup and those below it. If processes are in it, removing fails with
-// EBUSY: it kills them and returns an error, and the caller retries.
+// removeTree removes a cgroup and those below it. If processes are in the cgroup, the removal fails
+// with EBUSY. Then removeTree kills the processes and returns an error, so that the caller retries.
 func removeTree(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

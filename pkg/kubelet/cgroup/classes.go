@@ -21,8 +21,8 @@ import (
 // enforce writes the limits of the system's own cgroups.
 func (m *Manager) enforce() error {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Others)) {
-		// The cgroup must exist with the system's processes in it; a new, empty one would reserve
-		// nothing.
+		// The cgroup must exist with the system's processes in it; a new, empty cgroup would
+		// reserve nothing.
 		path := m.reserved(name)
 		if !m.exists(path) {
 			return fmt.Errorf("cgroup %s does not exist, so its reservation cannot be enforced", name)
@@ -43,9 +43,9 @@ func (m *Manager) exists(name string) bool {
 	return false
 }
 
-// Share gives each class what the given pods request together; ended pods must not be among them.
-// The class of Burstable pods gets as many CPU shares as its pods request, so that Guaranteed pods
-// keep theirs.
+// Share sets the CPU shares and memory protection of each class to what the given pods request
+// together. Pods that have ended must not be among them. The class of Burstable pods gets as many
+// CPU shares as its pods request, so that Guaranteed pods keep theirs.
 func (m *Manager) Share(pods []*v1.Pod) error {
 	var milli, least, low int64
 	for _, pod := range pods {
@@ -63,7 +63,7 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	}
 	list := []shared{share}
 	if m.unified && m.cfg.Node.Protection.Reserve {
-		// The kernel protects the cgroups below another one only as far as that one is protected.
+		// The kernel protects the memory of a cgroup only as far as its parent is protected.
 		list = append(list,
 			shared{m.path(), "", "memory.min", "MemoryMin", least},
 			shared{m.path(), "", "memory.low", "MemoryLow", low},
@@ -77,7 +77,8 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	return nil
 }
 
-// shared is a value of a class's cgroup, with its names for the kernel and for systemd.
+// shared is a value of a class's cgroup, with the name that the kernel and the name that systemd
+// has for it.
 type shared struct {
 	path, controller, file, property string
 	value                            int64

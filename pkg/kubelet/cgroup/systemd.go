@@ -22,8 +22,8 @@ import (
 // jobTimeout is how long systemd may take to start or to stop a slice.
 const jobTimeout = 30 * time.Second
 
-// Slices creates the cgroups above containers through systemd, which resets cgroups that it does
-// not know. It is safe for concurrent use.
+// Slices creates the cgroups above containers through systemd, because systemd resets cgroups that
+// it did not create. It is safe for concurrent use.
 type Slices struct {
 	dial func() (*systemd.Conn, error)
 
@@ -36,7 +36,8 @@ func System() *Slices {
 	return NewSlices(func() (*systemd.Conn, error) { return systemd.NewWithContext(context.Background()) })
 }
 
-// NewSlices connects to systemd by dial, and again if the connection is lost.
+// NewSlices returns Slices that connect to systemd with dial, and connect again if the connection
+// is lost.
 func NewSlices(dial func() (*systemd.Conn, error)) *Slices { return &Slices{dial: dial} }
 
 // Close ends the connection.
@@ -106,7 +107,7 @@ func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 			err = wait(ctx, done)
 		}
 		if err != nil && !named(err, errExists) {
-			_ = conn.ResetFailedUnitContext(ctx, name) // so that it can be retried
+			_ = conn.ResetFailedUnitContext(ctx, name) // so that starting the slice can be retried
 		}
 		return err
 	})
@@ -147,7 +148,7 @@ func (s *Slices) stop(ctx context.Context, name string) error {
 		if err := wait(ctx, done); err != nil {
 			return err
 		}
-		_ = conn.ResetFailedUnitContext(ctx, name) // systemd keeps failed units
+		_ = conn.ResetFailedUnitContext(ctx, name) // systemd keeps a failed unit until it is reset
 		return nil
 	})
 	if err != nil && !named(err, errNoUnit) {
@@ -192,7 +193,7 @@ const infinity = uint64(math.MaxUint64)
 // hundredth is one percent of a second in microseconds: systemd counts CPU time in whole percents.
 const hundredth = 10000
 
-// quotaProperties returns a CPU quota in systemd's properties, rounded up to whole percents. The
+// quotaProperties returns a CPU quota as properties of systemd, rounded up to whole percents. The
 // exact quota is written to the cgroup's file.
 func quotaProperties(quota, period int64) []systemd.Property {
 	second := infinity
@@ -207,8 +208,8 @@ func quotaProperties(quota, period int64) []systemd.Property {
 	return out
 }
 
-// defaultPeriod is systemd's default. It is not sent, because old versions do not know the
-// property.
+// defaultPeriod is systemd's default for the period of CPU quotas, in microseconds. It is not sent,
+// because old versions do not know the property.
 const defaultPeriod = 100000
 
 // properties returns limits as systemd's properties. systemd has none for huge pages.

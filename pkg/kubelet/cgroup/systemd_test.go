@@ -29,24 +29,24 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// fakeSystemd answers D-Bus calls like systemd. It has slices with properties, and creates
-// directories for them in place of cgroups.
+// fakeSystemd answers D-Bus calls like systemd. It stores the properties of slices, and creates
+// directories for slices in place of cgroups.
 type fakeSystemd struct {
 	t      *testing.T
 	socket string
 	mounts []string // mount points of the supported controllers
 
 	mu      sync.Mutex
-	units   map[string]map[string]string // properties by unit
+	units   map[string]map[string]string // properties as text, by unit and name
 	conns   []net.Conn
 	jobs    int
-	refuses string // the unit whose job fails
+	refuses string // name of the unit whose job fails
 	dials   int
 }
 
 func newFakeSystemd(t *testing.T, mounts ...string) *fakeSystemd {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +108,7 @@ func (f *fakeSystemd) slices() *cgroup.Slices {
 // serve implements D-Bus on a connection: the handshake, then calls and their responses.
 func (f *fakeSystemd) serve(c net.Conn) {
 	in := bufio.NewReader(c)
-	if _, err := in.ReadByte(); err != nil { // a credential byte
+	if _, err := in.ReadByte(); err != nil { // the client sends one byte for its credentials
 		return
 	}
 	for {
@@ -141,7 +141,7 @@ func (f *fakeSystemd) answer(in io.Reader, c net.Conn) {
 		member, _ := call.Headers[dbus.FieldMember].Value().(string)
 		f.mu.Lock()
 		body, bad := f.call(member, call.Body)
-		if len(body) == 2 { // a job and its unit
+		if len(body) == 2 { // the body has a job and its unit
 			f.removed(body[0].(dbus.ObjectPath), body[1].(string))
 			body = body[:1]
 		}
@@ -212,7 +212,7 @@ func (f *fakeSystemd) call(member string, args []any) (body []any, bad string) {
 		delete(f.units, name)
 		return job(), ""
 	}
-	return nil, "" // ResetFailedUnit, AddMatch
+	return nil, "" // for ResetFailedUnit and AddMatch
 }
 
 // note stores properties, which have the type a(sv).
@@ -259,7 +259,7 @@ func TestSlices(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for name, c := range map[string]struct {
 		unified     bool
-		controllers []string // those that systemd supports, and one that it does not
+		controllers []string // controllers that systemd supports, and one that it does not support
 		pods, shares, best, pod, wide,
 		reserved string
 		files map[string]string
@@ -336,7 +336,7 @@ func TestSlices(t *testing.T) {
 				}
 			}
 			small, large := podOf("333m", "64Mi"), podOf("500m", "128Mi")
-			for range 2 { // the second time they exist
+			for range 2 { // the second time the slices exist already
 				if err := errors.Join(m.Setup(), m.Share([]*v1.Pod{burstable("500m", "1Gi")}), m.Ensure(small)); err != nil {
 					t.Fatal(err)
 				}
@@ -357,7 +357,7 @@ func TestSlices(t *testing.T) {
 			if got := m.Pods(); len(got) != 1 || got[0] != "a-b" {
 				t.Errorf("pods %v", got)
 			}
-			f.hangUp() // systemd was restarted
+			f.hangUp() // as if systemd was restarted
 			if err := m.Widen(small, large); err != nil {
 				t.Fatal(err)
 			}

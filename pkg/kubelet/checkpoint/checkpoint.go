@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package checkpoint stores the small state that the kubelet cannot read from the API, the runtime
-// or the disk. It replaces a file as a whole: a process that is killed leaves the old or the new
-// content. After a crash of the machine the same holds for files written durably, which is slower.
+// or the disk. It replaces a file as a whole: if the process is killed meanwhile, the file has the
+// old or the new content. After a crash of the machine the same holds for files written durably,
+// which is slower.
 package checkpoint
 
 import (
@@ -15,7 +16,7 @@ import (
 	"path/filepath"
 )
 
-// Read decodes a file into v and reports whether it is there.
+// Read decodes a file into v and reports whether the file exists.
 func Read(path string, v any) (found bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -33,7 +34,7 @@ func Read(path string, v any) (found bool, err error) {
 // Write replaces the content of a file by v.
 func Write(path string, v any) error { return write(path, v, func(*os.File) error { return nil }) }
 
-// WriteDurably replaces the content of a file by v and returns when it is on the disk.
+// WriteDurably replaces the content of a file by v and returns when the new content is on the disk.
 func WriteDurably(path string, v any) error { return write(path, v, (*os.File).Sync) }
 
 func write(path string, v any, sync func(*os.File) error) error {

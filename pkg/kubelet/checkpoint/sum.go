@@ -24,6 +24,6 @@ func Sum(v any) Checksum {
 		"(*"+own+".", "(*state.",
 		"]"+own+".", "]state.", "]*"+own+".", "]*state.").Replace(dump.ForHash(v))
 	h := fnv.New32a()
-	_, _ = fmt.Fprint(h, text) // a hash accepts everything
+	_, _ = fmt.Fprint(h, text) // writing to a hash never fails
 	return Checksum(h.Sum32())
 }

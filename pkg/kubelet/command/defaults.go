@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// load reads a KubeletConfiguration file and sets the defaults; "" returns the defaults alone.
-// Unknown fields are errors.
+// load reads a KubeletConfiguration file and sets the defaults; if file is "", it returns only the
+// defaults. Unknown fields are errors.
 func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 	c := &kubeletconfig.KubeletConfiguration{}
 	if file != "" {

@@ -21,7 +21,7 @@ import (
 type identity struct {
 	options  *options
 	config   certificates.Config
-	managers []*certificates.Manager // the caller must run them
+	managers []*certificates.Manager // the caller must call Run of each
 	rest     *rest.Config
 	tracing  *daemon.Tracing
 	// qps and burst limit the requests to the API server; nil means no limit.
@@ -34,7 +34,7 @@ type identity struct {
 func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
 	if i.options.bootstrap != "" {
 		first := i.config
-		first.Metrics = nil // the manager that stays registers the metrics
+		first.Metrics = nil // the other manager, which is kept, registers the metrics
 		if err := certificates.Bootstrap(ctx, first, i.options.Kubeconfig, i.options.bootstrap); err != nil {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
@@ -60,7 +60,8 @@ func (i *identity) load() (*rest.Config, error) {
 }
 
 // certificates creates the managers of the certificates that the configuration asks to rotate. It
-// returns the function that the server gets its certificate from, or nil if that is in files.
+// returns the function from which the server gets its certificate, or nil if the certificate is in
+// files.
 func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration,
 	ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.RotateCertificates {

@@ -27,7 +27,8 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 	for _, name := range ignored(c) {
 		log.Warn("Configuration field ignored", "field", name, "reason", unread[name])
 	}
-	// By default this is off, unlike in Kubernetes, because cgroup v1 is fully supported.
+	// By default this check is off, unlike in Kubernetes, because the kubelet fully supports cgroup
+	// v1.
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !cgroup.Unified(cgroupMount) {
 		return errors.New("failCgroupV1: the machine has cgroup v1")
 	}
@@ -37,7 +38,7 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 		}
 	}
 	// When memory runs out, other processes must be killed before the kubelet, which can evict pods
-	// in order. Setting this needs privileges.
+	// in order. Writing this value needs privileges.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
 		log.Warn("Failed to set the kubelet's OOM score", "err", err)
 	}
@@ -58,8 +59,8 @@ var kernelDefaults = map[string]int{
 	"kernel/keys/root_maxbytes": 25_000_000,
 }
 
-// checkKernel returns an error for each kernel parameter that has another value than Kubernetes
-// relies on.
+// checkKernel returns an error for each kernel parameter that does not have the value which
+// Kubernetes relies on.
 func checkKernel(root string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(kernelDefaults)) {

@@ -24,7 +24,7 @@ import (
 )
 
 // machineOf returns a layout of sockets with nodes with cores with threads. The first threads of
-// all cores have lower numbers than the second ones, as on real machines.
+// all cores have lower numbers than the second threads, as on real machines.
 func machineOf(sockets, nodes, cores, threads int) *numa.Layout {
 	l := &numa.Layout{}
 	total := sockets * nodes * cores
@@ -53,7 +53,7 @@ func TestTake(t *testing.T) {
 	for name, c := range map[string]struct {
 		layout  *numa.Layout
 		options Options
-		free    string // empty for all
+		free    string // free CPUs; empty for all
 		needed  int
 		want    string
 		err     bool
@@ -187,7 +187,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	on(m, "u", "c0", "1-2,9-10")
-	on(m, "u", "c2", "1") // a sidecar leaves no CPUs to the containers that run beside it
+	on(m, "u", "c2", "1") // a sidecar keeps its CPUs, so the containers that run beside it cannot use them
 	on(m, "u", "c1", "2,10")
 	on(m, "u", "c3", "0,3-8,11-15")
 	if w.changes != 1 {
@@ -259,7 +259,8 @@ func TestFullCores(t *testing.T) {
 func TestBySocket(t *testing.T) {
 	w := newWorld(t, machineOf(2, 2, 2, 1), Options{BySocket: true}, "0")
 	m := w.start(t)
-	// Three CPUs of a socket with two nodes of two CPUs each: one socket is as good as one node.
+	// Three CPUs of a socket with two nodes of two CPUs each: with this option one socket is as
+	// good as one node.
 	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil ||
 		m.AllowedCPUs("u", "c0").String() != "1-3" {
 		t.Errorf("%s, %v", m.AllowedCPUs("u", "c0"), err)
@@ -361,7 +362,7 @@ func TestNoCPUIsAssignedTwice(t *testing.T) {
 	})
 }
 
-// TestChecksum checks that checksums are those that Kubernetes' kubelet writes for the same
+// TestChecksum checks that checksums equal those that Kubernetes' kubelet writes for the same
 // content.
 func TestChecksum(t *testing.T) {
 	for want, s := range map[checkpoint.Checksum]CPUManagerCheckpoint{

@@ -61,10 +61,10 @@ func (m *Manager) restore(s CPUManagerCheckpoint) error {
 	return nil
 }
 
-// consistent checks that the shared CPUs in the file are those that the assignments leave.
+// consistent checks that the shared CPUs in the file are exactly the CPUs that are not assigned.
 func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	if shared.IsEmpty() {
-		// Otherwise the reserved CPUs are shared too.
+		// Without StrictReserved the reserved CPUs are shared too.
 		if len(m.given) > 0 && !m.cfg.Options.StrictReserved {
 			return errors.New("default cpuset cannot be empty")
 		}

@@ -67,8 +67,8 @@ func (m *Manager) asksInAll(pod *v1.Pod) int {
 
 func hintsOf(list []numa.Hint) numa.Hints { return numa.Hints{string(v1.ResourceCPU): list} }
 
-// repeatHints returns the hints for CPUs that were assigned before. If their number is not the
-// requested one, no node fits.
+// repeatHints returns the hints for CPUs that were assigned before. If that is not the requested
+// number of CPUs, no node fits.
 func (m *Manager) repeatHints(has cpuset.CPUSet, needed int) numa.Hints {
 	if has.Size() != needed {
 		return numa.Hints{string(v1.ResourceCPU): {}}
@@ -76,7 +76,7 @@ func (m *Manager) repeatHints(has cpuset.CPUSet, needed int) numa.Hints {
 	return hintsOf(m.hints(has, cpuset.New(), needed))
 }
 
-// hints returns the sets of nodes that have enough free CPUs and all the reusable ones.
+// hints returns the sets of nodes that have enough free CPUs and all the reusable CPUs.
 func (m *Manager) hints(free, reusable cpuset.CPUSet, needed int) []numa.Hint {
 	fewest := len(m.cfg.Layout.Nodes)
 	out := []numa.Hint{}

@@ -59,10 +59,10 @@ type Config struct {
 // Manager assigns CPUs to containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// reserved are not assigned exclusively. cores are reserved and the other threads of their
-	// cores.
+	// reserved are CPUs that are not assigned exclusively. cores are the reserved CPUs and the
+	// other threads of their cores.
 	reserved, cores cpuset.CPUSet
-	threads         int // per core
+	threads         int // number of threads of each core
 
 	requests, fails prometheus.Counter
 
@@ -186,7 +186,7 @@ func (m *Manager) ExclusiveCPUs(pod types.UID, container string) cpuset.CPUSet {
 // Allocatable returns the CPUs that can be assigned exclusively.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.cfg.Layout.All().Difference(m.reserved) }
 
-// Static reports whether CPUs are assigned at all.
+// Static reports whether the policy is static. Otherwise no CPUs are assigned.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
 // asks returns how many exclusive CPUs the container requests.
@@ -278,7 +278,7 @@ func (m *Manager) aligned(needed int) error {
 		return &AlignmentError{
 			fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", needed, m.threads)}
 	}
-	// The free threads of cores whose other thread is reserved do not make whole cores.
+	// A free thread of a core whose other thread is reserved is not part of a whole free core.
 	if free := m.shared().Difference(m.cores).Size(); needed > free {
 		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available "+
 			"physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
@@ -306,7 +306,7 @@ func (m *Manager) sockets(nodes numa.Mask) map[int]bool {
 	return out
 }
 
-// noteChange writes the file, and calls Changed if the shared CPUs are not those of before. The
+// noteChange writes the file, and calls Changed if the shared CPUs are not the CPUs in before. The
 // caller holds the lock.
 func (m *Manager) noteChange(before cpuset.CPUSet) {
 	m.save()

@@ -46,7 +46,7 @@ func ParseOptions(options map[string]string, gates map[string]bool) (Options, er
 	beta, set := gates[gateBeta]
 	fields := map[string]struct {
 		into *bool
-		off  string // why the option is not available
+		off  string // why the option is not available; empty if it is
 	}{
 		optionFullCores: {into: &o.FullCores}, optionStrictReserved: {into: &o.StrictReserved},
 		optionByCache: {into: &o.ByCache},

@@ -12,11 +12,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// share is a way to spread CPUs over nodes. Each node gives an equal part. The nodes in rest give
-// one more group each, in turn, until the number is reached.
+// share is a way to spread CPUs over nodes. Each node gives an equal part. The nodes in rest then
+// give one more group each, in turn, until the needed number is reached.
 type share struct {
 	nodes, rest []int
-	// balance is how unevenly CPUs are left over; less is better.
+	// balance is how unevenly the CPUs that are left are distributed over nodes; less is better.
 	balance float64
 }
 
@@ -59,7 +59,7 @@ func spread(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.C
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// even returns how many CPUs each of a number of nodes gives at least.
+// even returns how many CPUs each node gives at least, given the number of nodes.
 func (s *spreader) even(nodes int) int { return s.needed / nodes / s.group * s.group }
 
 // best returns the best share over a number of nodes, or nil.
@@ -112,7 +112,7 @@ func (s *spreader) over(nodes []int) *share {
 	return best
 }
 
-// hand takes groups from nodes in turn, and reports whether there were enough.
+// hand takes groups from nodes in turn, and reports whether the nodes had enough CPUs.
 func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	for rest > 0 {
 		before := rest

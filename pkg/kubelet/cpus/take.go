@@ -139,8 +139,9 @@ func (t *taker) frees() []numa.CPU {
 	return out
 }
 
-// order sorts the free CPUs, those in groups with the fewest free CPUs first: by the outer group,
-// the inner group and the core, or with acrossCores by the outer group and their number.
+// order sorts the free CPUs so that those in groups with the fewest free CPUs come first. It
+// compares the outer group, the inner group and the core or, with acrossCores, the outer group and
+// the number of the CPU.
 func (t *taker) order(acrossCores bool) []numa.CPU {
 	list := t.frees()
 	outer, inner, core := counts(list, t.outer), counts(list, t.inner), counts(list, coreOf)

@@ -35,7 +35,8 @@ type Client struct {
 	timeout time.Duration
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// making is held for reading while a sandbox is created.
+	// making is locked for reading while a sandbox is being created, and for writing by
+	// TryBetweenSandboxes.
 	making sync.RWMutex
 	// process is the process that serves the runtime, as of the last connection.
 	process atomic.Int64
@@ -46,7 +47,7 @@ type Client struct {
 // Target is the runtime to connect to.
 type Target struct {
 	// Endpoint is the runtime's socket, for example unix:///run/containerd/containerd.sock. Images
-	// is the socket of the image service, if that is another one.
+	// is the socket of the image service, if it has another socket.
 	Endpoint, Images string
 	// Timeout is the timeout of a call. It does not apply to image pulls and to commands in
 	// containers.
@@ -172,8 +173,8 @@ const finishing = 30 * time.Second
 
 // detach returns a context for calls that create something. An interrupted runtime may lose track
 // of what it has created: containerd keeps a task running that no CRI call lists. So a call that
-// has begun continues for a while after parent ends. What it has created is removed later in the
-// usual way.
+// has begun continues for a while after parent ends. If the caller does not use the created sandbox
+// or container, it is removed later as usual.
 func detach(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
 	if err := parent.Err(); err != nil {
 		return nil, nil, err
@@ -205,8 +206,8 @@ func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfi
 	return r.PodSandboxId, nil
 }
 
-// TryBetweenSandboxes runs f while no sandbox is being created. If one is, it returns at once with
-// ran false.
+// TryBetweenSandboxes runs f while no sandbox is being created. If a sandbox is being created, it
+// returns at once and ran is false.
 func (c *Client) TryBetweenSandboxes(f func() error) (ran bool, err error) {
 	if !c.making.TryLock() {
 		return false, nil
@@ -283,7 +284,7 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	// Also after a failure, which may be reported although the change was made.
+	// Drop the cached status even if the call fails, because the change may have been made.
 	defer c.statuses.changed(id)
 	_, err := c.Runtime.UpdateContainerResources(ctx,
 		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
@@ -305,7 +306,7 @@ func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 	return int64(used.GetValue()), nil
 }
 
-// Run runs a command in a container and waits for its end, for at most timeout.
+// Run runs a command in a container and waits until it has ended, for at most timeout.
 func (c *Client) Run(ctx context.Context, id string, command []string,
 	timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	limit := timeout + stopMargin

@@ -13,7 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// slow is a runtime that needs time to create something, unless it is interrupted.
+// slow is a runtime that takes time to create a sandbox or container, and fails if it is
+// interrupted.
 type slow struct {
 	runtimeapi.RuntimeServiceClient
 	takes                time.Duration
@@ -47,8 +48,8 @@ func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerR
 	return &runtimeapi.StartContainerResponse{}, s.make(ctx)
 }
 
-// TestBegunCallsFinish checks calls whose caller gives up while the runtime creates something: the
-// call gets a limited time to finish, and no new call begins.
+// TestBegunCallsFinish checks calls whose context ends while the runtime creates something: the
+// call has a limited time to finish, and no new call begins.
 func TestBegunCallsFinish(t *testing.T) {
 	calls := map[string]func(*Client, context.Context) error{
 		"sandbox": func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },

@@ -30,7 +30,7 @@ type ContainerInput struct {
 	Envs          []*runtimeapi.KeyValue
 	// Annotations are added to those that this package writes.
 	Annotations map[string]string
-	// Target is the container whose processes an ephemeral container sees.
+	// Target is the ID of the container whose processes an ephemeral container sees.
 	Target string
 
 	// The image.
@@ -146,7 +146,7 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 	case in.ImageUID == nil && in.ImageUser != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify "+
 			"user is non-root %s", in.ImageUser, who)
-	case in.ImageUID == nil || *in.ImageUID == 0: // an image without a user runs as root
+	case in.ImageUID == nil || *in.ImageUID == 0: // a container of an image without a user runs as root
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	case *in.ImageUID < 0 || *in.ImageUID > math.MaxInt32:
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be "+
@@ -193,7 +193,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container,
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	// Older runtimes read the old field.
+	// Older runtimes read the deprecated field Apparmor.
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			// Kubernetes' message
+			// the text is Kubernetes' message
 			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		return &runtimeapi.SecurityProfile{

@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Digest lists all pods of the runtime, each with a string that changes when the state of one of
-// its sandboxes or containers changes.
+// Digest lists all pods of the runtime, each with a string. The string changes when the state of
+// one of the pod's sandboxes or containers changes.
 func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 }
 
 // Watch calls changed with the pod and the time of every event of the runtime, until ctx ends or
-// the stream breaks. It calls opened once the stream is open: the caller must list everything then,
+// the stream breaks. It calls opened when the stream is open. Then the caller must list all pods,
 // because earlier events are not delivered.
 func (c *Client) Watch(ctx context.Context, opened func(), changed func(pod types.UID, at time.Time)) error {
 	stream, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})

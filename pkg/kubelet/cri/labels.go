@@ -89,7 +89,7 @@ func Hash(c *v1.Container) string {
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// encode returns v as JSON, or "" if it cannot be encoded. MinimalPod skips such annotations.
+// encode returns v as JSON. It cannot fail, because all values are of API types.
 func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -62,7 +62,7 @@ func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc
 func operation(method string) string {
 	method = strings.Replace(method[strings.LastIndex(method, "/")+1:], "PodSandbox", "Podsandbox", 1)
 	if method == "UpdateContainerResources" {
-		return "update_container" // Kubernetes' name
+		return "update_container" // the name that Kubernetes uses
 	}
 	var out strings.Builder
 	for i, c := range method {

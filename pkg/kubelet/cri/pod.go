@@ -124,8 +124,8 @@ func (p *Pod) Running() bool {
 	return p != nil && slices.ContainsFunc(p.Containers, func(c Container) bool { return c.State == Running })
 }
 
-// MinimalPod returns an API pod with what the runtime knows, which is enough to stop the pod
-// properly.
+// MinimalPod returns an API pod with the fields that the runtime knows. They are enough to stop the
+// pod properly.
 func (p *Pod) MinimalPod() *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	seen := map[string]bool{}
@@ -226,8 +226,8 @@ func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Con
 	return st, nil
 }
 
-// sort sorts newest first. It compares numbers of attempts, which always increase, and not times:
-// the machine's clock may have been set back in between.
+// sort sorts newest first. It compares numbers of attempts, which always increase, and not times,
+// because the machine's clock may have been set back between two attempts.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))

@@ -30,7 +30,8 @@ type SandboxInput struct {
 const maxFileName = 255
 
 // PodLogDir returns the directory of the logs of a pod's containers: NAMESPACE_NAME_UID. If that is
-// too long for a file name, the pod's name is cut; the UID keeps the directory unique.
+// too long for a file name, the pod's name is cut. The directory is still unique, because of the
+// UID.
 func PodLogDir(root string, pod *v1.Pod) string {
 	before, after := pod.Namespace+"_", "_"+string(pod.UID)
 	name := pod.Name[:min(len(pod.Name), max(maxFileName-len(before)-len(after), 1))]

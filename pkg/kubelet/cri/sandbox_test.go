@@ -23,7 +23,7 @@ func TestPodLogDir(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name string
 		uid             types.UID
-		want            string // empty if it does not fit
+		want            string // the expected name; empty if the full name would be too long
 	}{
 		{"ns", "p", uid, "ns_p_" + uid},
 		{"ns", strings.Repeat("p", 215), uid, "ns_" + strings.Repeat("p", 215) + "_" + uid},

@@ -21,7 +21,7 @@ type statuses struct {
 	sandboxes  map[string]Sandbox
 	containers map[string]cachedContainer
 	// changes counts the events that made entries invalid. A status that was requested before such
-	// an event is not stored after it.
+	// an event and arrives after it is not stored.
 	changes uint64
 }
 
@@ -31,8 +31,8 @@ type cachedContainer struct {
 	state runtimeapi.ContainerState
 }
 
-// sandbox returns the cached status of a listed sandbox. If there is none, it returns the number
-// with which to store the status that the caller reads.
+// sandbox returns the cached status of a listed sandbox. If there is none, it returns the value of
+// changes, which the caller passes when it stores the status that it then reads.
 func (s *statuses) sandbox(item *runtimeapi.PodSandbox) (Sandbox, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +52,8 @@ func (s *statuses) keepSandbox(b Sandbox, asked uint64) {
 	s.sandboxes[b.ID] = b
 }
 
-// container returns the cached status of a listed container. If there is none, it returns the
-// number with which to store the status that the caller reads.
+// container returns the cached status of a listed container. If there is none, it returns the value
+// of changes, which the caller passes when it stores the status that it then reads.
 func (s *statuses) container(item *runtimeapi.Container) (Container, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

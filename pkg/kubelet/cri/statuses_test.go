@@ -101,7 +101,7 @@ func TestCacheMatchesRuntime(t *testing.T) {
 		s := newStore()
 		keeps := &Client{Runtime: s, timeout: time.Minute}
 		ctx := context.Background()
-		var ids [4]string // no runtime uses an ID twice
+		var ids [4]string // the latest ID in each place; no runtime uses an ID twice
 		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			moment := int64(n + 1)
 			which := rapid.IntRange(0, len(ids)-1).Draw(t, "which")

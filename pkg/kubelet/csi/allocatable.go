@@ -17,7 +17,7 @@ import (
 )
 
 // LimitError says that the node has as many volumes of a driver as it can have. The scheduler did
-// not know it, so the pod must run on another node.
+// not know that, so the pod must run on another node.
 type LimitError struct {
 	// Volume is the volume that cannot be attached. Message is the driver's message.
 	Volume, Message string
@@ -55,7 +55,7 @@ func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	return err
 }
 
-// update asks a driver about the node again, and publishes the answer.
+// update asks a driver again how many volumes the node can have, and publishes the answer.
 func (m *Manager) update(ctx context.Context, d *driver) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInf
 	return m.publish(ctx, d.name, info)
 }
 
-// renew updates the drivers whose period has ended, and returns when the next update is due, or
+// renew updates the drivers whose period has ended, and returns the time of the next update, or
 // zero if no driver has a period.
 func (m *Manager) renew(ctx context.Context) (time.Time, error) {
 	m.mu.Lock()

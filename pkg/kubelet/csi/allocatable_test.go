@@ -17,15 +17,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// allow sets how many volumes the driver says that the node can have.
+// allow sets the number of volumes that the node can have according to the driver.
 func (b *bench) allow(most int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.most = most
 }
 
-// allowed returns how many volumes the node can have according to the API, or -1 if it does not
-// say.
+// allowed returns how many volumes the node can have according to the API, or -1 if the CSINode has
+// no number.
 func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	t.Helper()
 	n, err := client.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
@@ -38,7 +38,8 @@ func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	return -1
 }
 
-// TestUpdated checks that a driver with an update period can change the number of volumes.
+// TestUpdated checks that a driver with an update period can change the number of volumes that the
+// node can have.
 func TestUpdated(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -67,8 +68,8 @@ func TestUpdated(t *testing.T) {
 }
 
 // TestLimit checks the error when a driver with an update period refuses a volume because the node
-// has too many. It differs from other failures to attach, and the driver is asked for the number at
-// once.
+// has too many volumes. The error differs from other failures to attach, and the kubelet asks the
+// driver for the number at once.
 func TestLimit(t *testing.T) {
 	client := cluster(t, true)
 	b := newBench(t, client)

@@ -18,7 +18,7 @@ import (
 
 const (
 	firstPoll, lastPoll = 50 * time.Millisecond, time.Second
-	// attachPatience is how long a pod waits for its volume before an event says so.
+	// attachPatience is how long a pod waits for its volume before an event reports that.
 	attachPatience = 30 * time.Second
 )
 

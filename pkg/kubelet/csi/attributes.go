@@ -41,7 +41,7 @@ func isPodAttribute(key string) bool {
 	return ok && (strings.HasPrefix(name, "pod.") || strings.HasPrefix(name, "serviceAccount.") || name == "ephemeral")
 }
 
-// complete adds the attributes about the pod, and the secrets.
+// complete adds the attributes about the pod and the secrets to a request.
 func (m *Manager) complete(ctx context.Context, pod *v1.Pod, v Volume, r *request) error {
 	var err error
 	if r.stageSecrets, r.publishSecrets, err = m.secrets(ctx, pod, v); err != nil {

@@ -25,8 +25,8 @@ const maxMessage = 4 << 20
 var bridged = [...]string{"csi.v1.Identity", "csi.v1.Controller", "csi.v1.GroupController"}
 
 // Bridge serves POST /csi/{driver}/{service}/{method}, with which the control plane calls a driver
-// that is registered with this kubelet. The bodies are those of the call, in protobuf. If the
-// driver returns an error, the status is 424, with the code and the message.
+// that is registered with this kubelet. The bodies are the request and the response of the call, in
+// protobuf. If the driver returns an error, the status is 424, with the code and the message.
 func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 	name, service := r.PathValue("driver"), r.PathValue("service")
 	if !slices.Contains(bridged[:], service) {

@@ -28,8 +28,8 @@ type driver struct {
 	endpoint string
 	conn     *grpc.ClientConn
 	node     csi.NodeClient
-	// updated is when the driver was last asked about the node. Once the driver is registered, only
-	// Run uses it.
+	// updated is when the driver was last asked how many volumes the node can have. Once the driver
+	// is registered, only Run uses it.
 	updated time.Time
 }
 
@@ -49,12 +49,12 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		_ = conn.Close()
 		return fmt.Errorf("register CSI driver: %w", err)
 	}
-	m.Resync() // the driver may have an update period
+	m.Resync() // so that Run learns the update period of the driver, if it has one
 	return nil
 }
 
-// addDriver asks a driver about the node, publishes the answer, and adds the driver to the
-// registered ones.
+// addDriver asks a driver for its data about the node, publishes these, and adds the driver to the
+// registered drivers.
 func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err != nil {
@@ -70,7 +70,7 @@ func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.drivers[d.name]; old != nil {
-		_ = old.conn.Close() // nothing is lost, because calls are repeated
+		_ = old.conn.Close() // calls that this interrupts are repeated with the new connection
 	}
 	m.drivers[d.name] = d
 	return nil

@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Expand grows the file system on a volume of a pod to the volume's present size. If the driver
-// does not expand volumes on nodes it does nothing.
+// Expand grows the file system on a volume of a pod to the volume's present size. It does nothing
+// if the driver does not expand volumes on nodes.
 func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	r := newRequest(pod, v)
 	d, err := m.driver(r.id.driver)
@@ -80,8 +80,7 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.F
 	return out, nil
 }
 
-// NeedsRepublish reports whether a driver requests that volumes are published again from time to
-// time.
+// NeedsRepublish reports whether a driver requests that volumes are published again periodically.
 func (m *Manager) NeedsRepublish(ctx context.Context, driver string) (bool, error) {
 	d, err := m.object(ctx, driver)
 	if err != nil || d == nil {

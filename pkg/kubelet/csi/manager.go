@@ -28,8 +28,8 @@ type Config struct {
 	// RootDir is the kubelet's directory, /var/lib/kubelet.
 	RootDir  string
 	NodeName string
-	// Client reads drivers, attachments and secrets, which are not watched, and writes the node's
-	// CSINode.
+	// Client reads drivers, attachments and secrets, because these are not watched, and writes the
+	// node's CSINode.
 	Client kubernetes.Interface
 	// Token returns a token of the pod's service account.
 	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string,
@@ -37,8 +37,8 @@ type Config struct {
 	// Changed is called when the list of volumes in use changes, so that the node's status must be
 	// written.
 	Changed func()
-	// UpdatePeriod returns how often a driver is to be asked how many volumes the node can have, or
-	// zero for never. Attaches reports whether its volumes are attached. Both come from its
+	// UpdatePeriod returns how often the kubelet asks a driver how many volumes the node can have,
+	// or zero for never. Attaches reports whether its volumes are attached. Both come from its
 	// CSIDriver; when that changes, Resync is called.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
@@ -52,24 +52,25 @@ type Config struct {
 type Manager struct {
 	cfg        Config
 	wake       chan struct{}
-	publishing sync.Mutex // held while the CSINode is written; taken before mu
+	publishing sync.Mutex // locked while the CSINode is written; locked before mu
 
 	mu      sync.Mutex
 	drivers map[string]*driver
 	gone    map[string]bool // drivers to be removed from the CSINode
-	volumes map[id]*volume  // all that have a record on the disk, or soon will
+	volumes map[id]*volume  // all volumes that have a record on the disk, or soon will
 }
 
-// volume is the state of a volume on this node. The lock of the Manager guards its fields other
-// than the lock.
+// volume is the state of a volume on this node. The Manager's lock guards its fields, except asking
+// and surely.
 type volume struct {
 	id id
-	// asking is held during calls to the driver about the volume. It is taken before the Manager's
-	// lock.
+	// asking is locked during calls to the driver about the volume. It is taken before the
+	// Manager's lock.
 	asking sync.Mutex
 	// users are the pods that the volume is published to, or may be.
 	users map[place]bool
-	// staged is where the volume is staged, or may be; nil if it is not.
+	// staged is the place where the volume is staged, or may be staged. It is nil if the volume is
+	// not staged.
 	staged *stage
 	// surely reports whether staging has succeeded once, perhaps in an earlier process. It is
 	// guarded by asking.
@@ -95,15 +96,16 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// Run keeps the CSINode up to date and unstages volumes that no pod uses, until ctx ends. Other
-// volumes stay then.
+// Run keeps the CSINode up to date and unstages volumes that no pod uses, until ctx ends. Volumes
+// that pods use stay mounted when it returns.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(sweepPeriod)
 	defer t.Stop()
 	known := false
 	for {
 		if !known {
-			// The scheduler knows from an existing CSINode that the node's drivers are known.
+			// Create the CSINode first: the scheduler takes its existence as a sign that the node's
+			// drivers are known.
 			err := m.csiNode(ctx, func(*storagev1.CSINode) {})
 			known = err == nil
 		}
@@ -117,8 +119,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for a wake-up, a tick, or the time until unless it is zero. It reports false if ctx
-// ends.
+// pause waits for a wake-up, for a tick, or for the time in until unless that is zero. It reports
+// false if ctx ends.
 func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -164,8 +166,8 @@ func (m *Manager) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// volume returns the entry of a volume and creates it if necessary. The caller holds mu, or is
-// alone.
+// volume returns the entry of a volume and creates it if necessary. The caller holds mu, unless no
+// other goroutine uses the Manager yet.
 func (m *Manager) volume(i id) *volume {
 	v := m.volumes[i]
 	if v == nil {
@@ -175,7 +177,7 @@ func (m *Manager) volume(i id) *volume {
 	return v
 }
 
-// reserve records that a pod is about to use a volume. The returned function undoes that.
+// reserve records that a pod is about to use a volume. The returned function removes this record.
 func (m *Manager) reserve(i id, inline bool) (*volume, func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -203,7 +205,7 @@ func (m *Manager) dropUnused(v *volume) {
 	}
 }
 
-// note changes the entry of a volume.
+// note changes the entry of a volume under the Manager's lock, and drops the entry if it is unused.
 func (m *Manager) note(v *volume, change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

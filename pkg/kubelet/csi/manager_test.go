@@ -58,11 +58,11 @@ type bench struct {
 
 	mu    sync.Mutex
 	calls []string
-	// cut is the name of the call that is interrupted, either before the driver runs it or, with
-	// after, once it has.
+	// cut is the name of the call that is interrupted, either before the driver runs it or, if
+	// after is set, when the driver has run it.
 	cut   string
 	after bool
-	// most is how many volumes the driver says that the node can have.
+	// most is the number of volumes that the node can have according to the driver.
 	most int64
 	// refuse is the code of the driver's error for each call that fails.
 	refuse map[string]codes.Code
@@ -77,7 +77,7 @@ type bench struct {
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
 	t.Helper()
 	unshare.Need(t)
-	sockets, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	sockets, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -296,8 +296,8 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// TestOnePod checks that a ReadWriteOncePod volume is mounted for a second pod only after the first
-// one has given it up, also by a restarted kubelet.
+// TestOnePod checks that a ReadWriteOncePod volume is mounted for a second pod only after the
+// volume was unmounted for the first pod, also by a restarted kubelet.
 func TestOnePod(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v := b.volume("v", v1.PersistentVolumeFilesystem)
@@ -326,8 +326,8 @@ func TestOnePod(t *testing.T) {
 	}
 }
 
-// TestTwoPods checks that a volume of two pods is staged once, and unstaged after both have given
-// it up.
+// TestTwoPods checks that a volume of two pods is staged once, and unstaged after it was unmounted
+// for both.
 func TestTwoPods(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -426,7 +426,7 @@ func TestAttached(t *testing.T) {
 	if _, err := attachments.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refused("is not attached") // a controller may be about to detach it
+	refused("is not attached") // a controller may be about to detach the volume
 	say(`{"status":{"volumesAttached":[{"name":"` + i.String() + `","devicePath":""}]}}`)
 	if got, err := m.attached(t.Context(), i); err != nil || got["node"] != "n" {
 		t.Errorf("%v, %v", got, err)
@@ -463,8 +463,9 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestReregisteredDriverIsPublished checks that a driver that was unregistered for a moment, for instance because
-// its socket was replaced, is in the CSINode afterwards, whenever the removal is processed.
+// TestReregisteredDriverIsPublished checks that a driver that was unregistered for a moment, for
+// instance because its socket was replaced, is in the CSINode afterwards, at whatever time the
+// removal is processed.
 func TestReregisteredDriverIsPublished(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -473,7 +474,7 @@ func TestReregisteredDriverIsPublished(t *testing.T) {
 	for i := range 200 {
 		m.Unregister(d)
 		withdrawn := make(chan error, 1)
-		// At a random moment of what follows.
+		// The removal is processed at a random moment of the registration that follows.
 		time.AfterFunc(rand.N(8*time.Millisecond), func() { withdrawn <- m.withdraw(t.Context()) })
 		if err := m.Register(t.Context(), d); err != nil {
 			t.Fatal(err)

@@ -31,8 +31,8 @@ type Volume struct {
 	ReadOnly bool
 	// Group is the group that the files must have, or nil.
 	Group *int64
-	// Labels are the SELinux labels that the pod's containers need for the files. It is empty for a
-	// volume that must not be mounted with a label.
+	// Labels are the SELinux labels that the pod's containers need for the files. Labels is empty
+	// for a volume that must not be mounted with a label.
 	Labels []string
 }
 
@@ -47,7 +47,7 @@ type Mounted struct {
 	Labelled bool
 }
 
-// request is a Volume in the terms of CSI.
+// request is a Volume as CSI describes it.
 type request struct {
 	// The volume.
 
@@ -97,8 +97,8 @@ func newRequest(pod *v1.Pod, v Volume) request {
 	return r
 }
 
-// Mount stages and publishes a volume for a pod. It is safe to repeat; a driver that requests
-// republishing is then called again.
+// Mount stages and publishes a volume for a pod. The caller may repeat it. If the driver requests
+// republishing, a repeated call calls the driver again.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, error) {
 	r := newRequest(pod, v)
 	var err error
@@ -207,7 +207,7 @@ func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, 
 	return Mounted{Path: target, ChangeGroup: changeGroup, Labelled: r.context != ""}, nil
 }
 
-// begin writes the records before staging and publishing begin.
+// begin writes the records of a volume, before staging and publishing begin.
 func (m *Manager) begin(vol *volume, r request) error {
 	rec := record{
 		Spec: r.place.spec, Handle: r.id.handle, Driver: r.id.driver, Node: m.cfg.NodeName,
@@ -235,8 +235,8 @@ func (m *Manager) begin(vol *volume, r request) error {
 }
 
 // unstaged drops the records of a volume whose driver has refused to stage it and is not doing so
-// in the background. Then there is nothing to unstage. It keeps the records if another pod uses the
-// volume, or if the volume may have been staged before.
+// in the background. There is nothing to unstage in this case. It keeps the records if another pod
+// uses the volume, or if the volume may have been staged before.
 func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	m.mu.Lock()
 	staged, others := vol.staged, len(vol.users) > 1 || !vol.users[p]
@@ -324,7 +324,8 @@ func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapa
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// groupApplies reports whether the kubelet must change the group of a volume's files to the pod's.
+// groupApplies reports whether the kubelet must change the group of a volume's files to the group
+// of the pod.
 func groupApplies(r request, pv *v1.PersistentVolume) bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if r.object != nil && r.object.Spec.FSGroupPolicy != nil {

@@ -22,10 +22,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nodeIDs is the node's annotation with its ID in each driver.
+// nodeIDs is the annotation of a node with the ID that each driver has for it.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// publish writes a driver's answer about the node into the Node and the CSINode. The caller holds
+// publish writes a driver's data about the node into the Node and the CSINode. The caller holds
 // publishing.
 func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	if info.GetNodeId() == "" {
@@ -110,7 +110,7 @@ func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[s
 	change(ids)
 	meta := map[string]any{}
 	if !maps.Equal(before, ids) {
-		var text any // null removes the annotation
+		var text any // nil removes the annotation
 		if len(ids) > 0 {
 			b, err := json.Marshal(ids)
 			if err != nil {

@@ -78,8 +78,8 @@ func (m *Manager) devicesDir() string {
 	return filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", "volumeDevices")
 }
 
-// stage is where a volume is staged on the node, with its directories in the order in which they
-// are removed.
+// stage is the place where a volume is staged on the node. It has the directories in the order in
+// which they are removed.
 type stage struct {
 	path, record string
 	own          [3]string
@@ -126,7 +126,7 @@ func (m *Manager) load() error {
 		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
 		v.staged, v.surely = &s, true
-		// The pattern is valid.
+		// Glob fails only if the pattern is invalid.
 		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec))
 		for _, link := range links {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answer makes the driver return an error for calls of a method, or none with OK.
+// answer makes the driver return an error for calls of a method, or no error if code is OK.
 func (b *bench) answer(method string, code codes.Code) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -25,7 +25,7 @@ func (b *bench) called(method string) bool {
 }
 
 // TestNotStaged checks that a volume is unstaged if its driver may still be staging it, but not if
-// the driver has refused to.
+// the driver has refused to stage it.
 func TestNotStaged(t *testing.T) {
 	for code, unstaged := range map[codes.Code]bool{codes.DeadlineExceeded: true, codes.InvalidArgument: false,
 		codes.Internal: false} {
@@ -49,8 +49,8 @@ func TestNotStaged(t *testing.T) {
 	}
 }
 
-// TestStagedBefore checks that a volume that was staged before stays so if the driver refuses to
-// stage it again.
+// TestStagedBefore checks that a volume that was staged before stays staged if the driver refuses
+// to stage it again.
 func TestStagedBefore(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()

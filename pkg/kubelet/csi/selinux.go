@@ -17,7 +17,8 @@ import (
 var errLabelled = errors.New("other pods use it")
 
 // contextOf returns the SELinux label to mount a volume with, so that its files need not be
-// labelled one by one. It is "" if the driver does not support that or there is no label.
+// labelled one by one. It is "" if the driver does not support mounting with labels or there is no
+// label.
 func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	switch {
 	case d == nil || d.Spec.SELinuxMount == nil || !*d.Spec.SELinuxMount || len(labels) == 0:
@@ -29,8 +30,8 @@ func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 }
 
 // settleLabel decides which label a volume is mounted with. For a pod that has the volume already
-// it keeps the present label. If the volume is staged with another label and no pod uses it, it is
-// unstaged first. The caller holds vol.asking.
+// it keeps the present label. If the volume is staged with another label and no pod uses it,
+// settleLabel unstages it first. The caller holds vol.asking.
 func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) error {
 	m.mu.Lock()
 	has, mine, staged := vol.context, vol.users[r.place], vol.staged != nil

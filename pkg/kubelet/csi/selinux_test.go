@@ -48,7 +48,8 @@ func one(v Volume, labels ...string) Volume {
 }
 
 // TestLabelledMounts checks that a volume is mounted with the label that all containers need if the
-// driver supports it, so that its files need not be labelled. Otherwise it is mounted without one.
+// driver supports it, so that its files need not be labelled. Otherwise it must be mounted without
+// a label.
 func TestLabelledMounts(t *testing.T) {
 	const l = "system_u:object_r:container_file_t:s0:c1,c2"
 	for name, c := range map[string]struct {
@@ -69,7 +70,7 @@ func TestLabelledMounts(t *testing.T) {
 			b := newBench(t, client)
 			v := one(b.volume("v", v1.PersistentVolumeFilesystem), c.labels...)
 			v.PV.Spec.MountOptions = []string{"noatime"}
-			for range 2 { // the second time a restarted kubelet finds it mounted
+			for range 2 { // the second time a restarted kubelet finds the volume mounted
 				got, err := b.kubelet().Mount(t.Context(), pod("a"), v)
 				if c.fails != "" {
 					if err == nil || err.Error() != c.fails {

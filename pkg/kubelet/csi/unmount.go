@@ -16,9 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// Teardown unpublishes all volumes of a pod, also those of an earlier process, and unstages those
-// that no other pod uses. The caller repeats it until it succeeds. A volume that cannot be unstaged
-// does not make it fail: Run tries that again.
+// Teardown unpublishes all volumes of a pod, including volumes that an earlier process mounted, and
+// unstages the volumes that no other pod uses. The caller repeats it until it succeeds. It does not
+// fail if a volume cannot be unstaged, because Run retries that.
 func (m *Manager) Teardown(ctx context.Context, pod types.UID) error {
 	type use struct {
 		volume *volume
@@ -70,7 +70,7 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	if err := removeTarget(target); err != nil {
 		return err
 	}
-	// The record is removed last. As long as it exists, all of this is repeated.
+	// The record is removed last. As long as it exists, all these steps are repeated.
 	if err := m.forgetPod(p); err != nil {
 		return err
 	}

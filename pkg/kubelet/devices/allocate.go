@@ -18,10 +18,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Allocate implements numa.Provider: it assigns the devices that a container requests, or none of a
-// resource whose plugin returns an error. A container that has its devices already keeps them.
+// Allocate implements numa.Provider: it assigns the devices that a container requests, or, if a
+// resource's plugin returns an error, no devices of this resource. A container that already has its
+// devices keeps them.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near numa.Hint) error {
-	m.allocating.Lock() // held during calls to plugins, which may take long
+	m.allocating.Lock() // locked during calls to plugins, which may take long
 	defer m.allocating.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 		if dra.Serves(pod, c.Name, key) {
@@ -59,15 +60,15 @@ func (m *Manager) give(pod types.UID, container, name string, g *grant) {
 	m.save()
 }
 
-// stock is the state of a resource when a container requests it.
+// stock has the devices of a resource at the time when a container requests it.
 type stock struct {
 	name    string
 	plugin  *plugin
 	devices map[string]device // all devices
 	healthy map[string]bool
 	has     *grant // the devices that the container already has
-	// reusable are the devices that init containers leave to the container. free are those that no
-	// pod has.
+	// reusable are the devices that the container can take over from init containers. free are the
+	// devices that no pod has.
 	reusable, free []string
 }
 
@@ -123,8 +124,8 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	return &grant{Devices: ids, Response: r.GetContainerResponses()[0]}, nil
 }
 
-// choose chooses devices: first those that an init container leaves, then those on the NUMA nodes,
-// then those that the plugin prefers, and then any.
+// choose chooses devices: first devices of init containers, then devices on the NUMA nodes in near,
+// then those that the plugin prefers, and then any others.
 func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string, error) {
 	if len(s.healthy) == 0 {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", s.name)
@@ -154,7 +155,7 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 	aligned := slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return s.devices[id].nodes&near == 0 })
 	among := s.free
 	if len(must)+len(aligned) > count {
-		among = aligned // only devices on the nodes leave a choice
+		among = aligned // the plugin can choose only among devices on the nodes
 	} else {
 		take(aligned)
 		must = slices.Clone(chosen)
@@ -167,7 +168,7 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 		take(slices.DeleteFunc(preferred, func(id string) bool { return !slices.Contains(among, id) }))
 	}
 	take(aligned)
-	// Of the rest, devices of other nodes come first: those without a node suit any container.
+	// Then take devices on other nodes, before devices without a node, which suit any container.
 	take(slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return near != 0 && s.devices[id].nodes == 0 }))
 	take(s.free)
 	return chosen, nil
@@ -188,7 +189,7 @@ func (m *Manager) free(name string, healthy map[string]bool) []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// prefer asks a plugin that supports it which devices it prefers.
+// prefer asks a plugin which devices it prefers, if the plugin supports that call.
 func prefer(ctx context.Context, p *plugin, available, must []string, count int) ([]string, error) {
 	if !p.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
@@ -208,8 +209,9 @@ func prefer(ctx context.Context, p *plugin, available, must []string, count int)
 	return r.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
-// Container returns what a container that is about to start needs to access its devices, by
-// resource. It calls PreStartContainer of plugins that require it.
+// Container returns the environment, mounts, device nodes and other settings that a container needs
+// to access its devices. It is called before each start of the container. It calls
+// PreStartContainer of plugins that require it.
 func (m *Manager) Container(ctx context.Context, pod *v1.Pod,
 	c *v1.Container) ([]*api.ContainerAllocateResponse, error) {
 	type start struct {

@@ -56,8 +56,8 @@ func (m *Manager) condition(name string) map[types.UID][]string {
 	return out
 }
 
-// notifyUsers calls Affected for the pods with devices of a resource whose health differs from
-// before. The caller holds the lock.
+// notifyUsers calls Affected for the pods with devices of a resource whose health differs from the
+// one in before. The caller holds the lock.
 func (m *Manager) notifyUsers(name string, before map[types.UID][]string) {
 	for uid, now := range m.condition(name) {
 		if !slices.Equal(now, before[uid]) {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// TestHealth checks the health that is reported for a container's devices when the plugin reports a
+// TestHealth checks which health is reported for a container's devices when the plugin reports a
 // change and when the plugin ends.
 func TestHealth(t *testing.T) {
 	at := dir(t)

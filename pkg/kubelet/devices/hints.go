@@ -59,8 +59,8 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return out
 }
 
-// hints returns the sets of NUMA nodes that have enough devices: those that were assigned before,
-// or the free and reusable ones. It returns nil if the devices have no NUMA nodes.
+// hints returns the sets of NUMA nodes that have enough devices: the devices that were assigned
+// before, or else free and reusable devices. It returns nil if the devices have no NUMA nodes.
 func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []numa.Hint {
 	near := numa.Mask(0)
 	for _, d := range o.devices {
@@ -77,7 +77,7 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 	case len(free)+len(reusable) < count:
 		return []numa.Hint{}
 	}
-	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // other nodes would only add more sets
+	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // sets with other nodes too would only be larger
 	if len(nodes) == 0 {
 		nodes = m.cfg.Nodes
 	}

@@ -24,7 +24,8 @@ const graceWithoutPlugin = 5 * time.Minute
 
 // Config holds a Manager's settings.
 type Config struct {
-	// Dir is the directory of the file and of the sockets of the kubelet and the plugins.
+	// Dir is the directory with the file of assignments and the sockets of the kubelet and the
+	// plugins.
 	Dir   string
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -39,13 +40,13 @@ type Config struct {
 // Manager assigns the devices of the node. It is safe for concurrent use.
 type Manager struct {
 	cfg        Config
-	allocating sync.Mutex // held by one allocation at a time; taken before mu
+	allocating sync.Mutex // locked during one allocation at a time; locked before mu
 
 	mu        sync.Mutex
 	registry  *registry // nil until Run serves it
 	resources map[string]*offer
 	given     map[types.UID]map[string]map[string]*grant // assigned devices, by pod, container and resource
-	dropped   map[string]bool                            // resources that are not reported any more
+	dropped   map[string]bool                            // resources that must be removed from the node's status
 }
 
 // offer is a resource and the plugin that offers it.
@@ -135,7 +136,7 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 		return // the plugin was replaced
 	}
 	before := m.condition(name)
-	o.devices = map[string]device{} // an allocation may still use the old map
+	o.devices = map[string]device{} // a new map, because an allocation may still use the old one
 	for _, d := range list {
 		var nodes numa.Mask
 		for _, n := range d.GetTopology().GetNodes() {

@@ -113,7 +113,7 @@ func start(t *testing.T, dir string) *node {
 		}
 	})
 	t.Cleanup(n.stop)
-	for { // Run removes sockets that exist before it starts
+	for { // wait for it, because Run removes sockets that exist before it starts
 		conn, err := net.Dial("unix", filepath.Join(dir, socketName))
 		if err == nil {
 			_ = conn.Close()
@@ -199,7 +199,7 @@ func podOf(uid string, counts ...string) *v1.Pod {
 
 func dir(t *testing.T) string {
 	t.Helper()
-	d, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	d, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +217,8 @@ func TestDevices(t *testing.T) {
 	f.lists <- append(healthy("d1", "d2", "d3"), &api.Device{ID: "d4", Health: api.Unhealthy})
 	n.awaitDevices(t, 4, 3)
 
-	// An init container leaves its devices to the next container; otherwise the plugin's preference
-	// counts.
+	// The next container takes over the devices of an init container. Other devices are chosen as
+	// the plugin prefers.
 	pod := podOf("u", "i1", "2")
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
@@ -270,7 +270,7 @@ func TestDevices(t *testing.T) {
 }
 
 // TestRestart checks that after a restart of the kubelet containers keep their devices, no other
-// pod gets these, and the resource is reported before its plugin registers again.
+// pod gets these devices, and the resource is reported before its plugin registers again.
 func TestRestart(t *testing.T) {
 	at := dir(t)
 	n := start(t, at)

@@ -42,7 +42,7 @@ type plugin struct {
 type registry struct {
 	api.UnimplementedRegistrationServer
 	*Manager
-	ctx context.Context // ends the plugins' streams; it outlives the registration call
+	ctx context.Context // ends the plugins' streams; a field, because it outlives the registration call
 	wg  *sync.WaitGroup
 }
 

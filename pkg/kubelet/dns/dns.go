@@ -107,8 +107,9 @@ func missingClusterDNS(pod *v1.Pod) []Warning {
 	}
 }
 
-// noResolver returns the node's own addresses as nameservers, as a resolver without any nameserver
-// does. Without them the runtime would use the node's /etc/resolv.conf.
+// noResolver returns a configuration with the node's own addresses as nameservers. A resolver
+// without nameservers also asks its own machine. Without them the runtime would use the node's
+// /etc/resolv.conf.
 func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 	conf := &runtimeapi.DNSConfig{Searches: []string{"."}}
 	for _, ip := range nodeIPs {
@@ -138,7 +139,8 @@ func clusterSearches(namespace, domain string, node []string) []string {
 	return unique(append([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node...))
 }
 
-// limit cuts conf to what resolvers accept.
+// limit removes the entries of conf that exceed the limits of resolvers, and returns warnings about
+// them.
 func limit(conf *runtimeapi.DNSConfig) []Warning {
 	var out []Warning
 	if len(conf.Servers) > maxNameservers {
@@ -160,7 +162,7 @@ func limit(conf *runtimeapi.DNSConfig) []Warning {
 // longer than a domain name may be.
 func fittingSearches(searches []string) []string {
 	var fits []string
-	chars := -1 // each domain but the first has a space before it
+	chars := -1 // -1, because only the domains after the first one have a space before them
 	for _, s := range searches[:min(len(searches), maxSearchPaths)] {
 		if len(s) > validation.DNS1123SubdomainMaxLength {
 			continue
@@ -180,19 +182,18 @@ func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
 	}
 	f, err := os.Open(s.ResolvConf)
 	if err != nil {
-		return nil, err // contains the word open and the path
+		return nil, err // the error has the operation and the path already
 	}
 	defer f.Close()
 	conf, err := parse(f)
 	if err != nil {
-		// Shown to users, as in Kubernetes.
+		// Users see this text. It is the text of Kubernetes.
 		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err)
 	}
 	return conf, nil
 }
 
-// parse reads a resolv.conf. nameserver and options lines add up; of search lines the last one
-// counts.
+// parse reads a resolv.conf. All nameserver and options lines count, but only the last search line.
 func parse(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
 	if err != nil {

@@ -79,9 +79,9 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// defaulted are the resources whose limits a container without its own inherits from the node. Huge
-// pages are not among them: they are never overcommitted, so a container that uses them always has
-// a limit.
+// defaulted are the resources for which a container without a limit gets the node's allocatable
+// amount as its limit. Huge pages are not among them: they are never overcommitted, so a container
+// that uses them always has a limit.
 var defaulted = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 
 // WithLimits returns the container's resources, with limits that it does not set taken from

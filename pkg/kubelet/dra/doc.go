@@ -6,8 +6,9 @@
 //
 // The scheduler decides which devices a claim gets and which pods may use it; both are in the
 // claim's status. Before the first container of a pod starts, the drivers named in the allocation
-// prepare the claim. Containers get the devices of the requests that they name, by CDI. When
-// nothing runs any more of the last pod on this node that uses a claim, the drivers unprepare it.
+// prepare the claim. Containers get the devices of the requests that they name, by CDI. When all
+// containers of the last pod on this node that uses the claim have ended, the drivers unprepare the
+// claim.
 //
 // Drivers report the health of devices, which the statuses of containers show. ResourceSlices of
 // drivers that are not on the node are deleted, so that no pod waits for their devices.

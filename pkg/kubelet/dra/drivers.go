@@ -30,7 +30,7 @@ type driver struct {
 	client         api.DRAPluginClient
 	end            context.CancelFunc
 
-	up     bool // reports whether the driver can be reached
+	up     bool // true while the driver can be reached
 	health map[deviceKey]health
 }
 
@@ -54,7 +54,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	// Ends with the driver's process, which outlives the registration call.
+	// This context ends when the driver's process is unregistered. It outlives the registration
+	// call.
 	life, end := context.WithCancel(context.Background())
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
 	if p.Versions[i] == v1beta1.DRAPluginService {
@@ -117,8 +118,8 @@ func (m *Manager) follow(ctx context.Context, d *driver) {
 	}
 }
 
-// driver returns the process of a driver to call: the latest one that can be reached, or else the
-// latest.
+// driver returns the process of a driver to call: the latest process that can be reached or, if
+// none can, the latest one.
 func (m *Manager) driver(name string) (api.DRAPluginClient, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -28,7 +28,7 @@ import (
 // serveWith serves a driver at a new socket until stop is called.
 func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +46,7 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 }
 
 // TestOlderDriver checks that a driver with the earlier version of the API is called with that
-// version, and that its devices of a subrequest count for the request.
+// version, and that devices that it reports for a subrequest count for the request.
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
 	endpoint, _ := serveWith(t,
@@ -232,7 +232,7 @@ func TestHealth(t *testing.T) {
 	if got := show(2); got != "" {
 		t.Errorf("one without: %s", got)
 	}
-	// A device that no pod has.
+	// Report a device that no pod has.
 	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")}
 	stop()
 	<-told

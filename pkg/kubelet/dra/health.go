@@ -17,13 +17,13 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
-// Reported health is valid for healthTimeout, unless the driver specifies another time. A stream
-// that has ended is opened again after retryStream.
+// healthTimeout is how long reported health is valid, unless the driver specifies another time.
+// retryStream is the delay before a stream that has ended is opened again.
 const (
 	healthTimeout = 30 * time.Second
 	retryStream   = 5 * time.Second
 	maxMessage    = 1024
-	maxHolds      = 365 * 24 * 60 * 60 // one year, in seconds
+	maxHolds      = 365 * 24 * 60 * 60 // the longest validity that a driver can specify: one year, in seconds
 )
 
 // deviceKey identifies a device of a driver.
@@ -37,7 +37,7 @@ type health struct {
 }
 
 // watch records the health that a driver reports, until the connection is closed or the driver
-// turns out not to support it.
+// responds that it does not support the call.
 func (m *Manager) watch(ctx context.Context, d *driver) {
 	for ctx.Err() == nil {
 		err := m.stream(ctx, d)
@@ -172,7 +172,7 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 		}
 		devices, err := m.devices(pod, *name, want.Request)
 		if err != nil || len(devices) == 0 {
-			continue // not prepared yet
+			continue // the claim is not prepared yet
 		}
 		s := v1.ResourceStatus{Name: v1.ResourceName("claim:" + want.Name)}
 		if want.Request != "" {

@@ -36,7 +36,7 @@ type Config struct {
 	Changed func(pod types.UID)
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil for no metrics
+	Metrics prometheus.Registerer // nil if there are no metrics
 }
 
 // Manager prepares claims. It is safe for concurrent use.
@@ -44,7 +44,7 @@ type Manager struct {
 	cfg     Config
 	metrics *metrics
 
-	preparing sync.Mutex // held during calls to drivers; taken before mu
+	preparing sync.Mutex // locked during calls to drivers; locked before mu
 
 	changed chan struct{} // holds a token when Run must check again
 	wg      sync.WaitGroup
@@ -56,15 +56,15 @@ type Manager struct {
 	claims map[types.UID]*claim
 }
 
-// claim is a claim that is prepared on the node, or may be.
+// claim is a claim that is prepared on the node, or may be prepared.
 type claim struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
 	Drivers   []string           `json:"drivers"`
 	Pods      map[types.UID]bool `json:"pods"`
-	// By driver, for drivers that have prepared the claim.
+	// Devices has the devices by driver, for drivers that have prepared the claim.
 	Devices map[string][]*device `json:"devices,omitempty"`
-	ready   bool                 // all drivers have prepared it since the kubelet started
+	ready   bool                 // all drivers have prepared the claim since the kubelet started
 }
 
 // device is a device of a claim, for some of its requests or for all.
@@ -126,7 +126,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 		return err
 	}
 	if name == nil {
-		return nil // the control plane has found that no claim is needed
+		return nil // the control plane has found that the pod needs no claim here
 	}
 	if m.isPrepared(pod, *name) {
 		return nil
@@ -148,8 +148,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	}
 	for _, name := range driversOf(c) {
 		if _, err := m.driver(name); err != nil {
-			// Nothing needs to be undone, so the end of the pod does not wait for a driver that was
-			// never called.
+			// Without a record there is nothing to unprepare, so the end of the pod does not wait
+			// for a driver that was never called.
 			return err
 		}
 	}
@@ -258,7 +258,7 @@ type Claim struct {
 // Device is a device of a claim.
 type Device struct {
 	Driver, Pool, Name string
-	Share              *string // identifies the share of a device that several claims share
+	Share              *string // ID of the container's share of a device that several claims share
 	CDI                []string
 }
 
@@ -285,7 +285,7 @@ func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 func (m *Manager) Devices(pod *v1.Pod, c *v1.Container) []Claim {
 	claims, err := m.claimed(pod, c)
 	if err != nil {
-		return nil // not prepared yet
+		return nil // a claim is not prepared yet
 	}
 	return claims
 }

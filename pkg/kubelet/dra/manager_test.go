@@ -30,7 +30,7 @@ import (
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
 
-	request string // of a second device
+	request string // request that a second device belongs to
 
 	mu    sync.Mutex
 	fails string
@@ -150,7 +150,7 @@ func TestClaims(t *testing.T) {
 	}
 	d.set("")
 	d.did()
-	for _, pod := range []*v1.Pod{a, a, b} { // the second time there is nothing to do
+	for _, pod := range []*v1.Pod{a, a, b} { // the second time there is nothing to do for a
 		if err := m.Prepare(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// metrics are about operations for claims, and about the calls to drivers for them.
+// metrics measure operations on claims, and the calls to drivers for these operations.
 type metrics struct {
 	clock             clock.Clock
 	operations, calls *prometheus.HistogramVec
@@ -58,7 +58,8 @@ func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
 // drivers.
 const anyDriver = "<any>"
 
-// claimsInUse counts prepared claims on each scrape, so that no series of removed drivers remain.
+// claimsInUse counts prepared claims on each scrape, so that there are no series of removed
+// drivers.
 type claimsInUse struct{ manager *Manager }
 
 var inUse = prometheus.NewDesc("dra_resource_claims_in_use",
@@ -75,7 +76,7 @@ func (c *claimsInUse) Collect(ch chan<- prometheus.Metric) {
 	c.manager.mu.Lock()
 	for _, claim := range c.manager.claims {
 		if len(claim.Devices) < len(claim.Drivers) {
-			continue // not prepared by all drivers
+			continue // not all drivers have prepared the claim
 		}
 		counts[anyDriver]++
 		for _, driver := range claim.Drivers {

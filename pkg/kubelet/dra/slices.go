@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// The ResourceSlices of a driver that cannot be reached for graceWithoutDriver are deleted. A
-// failure is retried after retryFirst, and with growing delays of up to retryMax.
+// graceWithoutDriver is how long a driver can be unreachable before its ResourceSlices are deleted.
+// Failed deletions are retried after retryFirst, and later with growing delays of up to retryMax.
 const (
 	graceWithoutDriver = 30 * time.Second
 	retryFirst         = time.Second
@@ -21,8 +21,8 @@ const (
 // allDrivers stands for all drivers of the node.
 const allDrivers = ""
 
-// usable starts the grace period of a driver that cannot be reached, or ends it if it can. The
-// caller holds mu.
+// usable starts the grace period of a driver if it cannot be reached, and ends the grace period if
+// it can. The caller holds mu.
 func (m *Manager) usable(name string) {
 	if slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.up }) {
 		delete(m.gone, name)
@@ -70,7 +70,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// wipe deletes the slices that are due and returns when the next ones are.
+// wipe deletes the slices whose grace period has ended, and returns when the next grace period
+// ends.
 func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 	m.mu.Lock()
 	gone := maps.Clone(m.gone)
@@ -81,7 +82,7 @@ func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 		if !at.After(now) {
 			err := m.cfg.Wipe(ctx, name)
 			m.mu.Lock()
-			// The driver may have returned meanwhile.
+			// The driver may be reachable again by now.
 			if _, still := m.gone[name]; err == nil || !still {
 				delete(m.gone, name)
 				m.mu.Unlock()

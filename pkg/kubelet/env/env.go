@@ -4,7 +4,7 @@
 // Package env computes the environment of a container: service variables, envFrom, env with its
 // sources, and $(VAR) expansion, in Kubernetes' order and precedence:
 //
-//   - envFrom in its order; later entries win;
+//   - envFrom in its order; later entries replace earlier ones;
 //   - env in its order; each entry can refer to earlier ones and to service variables;
 //   - service variables, unless another variable has the same name.
 package env
@@ -31,7 +31,7 @@ type Objects interface {
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Input is everything that determines the environment of a container.
+// Input has all values from which the environment of a container is computed.
 type Input struct {
 	Pod       *v1.Pod
 	Container *v1.Container
@@ -254,7 +254,7 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	}
 	value, err := readFileVariable(dir, r.Path, r.Key)
 	if err != nil {
-		// The detail could disclose the node's files to a user.
+		// The original error could disclose the names of the node's files to a user.
 		return "", errors.New("couldn't parse env file")
 	}
 	if value == "" {
@@ -266,8 +266,9 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	return value, nil
 }
 
-// readFileVariable opens the file below dir. A container can write to dir, so links out of it are
-// not followed, and pipes and devices are not opened.
+// readFileVariable reads a variable from the file at path below dir. A container can write to dir,
+// so readFileVariable does not follow links that lead out of dir, and does not open pipes and
+// devices.
 func readFileVariable(dir, path, key string) (string, error) {
 	f, err := beneath.Open(dir, path)
 	if err != nil {
@@ -302,7 +303,7 @@ func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
 	return out
 }
 
-// ExpandStrict is Expand for a subPathExpr, whose variables must all have a value.
+// ExpandStrict is like Expand, for a subPathExpr: it returns an error if a variable has no value.
 func ExpandStrict(s string, env []*runtimeapi.KeyValue) (string, error) {
 	missing := map[string]struct{}{}
 	out := expand(s, func(name string) (string, bool) {

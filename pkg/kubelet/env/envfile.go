@@ -11,13 +11,14 @@ import (
 	"strings"
 )
 
-// maxEnvFile is how much is read of a file that a container wrote.
+// maxEnvFile is the maximum number of bytes that are read of an environment file, because a
+// container can write it.
 const maxEnvFile = 1 << 20
 
 // fileVariable finds a variable in an environment file, which has lines of NAME='value', blank
 // lines, and comments that start with #. A value is literal up to its closing quote, may span
 // lines, and may be followed by a comment. With space between = and the quote it is empty. The file
-// is read up to the variable only. The result is "" if the variable is not there.
+// is read only up to the variable. The result is "" if the file does not have the variable.
 func fileVariable(r io.Reader, key string) (string, error) {
 	lines := envLines{Scanner: bufio.NewScanner(io.LimitReader(r, maxEnvFile))}
 	for lines.Scan() {

@@ -10,7 +10,7 @@ import (
 )
 
 // ExpandStatic replaces references to a container's variables by the values in its spec. A variable
-// whose value comes from elsewhere is replaced by "".
+// whose value comes from another object or file is replaced by "".
 func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, v := range vars {
@@ -40,7 +40,7 @@ func expand(s string, value lookup) string {
 	for ; at >= 0 && at+1 < len(s); at = strings.IndexByte(s, '$') {
 		b.WriteString(s[:at])
 		s = s[at:]
-		n := 1 // number of bytes of s that are done
+		n := 1 // number of bytes of s that have been processed
 		switch s[1] {
 		case '$':
 			b.WriteByte('$')

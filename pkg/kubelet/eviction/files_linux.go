@@ -28,7 +28,7 @@ func Files(dir string) (bytes, inodes uint64, err error) {
 // and containers can write to without a limit: the hosts file and the termination messages.
 func KubeletFiles(podDir string) (bytes, inodes uint64) {
 	for _, name := range []string{"etc-hosts", "containers"} {
-		// Files that cannot be read were removed meanwhile.
+		// Skip files that cannot be read: they were removed meanwhile.
 		_ = filepath.WalkDir(filepath.Join(podDir, name), func(_ string, e fs.DirEntry, err error) error {
 			if err == nil && !e.IsDir() {
 				b, i := diskUsageOf(e)

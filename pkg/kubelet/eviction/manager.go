@@ -28,7 +28,7 @@ const (
 	// cleanupPatience is how long to wait for the end of an evicted pod before the next one is
 	// evicted.
 	cleanupPatience = 30 * time.Second
-	// atOnce is the grace period, in seconds, of pods that must end now.
+	// atOnce is the grace period, in seconds, of pods that must end at once.
 	atOnce = 1
 )
 
@@ -112,7 +112,7 @@ func (m *Manager) Pressures() []v1.NodeConditionType {
 
 // RejectReason returns why the node cannot run a new pod under its present pressure, or "".
 // Critical pods are never rejected. If memory pressure is the only condition, only BestEffort pods
-// that do not tolerate its taint are.
+// that do not tolerate its taint are rejected.
 func (m *Manager) RejectReason(pod *v1.Pod) string {
 	holds := m.Pressures()
 	if len(holds) == 0 || IsCritical(pod) {
@@ -129,7 +129,7 @@ func (m *Manager) RejectReason(pod *v1.Pod) string {
 }
 
 // tolerated reports whether t tolerates the taint, which has no value. A toleration with a
-// comparing operator does not.
+// comparison operator does not tolerate it.
 func tolerated(t *v1.Toleration, taint *v1.Taint) bool {
 	return (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
 		(t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) &&
@@ -200,7 +200,7 @@ func (m *Manager) leaving(pods []*v1.Pod) bool {
 func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	o, err := m.cfg.Observe(ctx)
 	if err != nil {
-		// the resources that could be measured count
+		// continue with the resources that could be measured
 		m.cfg.Log.Warn("Failed to measure the node", "err", err)
 	}
 	holds, due := m.state.step(m.cfg.Clock.Now(), m.cfg.Thresholds, o, m.cfg.Hold)
@@ -223,7 +223,7 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 		}
 		s, err := m.cfg.Usage(ctx, pod)
 		if err != nil || s == nil {
-			continue // the pod may not have started, or may have ended
+			continue // the usage is not known: the pod may not have started, or may have ended
 		}
 		if why, signal := overLimit(pod, s); why != "" {
 			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce, Signal: signal})

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// machine is the node of a Manager.
+// machine simulates the node of a Manager, with what it measures and evicts.
 type machine struct {
 	o         Observation
 	pods      []*v1.Pod
@@ -87,7 +87,7 @@ func TestOneEvictionAtATime(t *testing.T) {
 	if !slices.Equal(m.events, []string{"EvictionThresholdMet: Attempting to reclaim memory"}) {
 		t.Errorf("events %q", m.events)
 	}
-	step(10*time.Second, "large") // the evicted pod is still ending
+	step(10*time.Second, "large") // no other pod is evicted while the evicted one is still ending
 	m.pods = slices.DeleteFunc(m.pods, func(p *v1.Pod) bool { return p.Name == "large" })
 	step(10*time.Second, "large", "small")
 	step(40*time.Second, "large", "small", "small") // the pod "large" does not end, so another one is evicted

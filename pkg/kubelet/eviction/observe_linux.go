@@ -32,7 +32,7 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 	add(PIDAvailable, a, err)
 	space, files, err := MeasureDisk(rootDir)
 	add(NodeFsAvailable, space, err)
-	if files.Capacity > 0 { // some file systems do not count inodes
+	if files.Capacity > 0 { // some file systems do not count inodes and report 0
 		add(NodeFsInodesFree, files, err)
 	}
 	if imageDir != "" {

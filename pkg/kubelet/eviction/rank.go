@@ -22,7 +22,8 @@ const (
 	fromAPI        = "api"
 )
 
-// IsCritical reports whether the node depends on a pod.
+// IsCritical reports whether a pod is critical for the node or the system, so that it is never
+// evicted.
 func IsCritical(pod *v1.Pod) bool {
 	if _, ok := pod.Annotations[mirror]; ok {
 		return true
@@ -45,7 +46,7 @@ func rank(list []Candidate, r v1.ResourceName) {
 		ua, ra, oka := a.consumes(r)
 		ub, rb, okb := b.consumes(r)
 		if r != pids && (!oka || !okb) {
-			// A pod without measurements is not known to stay within its request.
+			// A pod without measurements counts as one that exceeds its request.
 			return cmp.Or(boolOrder(oka)-boolOrder(okb), cmp.Compare(priority(a.Pod), priority(b.Pod)))
 		}
 		over := 0

@@ -9,14 +9,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state is what is kept from one check to the next.
+// state is the data that is kept from one check to the next.
 type state struct {
 	crossed map[int]time.Time // since when each threshold has been crossed, by index
 	seen    map[v1.NodeConditionType]time.Time
 }
 
 // step updates the state with an observation. It returns the conditions that are true and the
-// thresholds, as indices in their order, to act on.
+// indexes of the thresholds to act on, in their order.
 func (s *state) step(now time.Time, thresholds []Threshold, o Observation,
 	hold time.Duration) (map[v1.NodeConditionType]bool, []int) {
 	crossed := map[int]time.Time{}

@@ -27,7 +27,7 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
-	// AllocatableMemory is the memory that is left of what all pods together may use.
+	// AllocatableMemory is how much of the memory that all pods together may use is left.
 	AllocatableMemory Signal = "allocatableMemory.available"
 
 	// Limits of pods. They have no thresholds.
@@ -51,7 +51,7 @@ type Observation map[Signal]Amount
 // Threshold is the minimum amount of a resource.
 type Threshold struct {
 	Signal Signal
-	// Value is the minimum, or Percent of the capacity is. The other is zero.
+	// The minimum is either Value, or Percent of the capacity. The other field is zero.
 	Value   resource.Quantity
 	Percent float64
 	// Grace is how long a soft threshold may be crossed. It is zero for a hard one.
@@ -83,7 +83,9 @@ func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 			}
 			out = append(out, *t)
 			if t.Signal == MemoryAvailable && !t.Soft && slices.Contains(c.EnforceNodeAllocatable, "pods") {
-				t.Signal = AllocatableMemory // crossed before the kernel kills a container
+				// This threshold is crossed before the kernel kills a container of the cgroup of
+				// all pods.
+				t.Signal = AllocatableMemory
 				out = append(out, *t)
 			}
 		}

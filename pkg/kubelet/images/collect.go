@@ -38,8 +38,8 @@ const (
 type CollectorConfig struct {
 	// Settings.
 
-	// High is the percentage of disk usage above which images are removed, until it is Low. 100
-	// disables that.
+	// If the disk usage is above High percent, images are removed until it is Low percent. With
+	// High set to 100, no images are removed for that reason.
 	High, Low int
 	// MinAge is how long an image must have been known before it may be removed.
 	MinAge time.Duration
@@ -81,7 +81,7 @@ type Collector struct {
 }
 
 // record is the known history of an image. It starts again with each restart of the kubelet, so
-// that an image is perhaps removed later than possible, but never too early.
+// that an image may be removed later than necessary, but never too early.
 type record struct {
 	id       string
 	size     uint64
@@ -113,7 +113,7 @@ func (c *Collector) Run(ctx context.Context) error {
 	for failed := false; ; {
 		if err := c.Collect(ctx); err != nil && ctx.Err() == nil {
 			c.cfg.Log.Warn("Image garbage collection failed", "err", err)
-			if failed { // a single failure is normal while the node starts
+			if failed { // one failure is normal while the node starts, so only the second in a row is reported
 				c.cfg.Event("ImageGCFailed", err.Error())
 			}
 			failed = true
@@ -187,8 +187,8 @@ func (c *Collector) RemoveUnused(ctx context.Context) error {
 	return err
 }
 
-// detect updates the records. The returned time is when images in use were last used; compare
-// records with it.
+// detect updates the records. The returned time is the time of last use that the records of images
+// in use have. The caller compares records with it.
 func (c *Collector) detect(ctx context.Context) (time.Time, error) {
 	begun := c.cfg.Clock.Now()
 	list, err := c.cfg.Images.ListImages(ctx, &runtimeapi.ListImagesRequest{})
@@ -249,8 +249,8 @@ func (c *Collector) remove(ctx context.Context, list []record, reason string) (f
 	return freed, errors.Join(errs...)
 }
 
-// toFree returns how many bytes to free to get down to the low percentage, or 0 if the high one is
-// not reached.
+// toFree returns how many bytes to free to get down to the low percentage, or 0 if the high
+// percentage is not reached.
 func toFree(capacity, available uint64, high, low int) uint64 {
 	available = min(available, capacity)
 	if capacity == 0 || 100-available*100/capacity < uint64(high) {
@@ -261,7 +261,7 @@ func toFree(capacity, available uint64, high, low int) uint64 {
 }
 
 // candidates returns the images that no container uses, those that have been unused for longest
-// first, and among equal ones those that have been known for longest.
+// first, and among images with the same time those that have been known for longest.
 func candidates(records []record, now time.Time) []record {
 	records = slices.DeleteFunc(slices.Clone(records), func(r record) bool { return r.pinned || !r.used.Before(now) })
 	slices.SortFunc(records, func(a, b record) int {
@@ -270,8 +270,8 @@ func candidates(records []record, now time.Time) []record {
 	return records
 }
 
-// choose picks images with at least need bytes. It skips those known for less than minAge, which
-// are probably about to be used.
+// choose picks images with at least need bytes in all. It skips images that have been known for
+// less than minAge, because they are probably about to be used.
 func choose(records []record, now time.Time, minAge time.Duration, need uint64) []record {
 	var out []record
 	var sum uint64

@@ -78,7 +78,7 @@ func TestCollect(t *testing.T) {
 	}
 	c.Step(time.Hour)
 	delete(inUse, "old")
-	available = 15 * gib // 85 % are used; 5 GiB must be freed, but only 2 can be
+	available = 15 * gib // 85 % of the disk are used: 5 GiB must be freed, but only 2 GiB can be freed
 	step("full", "pinned", "running")
 
 	s.images = append(s.images, &runtimeapi.Image{Id: "new", Size: 10 * gib}, &runtimeapi.Image{Id: "newer", Size: gib})
@@ -162,7 +162,7 @@ func TestImagesInUseAreKept(t *testing.T) {
 		Event: func(string, string) {},
 	})
 	for name, collect := range map[string]func(context.Context) error{"collect": k.Collect, "full": k.RemoveUnused} {
-		_ = collect(t.Context()) // there may be too little to free
+		_ = collect(t.Context()) // an error is expected if too little can be freed
 		if got := s.ids(); !slices.Equal(got, []string{"running"}) {
 			t.Errorf("%s: images %v", name, got)
 		}

@@ -36,7 +36,7 @@ type credential struct {
 	account *kubeletconfig.ImagePullServiceAccount
 }
 
-// login is a credential and the registry or repository that it is for, its key.
+// login is a credential and its key: the registry or repository that the credential is for.
 type login struct {
 	key string
 	credential
@@ -140,7 +140,7 @@ func matchesRegistry(key, image string) bool {
 		return false
 	}
 	prefix := strings.TrimPrefix(u.Path, "/")
-	for _, version := range []string{"v1", "v2"} { // versions of the registry's API
+	for _, version := range []string{"v1", "v2"} { // prefixes for versions of the registry's API
 		if prefix == version || strings.HasPrefix(prefix, version+"/") {
 			prefix = strings.TrimPrefix(prefix[len(version):], "/")
 			break

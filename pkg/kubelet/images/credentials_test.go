@@ -62,7 +62,7 @@ func TestCredentials(t *testing.T) {
 	pod := &v1.Pod{Spec: v1.PodSpec{ImagePullSecrets: []v1.LocalObjectReference{{Name: "none"},
 		{Name: "broken"}, {Name: "json"}, {Name: "old"}}}}
 	for image, want := range map[string][]string{
-		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific one first
+		"reg.example.com/team/app:1": {"narrow a:b", "wide p"}, // the most specific login first
 		"reg.example.com/app":        {"wide p"},
 		"busybox":                    {"hub q"},
 		"other.example.com/app":      nil,
@@ -84,8 +84,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestMissingPullSecrets checks that a missing pull secret is reported when a pull fails, and only
-// then (kubernetes/kubernetes#138432).
+// TestMissingPullSecrets checks that a missing pull secret is reported when a pull fails, and not
+// otherwise (kubernetes/kubernetes#138432).
 func TestMissingPullSecrets(t *testing.T) {
 	const report = "FailedToRetrieveImagePullSecret: Unable to retrieve some image pull secrets (a, b); " +
 		"attempting to pull the image may not succeed."

@@ -95,7 +95,7 @@ type pull struct {
 	users int
 }
 
-// state is the record of failed pulls of an image for a pod.
+// state has the data about failed pulls of an image for a pod.
 type state struct {
 	backoff restart.Backoff
 	failed  time.Time
@@ -125,8 +125,8 @@ func (p *Puller) Forget(uid types.UID) {
 	}
 }
 
-// Ensure returns the image of a container. It pulls the image if the pull policy requires it. The
-// error is an *Error.
+// Ensure returns the image of a container. It pulls the image if the pull policy requires that.
+// Errors are of type *Error.
 func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
 	handler string) (*runtimeapi.Image, error) {
 	if _, err := reference.ParseDockerRef(c.Image); err != nil {
@@ -238,8 +238,8 @@ func (p *Puller) failedPull(pod *v1.Pod, c *v1.Container, st *state, err error) 
 	return &Error{Reason: reason, Message: message, Retry: retry}
 }
 
-// explain returns the reason and the message that a container shows after a failed pull. Runtimes
-// put some reasons at the beginning of their message.
+// explain returns the reason and the message that a container shows after a failed pull. Some
+// reasons are at the beginning of the runtime's message.
 func explain(image string, err error) (reason, message string) {
 	for word, what := range map[string]string{
 		"RegistryUnavailable":       "because the registry is unavailable",

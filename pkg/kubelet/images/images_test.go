@@ -32,7 +32,7 @@ type registry struct {
 	mu     sync.Mutex
 	fails  error
 	here   map[string]bool
-	now    int // running pulls
+	now    int // number of pulls that are running
 	most   int
 	pulled []string
 }
@@ -134,7 +134,8 @@ func TestPullsAreTimed(t *testing.T) {
 	})
 }
 
-// TestWaitingPullEndsWithContext checks that a waiting call ends with its context.
+// TestWaitingPullEndsWithContext checks that a call that waits for another pull ends when its
+// context ends.
 func TestWaitingPullEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, e := &registry{here: map[string]bool{}}, &recordedEvents{}

@@ -35,7 +35,8 @@ type PluginsConfig struct {
 	// File is the path of a CredentialProviderConfig. BinDir is the directory of the plugins'
 	// programs.
 	File, BinDir string
-	// Token returns a token of the pod's service account, whose UID is account, for an audience.
+	// Token returns a token of the pod's service account for an audience. account is the UID of the
+	// service account.
 	Token func(ctx context.Context, pod *v1.Pod, account types.UID, audience string) (string, error)
 	// ServiceAccount returns a service account.
 	ServiceAccount func(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
@@ -55,14 +56,14 @@ type Plugins struct {
 
 type plugin struct {
 	kubeletconfigv1.CredentialProvider
-	asking singleflight.Group // concurrent requests for the same answer share one call
+	asking singleflight.Group // makes concurrent requests for the same answer share one call
 
 	mu      sync.Mutex
 	answers map[answerKey]answer
 }
 
 // answerKey identifies the requests for which a cached answer is valid. scope is an image, a
-// registry or everything, and as is an identity.
+// registry, or "" for all images. as is the key of an identity.
 type answerKey struct{ scope, as string }
 
 type answer struct {
@@ -127,7 +128,7 @@ func (p *Plugins) logins(ctx context.Context, pod *v1.Pod, image string) []login
 
 // identity is the identity for which a plugin is called.
 type identity struct {
-	account     *kubeletconfig.ImagePullServiceAccount // nil for the node
+	account     *kubeletconfig.ImagePullServiceAccount // nil if the plugin is called for the node
 	annotations map[string]string
 	token       string
 	as          string // key of the identity: equal for identities that get the same answers

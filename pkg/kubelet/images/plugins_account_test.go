@@ -85,7 +85,7 @@ func TestTokenAsPassword(t *testing.T) {
 // concurrently, and that a caller whose context ends does not wait.
 func TestPluginsRunConcurrently(t *testing.T) {
 	dir, c := t.TempDir(), clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	// The plugin answers once it has been called for both images.
+	// The plugin answers only when it has been called for both images.
 	script := fmt.Sprintf("#!/bin/sh\ncat >%[1]s/asked.$$\nuntil grep -qs one %[1]s/asked.* && grep -qs two "+
 		"%[1]s/asked.*; do sleep 0.01; done\ncat <<END\n%[2]s\nEND\n",
 		dir, response("CredentialProviderResponse", "Image", "", `{"reg.example":{"username":"u","password":"p"}}`))

@@ -25,8 +25,8 @@ import (
 )
 
 // readPlugins reads a CredentialProviderConfig from a file, or from all files of a directory in the
-// order of their names. It also returns the hash of their content, each file preceded by its
-// length, as Kubernetes' kubelet exports it.
+// order of their names. It also returns a hash of the lengths and contents of all files, as
+// Kubernetes' kubelet exports it.
 func readPlugins(path, bin string) (list []kubeletconfigv1.CredentialProvider, sum string, err error) {
 	files, err := pluginFiles(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func decodePlugins(b []byte) ([]kubeletconfigv1.CredentialProvider, error) {
 			kubeletconfigv1.SchemeGroupVersion)
 	}
 	for _, p := range c.Providers {
-		// The only field that other versions do not have.
+		// tokenAttributes is the only field that older versions do not have.
 		if p.TokenAttributes != nil && c.APIVersion != versions[0] {
 			return nil, fmt.Errorf("%s has no tokenAttributes", c.APIVersion)
 		}
@@ -139,7 +139,7 @@ func pluginVersions() []string {
 		pluginv1alpha1.SchemeGroupVersion.String()}
 }
 
-// checkToken checks which service account data a plugin requests.
+// checkToken validates the configuration of the service account data that a plugin requests.
 func checkToken(p *kubeletconfigv1.CredentialProvider) error {
 	t := p.TokenAttributes
 	if t == nil {

@@ -19,8 +19,8 @@ import (
 )
 
 // pluginTimeout is the timeout of one call of a plugin, and maxAnswer the maximum size of its
-// answer. If a plugin is killed, a child process may keep its output open; the kubelet waits for
-// that for at most afterKill.
+// answer. If a plugin is killed, a child process may keep its output open; the kubelet then waits
+// for the end of the output for at most afterKill.
 const (
 	pluginTimeout = time.Minute
 	maxAnswer     = 1 << 20
@@ -66,7 +66,7 @@ func (p *Plugins) run(ctx context.Context, one *plugin, request *pluginapi.Crede
 	return response, nil
 }
 
-// bounded keeps the beginning of its output up to a limit.
+// bounded is a writer that keeps the data written to it up to a limit, and drops the rest.
 type bounded struct {
 	bytes.Buffer
 	left int

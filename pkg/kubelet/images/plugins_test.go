@@ -23,8 +23,8 @@ import (
 
 const pluginHead = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\nproviders:\n"
 
-// program writes a plugin that records its requests and answers with a word from its environment
-// and with body.
+// program writes a plugin that records its requests and whose answer contains a word from its
+// environment and body.
 func program(t *testing.T, dir, name, body string) {
 	t.Helper()
 	script := fmt.Sprintf("#!/bin/sh\ncat >>%s/%s.asked\necho >>%s/%s.asked\ncat <<END\n%s\nEND\n", dir, name,

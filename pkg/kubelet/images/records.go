@@ -31,13 +31,15 @@ const maxSecrets = 100
 // that a pod cannot use an image on the node that it may not pull. They are safe for concurrent
 // use.
 type Records struct {
-	pulling, pulled string // directories
+	pulling, pulled string // directories with the records of pulls in progress and of pulled images
 	policy          kubeletconfig.ImagePullCredentialsVerificationPolicy
-	allowed         []string // full names; one that ends in / stands for all names with that prefix
-	clock           clock.Clock
-	log             *slog.Logger
+	// Full names of images that need no verification; a name that ends in / stands for all names
+	// with that prefix.
+	allowed []string
+	clock   clock.Clock
+	log     *slog.Logger
 
-	mu     sync.Mutex // held while files are read or written
+	mu     sync.Mutex // locked while files are read or written
 	wanted map[string]int
 }
 
@@ -127,14 +129,14 @@ func (r *Records) end(image string) {
 	}
 }
 
-// Pulled records what an image was pulled with: a secret, a service account, or the node's
-// credentials.
+// Pulled records the credential that an image was pulled with: a secret, a service account, or the
+// node's credentials.
 func (r *Records) Pulled(image, id string, with credential) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.add(image, id, with); err != nil {
 		r.log.Warn("Failed to record a pull", "image", image, "err", err)
-		return // the record of Begin remains, so that not all pods may use the image
+		return // without a record of the image, the record of Begin must stay, so that not all pods may use the image
 	}
 	r.end(image)
 }
@@ -208,7 +210,7 @@ func (r *Records) MayUse(image, id string, credentials func() []credential) bool
 		if !covers(has, mine) {
 			continue
 		}
-		// Record this credential too: the secret that matched may be changed later.
+		// Record this credential too, because the secret that matched may be changed later.
 		if len(has.KubernetesSecrets) < maxSecrets {
 			if err := r.add(image, id, mine); err != nil {
 				r.log.Warn("Failed to record the credentials of an image", "image", image, "err", err)
@@ -248,7 +250,8 @@ func (r *Records) verifies(image string, recorded bool) bool {
 	return recorded || err == nil
 }
 
-// Prune removes the records of images that were not on the node at a time.
+// Prune removes the records of images that were not on the node at the given time. It keeps records
+// that are newer.
 func (r *Records) Prune(ids []string, at time.Time) {
 	keep := map[string]bool{}
 	for _, id := range ids {

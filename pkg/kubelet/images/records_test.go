@@ -44,12 +44,13 @@ func TestRecords(t *testing.T) {
 		}
 	}
 	r := open(dir, "")
-	may(r, image, id, nil, true) // the image was on the node before
+	may(r, image, id, nil, true) // without a record, the image was on the node before
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
 	}
-	may(r, image, id, secret("a", "1"), false) // the image may be the one that is being pulled
-	r = open(dir, "")                          // the kubelet crashed while the runtime continued
+	// The image may be the one that is being pulled, because its record of Begin exists.
+	may(r, image, id, secret("a", "1"), false)
+	r = open(dir, "") // the kubelet crashes during the pull, while the runtime completes it
 	may(r, image, id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
@@ -58,10 +59,10 @@ func TestRecords(t *testing.T) {
 	r = open(dir, "")
 	may(r, image, id, nil, false)
 	may(r, image, id, secret("b", "2"), false)
-	may(r, image, id, secret("b", "1"), true) // the same login
-	may(r, image, id, secret("b", "3"), true) // from a secret that had this login before it was changed
+	may(r, image, id, secret("b", "1"), true) // another secret with the same login
+	may(r, image, id, secret("b", "3"), true) // the secret b, which had this login before it was changed
 	may(r, image, id, secret("c", "3"), true)
-	// Another name of the same image.
+	// The same image with another name needs its own credential.
 	may(r, "registry.example/other:1", id, secret("a", "1"), false)
 	if err := r.Begin(image); err != nil {
 		t.Fatal(err)
@@ -84,9 +85,9 @@ func TestRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Pulled(image, id, credential{})
-	may(r, image, id, nil, true) // pulled without credentials
+	may(r, image, id, nil, true) // the image was pulled without credentials
 
-	r.Prune([]string{"sha256:9"}, clock.Now()) // recorded after the images were listed
+	r.Prune([]string{"sha256:9"}, clock.Now()) // the record is newer than the list of images
 	may(r, image, id, nil, true)
 	clock.Step(time.Minute)
 	r.Prune([]string{id}, clock.Now())

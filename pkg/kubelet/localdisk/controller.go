@@ -135,7 +135,8 @@ func (d *Driver) reachable(r *csi.TopologyRequirement) bool {
 	return len(r.GetRequisite()) == 0
 }
 
-// promise calls take if the node's disk has room for size more bytes.
+// promise calls take, which uses space of the node's disk, if the disk has room for size more
+// bytes.
 func (d *Driver) promise(size int64, take func() error) error {
 	d.promising.Lock()
 	defer d.promising.Unlock()
@@ -224,7 +225,7 @@ func (d *Driver) ControllerExpandVolume(_ context.Context, r *csi.ControllerExpa
 	})
 }
 
-// errKind is the error for an operation on a file system volume that is requested for a block
+// errKind returns the error for an operation on a file system volume that is requested for a block
 // volume, or the reverse.
 func errKind(i *image) error {
 	kind := "has a file system"

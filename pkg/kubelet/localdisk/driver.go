@@ -6,7 +6,7 @@
 // a file system, or nothing if the volume is used as a block device. The kernel enforces the
 // requested size on every file system, and a pod sees its own disk rather than the node's.
 //
-// The driver is served at the kubelet's plugin socket, as any vendor's driver is. It needs no
+// The driver is served at the kubelet's plugin socket, as other vendors' drivers are. It needs no
 // sidecars: the controller manager creates and deletes volumes through the kubelet (package
 // csidrivers). A volume can be reached from its own node only, as its topology says.
 //
@@ -15,7 +15,7 @@
 //   - A volume exists exactly while a directory with its name exists. The driver builds the volume,
 //     file system included, before it renames the directory to that name. A process that is killed
 //     halfway leaves a directory whose name begins with a dot, which the next start removes.
-//   - Space promised to volumes, used or not, is not promised to others.
+//   - Space that is promised to one volume is not promised to another, even if it is not used yet.
 //   - A file system is created together with its volume and never later.
 //   - The device of a file system is released as soon as the file system is unmounted everywhere.
 //
@@ -69,10 +69,11 @@ type Driver struct {
 	registration.UnimplementedRegistrationServer
 	cfg Config
 
-	// Held from the check for free space until the space is used; taken after a volume.
+	// Held from the check for free space until the space is used; locked after the lock of a
+	// volume.
 	promising sync.Mutex
 	mu        sync.Mutex
-	busy      map[string]bool // volumes with an operation in progress
+	busy      map[string]bool // IDs of volumes with an operation in progress
 }
 
 // New returns a Driver. It starts nothing.
@@ -95,7 +96,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The kubelet calls the service as soon as it finds this socket, so that comes last.
+	// The kubelet calls the service as soon as it finds this socket, so this socket is created
+	// last.
 	registrar, err := listen(ctx, filepath.Join(d.cfg.RootDir, "plugins_registry", Name+"-reg.sock"))
 	if err != nil {
 		return errors.Join(err, service.Close())
@@ -115,7 +117,7 @@ func (d *Driver) Serve(s *grpc.Server) {
 	csi.RegisterNodeServer(s, d)
 }
 
-// listen opens a socket, in place of one of an earlier process.
+// listen opens a socket, and replaces the socket of an earlier process.
 func listen(ctx context.Context, socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o750); err != nil {
 		return nil, fmt.Errorf("directory of socket: %w", err)

@@ -48,7 +48,7 @@ func request(name string, size int64, block bool) *csi.CreateVolumeRequest {
 		VolumeCapabilities: []*csi.VolumeCapability{capability(block)}}
 }
 
-// user calls the node service for one volume, like the kubelet.
+// user calls the node service for one volume, as the kubelet does.
 type user struct {
 	t               *testing.T
 	d               *Driver
@@ -75,7 +75,7 @@ func newUser(t *testing.T, d *Driver, id string, block bool) *user {
 
 func (u *user) use() {
 	u.t.Helper()
-	for range 2 { // every call may be repeated
+	for range 2 { // twice, because every call may be repeated
 		if _, err := u.d.NodeStageVolume(u.t.Context(),
 			&csi.NodeStageVolumeRequest{VolumeId: u.id, StagingTargetPath: u.staging,
 				VolumeCapability: capability(u.block)}); err != nil {
@@ -119,7 +119,7 @@ func (u *user) grow(size int64) {
 	}
 	err := expand()
 	if status.Code(err) == codes.FailedPrecondition && !u.block {
-		u.leave() // without CAP_SYS_RESOURCE
+		u.leave() // the process does not have CAP_SYS_RESOURCE
 		u.use()
 		err = expand()
 	}
@@ -191,7 +191,7 @@ func TestFileSystem(t *testing.T) {
 	}
 }
 
-// TestDevice checks the same with a block volume.
+// TestDevice checks the same as TestFileSystem, with a block volume.
 func TestDevice(t *testing.T) {
 	unshare.Need(t)
 	d := newDriver(t)

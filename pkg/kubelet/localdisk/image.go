@@ -106,7 +106,7 @@ func (i *image) fill(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("disk of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // its content was synced
+	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the content was synced
 	if err := f.Truncate(i.Size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
 	}
@@ -139,7 +139,7 @@ func (d *Driver) remove(i *image) error {
 	return nil
 }
 
-// enlarge enlarges the file of a volume. The node service enlarges what is in it.
+// enlarge enlarges the file of a volume. The node service enlarges the file system in it.
 func (i *image) enlarge(size int64) error {
 	if err := os.Truncate(i.disk(), size); err != nil {
 		return fmt.Errorf("size of volume: %w", err)
@@ -181,10 +181,10 @@ func (i *image) prepare(ctx context.Context) error {
 	}
 	args := []string{"-p", i.disk()}
 	if has < i.Size {
-		args = append(args, "-f") // resize2fs requires a full check
+		args = append(args, "-f") // resize2fs requires that the file system was checked fully
 	}
 	err = command(ctx, "e2fsck", args...)
-	// 1 and 2 mean that errors were found and corrected.
+	// The exit codes 1 and 2 mean that errors were found and corrected.
 	if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() > 2) {
 		return err
 	}
@@ -194,13 +194,13 @@ func (i *image) prepare(ctx context.Context) error {
 	return nil
 }
 
-// filled returns the size of the file system according to its superblock.
+// filled returns the size of the volume's file system according to its superblock.
 func (i *image) filled() (int64, error) {
 	f, err := os.Open(i.disk())
 	if err != nil {
 		return 0, fmt.Errorf("disk of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written
+	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was only read
 	const at, low, high = 1024, 0x4, 0x150
 	super := make([]byte, 1024)
 	if _, err := f.ReadAt(super, at); err != nil {
@@ -217,13 +217,13 @@ const resizeFS = 0x40086610
 // process to do so, the file system grows when it is mounted next.
 func (i *image) fillDisk(path string) error {
 	if has, err := i.filled(); err != nil || has >= i.Size {
-		return err // the kernel also refuses to resize to the present size
+		return err // the kernel also refuses to resize to the present size, so check that first
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("root of volume: %w", err)
 	}
-	defer func() { _ = f.Close() }() // nothing was written
+	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was only read
 	blocks := uint64(i.Size / block)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), resizeFS, uintptr(unsafe.Pointer(&blocks)))
 	switch {

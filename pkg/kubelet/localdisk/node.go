@@ -154,8 +154,8 @@ func (d *Driver) NodePublishVolume(_ context.Context, r *csi.NodePublishVolumeRe
 	})
 }
 
-// staged fails for a directory at which nothing is mounted, because a pod would write to the node's
-// disk.
+// staged returns an error if nothing is mounted at path. Without this check a pod could write to
+// the node's disk.
 func staged(path string) error {
 	mounted, err := mountinfo.Mounted(path)
 	if err == nil && !mounted {
@@ -253,7 +253,8 @@ func bind(source, target string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// A process that was killed between the two calls has left the mount writable.
+	// Repeat this for an existing mount: a process that was killed between the two calls has left
+	// it writable.
 	if err := unix.Mount("", target, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("publish read-only: %w", err)
 	}

@@ -18,7 +18,8 @@ const (
 	timeFormat = "20060102-150405"
 	compressed = ".gz"
 	unfinished = ".tmp"
-	// Of the permitted files: the one being written, and the one about to be renamed.
+	// runtimeOwned is how many of the permitted files are not renamed files: the file that is being
+	// written, and the file that will be renamed next.
 	runtimeOwned = 2
 )
 
@@ -40,13 +41,13 @@ func decide(names []string, maximum int) plan {
 	for _, n := range names {
 		switch {
 		case strings.HasSuffix(n, unfinished), whole[n+compressed]:
-			// An incomplete compression, or the original of a complete one.
+			// Remove the incomplete result of a compression, and the original of a complete one.
 			p.remove = append(p.remove, n)
 		default:
 			keep = append(keep, n)
 		}
 	}
-	slices.Sort(keep) // oldest first
+	slices.Sort(keep) // the oldest file comes first
 	if over := len(keep) - max(maximum-runtimeOwned, 0); over > 0 {
 		p.remove = append(p.remove, keep[:over]...)
 		keep = keep[over:]

@@ -17,7 +17,7 @@ const (
 	maxName = 251
 )
 
-// Link creates the link to a container's log by which log collectors find it:
+// Link creates the link with which log collectors find a container's log:
 // POD_NAMESPACE_CONTAINER-ID.log in dir. If that name is too long, the pod's name is cut and not
 // the ID, so that each run has a link of its own.
 func Link(dir, namespace, pod, container, id, path string) error {
@@ -33,8 +33,8 @@ func Link(dir, namespace, pod, container, id, path string) error {
 	return nil
 }
 
-// sweepLinks removes links to logs that do not exist any more. A log that is being rotated still
-// has renamed files, and its link is kept.
+// sweepLinks removes links to logs that do not exist any more. If a log is being rotated, only its
+// renamed files exist. Then its link is kept.
 func sweepLinks(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,7 +48,7 @@ func sweepLinks(dir string) error {
 		link := filepath.Join(dir, e.Name())
 		to, err := os.Readlink(link)
 		if err != nil {
-			continue // not a link, so not created by the kubelet
+			continue // it is not a link, so the kubelet did not create it
 		}
 		if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
 			continue

@@ -22,7 +22,7 @@ func TestLinks(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time the link exists
+	for range 2 { // the second time the link exists already
 		if err := Link(dir, "ns", "p", "c", "id", path); err != nil {
 			t.Fatal(err)
 		}

@@ -108,8 +108,8 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	info, err := dir.Lstat(filepath.Base(l.Path))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// The log was renamed, and the kubelet or the runtime ended before the runtime created a
-		// new one.
+		// The log does not exist: it was renamed, and the kubelet or the runtime ended before the
+		// runtime created a new file.
 		return k.cfg.Runtime.ReopenLog(ctx, l.ContainerID)
 	case err != nil:
 		return err
@@ -136,8 +136,8 @@ func (k *Keeper) checkLog(ctx context.Context, l Log) error {
 	return k.rename(ctx, l, dir, next(l.Path, names, k.cfg.Clock.Now()))
 }
 
-// rename renames the log that is being written. If the runtime does not create a new one it undoes
-// that, so that readers find the log.
+// rename renames the log that is being written. If the runtime does not create a new file, rename
+// restores the name, so that readers find the log.
 func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) error {
 	from, to := filepath.Base(l.Path), filepath.Base(to)
 	if err := dir.Rename(from, to); err != nil {
@@ -149,7 +149,8 @@ func (k *Keeper) rename(ctx context.Context, l Log, dir *os.Root, to string) err
 	return nil
 }
 
-// Sweep removes the directories of pods that are not known, and links to removed logs.
+// Sweep removes the directories of pods for which known returns false, and links to logs that do
+// not exist.
 func (k *Keeper) Sweep(known func(uid types.UID) bool) error {
 	entries, err := os.ReadDir(k.cfg.Root)
 	if errors.Is(err, fs.ErrNotExist) {

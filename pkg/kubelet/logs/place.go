@@ -49,7 +49,7 @@ func renamed(path string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list logs: %w", err)
 	}
-	defer func() { _ = dir.Close() }() // it was only read
+	defer func() { _ = dir.Close() }() // an error of Close loses nothing, because the directory was only read
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
 		return nil, fmt.Errorf("list logs: %w", err)

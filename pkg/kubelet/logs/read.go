@@ -48,7 +48,7 @@ type Options struct {
 	Clock          clock.Clock
 }
 
-// errEnough ends the reading when the limit is reached.
+// errEnough is the error with which reading ends when the limit is reached.
 var errEnough = errors.New("limit reached")
 
 // Read copies a container's log, which is in the format of the CRI. If the log is followed and
@@ -98,7 +98,7 @@ type reader struct {
 	rest    []byte // the beginning of an incomplete line
 	remain  int64  // bytes still to be written
 	lines   int64  // lines still to be read; negative for all
-	fresh   bool   // whether the next message begins a line
+	fresh   bool   // true if the next message begins a line
 }
 
 // toTail seeks to the beginning of the last n lines. If the log is not followed it also limits
@@ -138,14 +138,14 @@ func (r *reader) all(ctx context.Context) error {
 		return err
 	}
 	if !r.Follow {
-		return r.line(r.rest) // the incomplete last line
+		return r.line(r.rest) // write the incomplete last line too
 	}
 	for {
 		running, err := r.Running(ctx)
 		if err != nil {
 			return err
 		}
-		// Everything that the container wrote before that answer is in the file now.
+		// Read again: everything that the container wrote before it ended is in the file now.
 		if err := r.onward(); err != nil {
 			return err
 		}
@@ -158,8 +158,8 @@ func (r *reader) all(ctx context.Context) error {
 	}
 }
 
-// onward reads to the end of the file, and of the file that has the log's name now if that is
-// another one.
+// onward reads to the end of the file. If another file has the log's name by now, it also reads
+// that file to its end.
 func (r *reader) onward() error {
 	for {
 		next, older, err := open(r.path)
@@ -170,7 +170,7 @@ func (r *reader) onward() error {
 			return fmt.Errorf("failed to open log file %q: %w", r.path, err)
 		}
 		same, err := sameFile(r.file, next)
-		// The runtime writes to a new file only once it exists, so the old one is complete.
+		// The runtime writes to a new file only once it exists, so the old file is complete.
 		err = errors.Join(err, r.toEnd(r.file))
 		if err == nil && !same {
 			if err = r.line(r.rest); err == nil {
@@ -180,7 +180,7 @@ func (r *reader) onward() error {
 		if err != nil || same {
 			return errors.Join(err, next.Close())
 		}
-		_ = r.file.Close() // it was only read
+		_ = r.file.Close() // an error of Close loses nothing, because the file was only read
 		r.file, r.older, r.rest = next, older, nil
 	}
 }
@@ -208,7 +208,8 @@ func (r *reader) wait(ctx context.Context) error {
 			if filepath.Base(e.Name) != filepath.Base(r.path) {
 				continue // the file belongs to another run of the container
 			}
-			// This event means only new lines; the check of the container waits for its time.
+			// This event means only that there are new lines. The container is not checked before
+			// the next statePeriod.
 			if err := r.onward(); err != nil {
 				return err
 			}
@@ -216,7 +217,7 @@ func (r *reader) wait(ctx context.Context) error {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				return fmt.Errorf("watch of the log: %w", err)
 			}
-			return nil // events were lost, so read
+			return nil // events may have been lost, so the file must be read
 		}
 	}
 }
@@ -282,15 +283,15 @@ func (r *reader) line(text []byte) error {
 	return nil
 }
 
-// message is a parsed line of the log.
+// message is the parsed form of a line of the log.
 type message struct {
 	time   time.Time
 	stderr bool
-	text   []byte // including the newline, if the line is complete
+	text   []byte // includes the newline, if the line is complete
 }
 
-// parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". P marks a part of a
-// longer line.
+// parse parses a line such as "2016-10-06T00:17:09.669794202Z stdout P text". P means that the text
+// is a part of a longer line that continues.
 func parse(line []byte) (message, bool) {
 	parts := bytes.SplitN(line, []byte(" "), 4)
 	if len(parts) != 4 {

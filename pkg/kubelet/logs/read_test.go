@@ -25,7 +25,7 @@ import (
 
 const stamp = "2026-01-02T03:04:05.000000001Z"
 
-// file is a log that the test writes like the runtime.
+// file is a log that the test writes as the runtime does.
 type file struct {
 	t    *testing.T
 	path string
@@ -60,17 +60,18 @@ func TestFollowOverRotations(t *testing.T) {
 	f := &file{t, filepath.Join(t.TempDir(), "0.log")}
 	f.line("one")
 	steps := []func(){
-		// A file that was read to its end is renamed.
+		// The file is renamed after it was read to its end.
 		func() { f.line("two"); f.rotate(".1"); f.line("three") },
-		func() { f.rotate(".2") }, // no file has the log's name
-		// A part of a line.
+		func() { f.rotate(".2") }, // now no file has the log's name
+		// Only a part of a line is written.
 		func() { f.line("four"); f.write(stamp + " stdout P fi"); f.write("ve\n") },
-		func() { f.write(stamp + " stdout F !\n") }, // and its end
-		// Rotated twice between two reads.
+		func() { f.write(stamp + " stdout F !\n") }, // the end of that line is written
+		// The log is rotated twice between two reads.
 		func() { f.rotate(".3"); f.line("six"); f.rotate(".4"); f.line("seven") },
 	}
 	next := 0
-	// The clock does not wait: the reader asks at once, and the answer is no after the last step.
+	// The clock's timers fire at once, so the reader calls running without a delay. It returns
+	// false after the last step.
 	running := func(context.Context) (bool, error) {
 		if next == len(steps) {
 			return false, nil
@@ -89,7 +90,7 @@ func TestFollowOverRotations(t *testing.T) {
 	}
 }
 
-// TestFollowFromBehind rotates the log as the Keeper does while the reader stands still and the
+// TestFollowFromBehind rotates the log as the Keeper does while the reader does not read and the
 // clock is set back. All files that still exist are read in the order in which they were written.
 func TestFollowFromBehind(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -137,7 +138,7 @@ func TestFollowFromBehind(t *testing.T) {
 	}
 }
 
-// reopened is a runtime that creates the new file with its next write.
+// reopened is a runtime that creates the new log file only with its next write.
 type reopened struct{ Runtime }
 
 func (reopened) ReopenLog(context.Context, string) error { return nil }
@@ -183,7 +184,7 @@ type stopped struct{ clock.Clock }
 
 func (s stopped) NewTimer(time.Duration) utilclock.Timer { return s.Clock.NewTimer(24 * time.Hour) }
 
-// TestTail compares with a computation in memory, for files of many sizes.
+// TestTail compares the lines that are read with a computation in memory, for files of many sizes.
 func TestTail(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {
@@ -207,7 +208,7 @@ func TestTail(t *testing.T) {
 		if err := Read(rt.Context(), path, Options{Tail: &n, Stdout: &out, Clock: clock.Real()}); err != nil {
 			rt.Fatal(err)
 		}
-		// An incomplete line does not count for the position where reading begins, but is read.
+		// An incomplete last line is not one of the n lines that are counted, but it is read.
 		from := len(lines) - int(n)
 		if !whole && len(lines) > 0 {
 			from--

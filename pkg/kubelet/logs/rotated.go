@@ -17,17 +17,18 @@ import (
 )
 
 // headSize is how many bytes at the beginning of two files are compared to decide whether they are
-// the same log. Lines begin with their time.
+// the same log. That is enough, because each line begins with its time.
 const headSize = 512
 
-// next returns the name to rename the written file to. It contains the time, but sorts after all
-// names of renamed files: their order is that of the names, and the clock may be set back.
+// next returns the new name for the file that is being renamed. The name contains the time. It
+// sorts after the names of all renamed files even if the clock was set back, because the order of
+// the names must be the order of the files.
 func next(path string, names []string, now time.Time) string {
 	at := now.Format(timeFormat)
 	for _, n := range names {
 		before, err := time.Parse(timeFormat, strings.TrimPrefix(plain(n), path+"."))
 		if err != nil {
-			continue // not created by the kubelet
+			continue // the kubelet did not create the file
 		}
 		if after := before.Add(time.Second).Format(timeFormat); after > at {
 			at = after
@@ -67,7 +68,9 @@ func open(path string) (file *os.File, older string, err error) {
 			return nil, "", err
 		}
 		after, err := written(path)
-		if err == nil && last(before) == last(after) { // the log was not rotated meanwhile
+		// The same renamed file is the newest before and after, so the log was not rotated
+		// meanwhile.
+		if err == nil && last(before) == last(after) {
 			return file, last(after), nil
 		}
 		if err = errors.Join(err, file.Close()); err != nil {
@@ -83,8 +86,8 @@ func last(names []string) string {
 	return names[len(names)-1]
 }
 
-// between reads the files that were written after the file that was read to its end and before the
-// present one. older is the newest of them. Files that were removed meanwhile are skipped.
+// between reads the files that were written after the file that was read last, and before the
+// present file. older is the newest of them. Files that were removed meanwhile are skipped.
 func (r *reader) between(older string) error {
 	names, err := written(r.path)
 	if err != nil {
@@ -103,14 +106,14 @@ func (r *reader) between(older string) error {
 	return nil
 }
 
-// renamed reads a renamed file. The first one may be the file that was read already, and is skipped
-// then.
+// renamed reads a renamed file. If first is true, the file may be the one that was read already.
+// Then it is skipped.
 func (r *reader) renamed(name string, first bool) error {
 	in, err := openRenamed(name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // it is only read
+	defer func() { _ = in.Close() }() // an error of Close loses nothing, because the file is only read
 	var begins []byte
 	if first {
 		var mine []byte

@@ -5,9 +5,9 @@
 // manager with its static policy.
 //
 // The containers of Guaranteed pods get their memory from as few nodes as possible, and the kernel
-// allocates their memory only there. A NUMA node serves either single-node reservations or those of
-// one set of nodes, never both, so that reserved memory is always available. Other containers have
-// no reservations.
+// allocates their memory only there. A NUMA node is used either for reservations on this node alone
+// or for reservations on one set of nodes, never for both, so that reserved memory is always
+// available. Other containers have no reservations.
 //
 // Reservations are stored in a file with the format of Kubernetes' kubelet. If the file does not
 // match the machine or the configuration, the kubelet does not start.

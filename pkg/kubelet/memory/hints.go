@@ -40,7 +40,7 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return m.hintsFor(pod, m.asksInAll(pod))
 }
 
-// asksInAll returns what the pod requests at one time.
+// asksInAll returns the largest amounts that the pod requests at one time, by resource.
 func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	most, lasting := map[v1.ResourceName]uint64{}, map[v1.ResourceName]uint64{}
 	for i := range pod.Spec.InitContainers {
@@ -64,8 +64,8 @@ func (m *Manager) asksInAll(pod *v1.Pod) map[v1.ResourceName]uint64 {
 	return most
 }
 
-// repeatHints returns the hints for memory that was assigned before. If it is not what is
-// requested, no node fits.
+// repeatHints returns the hints for memory that was assigned before. If the assigned memory is not
+// the requested amount, no node fits.
 func repeatHints(has []Block, want map[v1.ResourceName]uint64) numa.Hints {
 	out := numa.Hints{}
 	for name := range want {

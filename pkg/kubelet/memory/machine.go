@@ -89,7 +89,8 @@ func (s NUMANodeMap) sum(nodes numa.Mask, name v1.ResourceName, f func(*MemoryTa
 	return total
 }
 
-// apart reports whether one of the nodes is used alone, or with other nodes than these.
+// apart reports whether one of the nodes is used alone, or together with nodes that are not in the
+// set.
 func (s NUMANodeMap) apart(nodes numa.Mask) bool {
 	if nodes.Count() == 1 {
 		return false

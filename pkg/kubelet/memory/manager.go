@@ -35,8 +35,8 @@ type Config struct {
 	Layout *numa.Layout
 	// Policy is PolicyNone or PolicyStatic.
 	Policy string
-	// Reserved is the memory of each node that is not assigned. Its sum must be NodeReserved, the
-	// memory that the node reserves.
+	// Reserved is the memory of each node that is not assigned. The sum over all nodes must be
+	// NodeReserved, the memory that is not available to pods.
 	Reserved     []kubeletconfig.MemoryReservation
 	NodeReserved v1.ResourceList
 	// File is the path of the file with the assignments.
@@ -114,12 +114,12 @@ func (m *Manager) reserve() error {
 	return nil
 }
 
-// counts reports whether the Manager assigns a resource.
+// counts reports whether a resource is one that the Manager assigns: memory or huge pages.
 func counts(name v1.ResourceName) bool {
 	return name == v1.ResourceMemory || strings.HasPrefix(string(name), v1.ResourceHugePagesPrefix)
 }
 
-// Static reports whether memory is assigned at all.
+// Static reports whether the policy is static. Otherwise no memory is assigned.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
 // asks returns what the container requests, by resource.
@@ -231,8 +231,8 @@ func (m *Manager) inherit(pod *v1.Pod, c *v1.Container, nodes numa.Mask, name v1
 	return got
 }
 
-// choose returns the nodes to use: those of the hint if they have enough memory, more nodes around
-// them if not, or the best ones without a hint. The caller holds the lock.
+// choose returns the nodes to use. If the nodes of the hint do not have enough memory, it adds more
+// nodes. Without a hint it chooses the best nodes. The caller holds the lock.
 func (m *Manager) choose(pod *v1.Pod, want map[v1.ResourceName]uint64, near numa.Hint) (numa.Mask, error) {
 	best := near
 	if near.Nodes == 0 {
@@ -289,14 +289,14 @@ func (m *Manager) AllowedNodes(pod types.UID, container string) numa.Mask {
 	return out
 }
 
-// Blocks returns what a container has.
+// Blocks returns the memory that is assigned to a container.
 func (m *Manager) Blocks(pod types.UID, container string) []Block {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.given[string(pod)][container])
 }
 
-// Allocatable returns what each node can assign.
+// Allocatable returns how much memory of each node can be assigned.
 func (m *Manager) Allocatable() []Block {
 	if !m.Static() {
 		return nil

@@ -50,8 +50,8 @@ func newManager(t *testing.T, cfg Config) *Manager {
 	return m
 }
 
-// podOf returns a pod with a container for each amount. The prefix i means an init container, h
-// adds huge pages.
+// podOf returns a pod with a container for each amount. An amount with the prefix i is for an init
+// container, and the prefix h adds huge pages.
 func podOf(uid string, amounts ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
 	for i, text := range amounts {
@@ -87,7 +87,7 @@ func TestManager(t *testing.T) {
 		scope   string
 		free    types.UID
 		restart bool
-		on      string // nodes of the containers
+		on      string // nodes of each container
 		err     string
 		all     string // free memory of the nodes in GiB after the step; empty to skip the check
 	}
@@ -263,7 +263,7 @@ func TestAccount(t *testing.T) {
 	})
 }
 
-// TestChecksum checks that the checksum is the one that Kubernetes' kubelet writes for the same
+// TestChecksum checks that the checksum equals the one that Kubernetes' kubelet writes for the same
 // content.
 func TestChecksum(t *testing.T) {
 	s := MemoryManagerCheckpoint{PolicyName: "static",

@@ -5,8 +5,8 @@
 // kubelet itself, with Kubernetes' names.
 //
 // Events are counted when they happen, by the code that causes them. States are computed on each
-// scrape from what is known then; nothing is polled for a metric. Labels have few values: no label
-// names a pod, and claims appear only while their volumes are mounted.
+// scrape from data that the kubelet has anyway. It polls nothing for a metric. Labels have few
+// values: no label names a pod, and claims appear only while their volumes are mounted.
 //
 // The package depends on no other part of the kubelet. Metrics of plugins and protocols (CPUs,
 // devices, DRA, probes, calls to the runtime) are declared with those parts.

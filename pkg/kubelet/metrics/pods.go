@@ -116,7 +116,7 @@ func NewPods(r prometheus.Registerer) *Pods {
 			"has the newest status, in seconds.",
 		[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60})
 	for _, is := range []bool{false, true} {
-		m.restarted.WithLabelValues(static(is)) // exported as 0 from the start
+		m.restarted.WithLabelValues(static(is)) // so that the metric is exported as 0 from the start
 	}
 	register(r, m.started, m.failed, m.namespaced, m.notNamespaced, m.sandboxes, m.sandboxErrors, m.containers,
 		m.containerErrors, m.terminated,
@@ -125,8 +125,8 @@ func NewPods(r prometheus.Registerer) *Pods {
 	return m
 }
 
-// Sandbox counts an attempt to create the sandbox of a pod. The caller calls over when it has
-// ended.
+// Sandbox counts an attempt to create the sandbox of a pod. The caller calls over when the attempt
+// has ended.
 func (m *Pods) Sandbox(pod *v1.Pod, handler string) (over func(took time.Duration, err error)) {
 	m.started.Inc()
 	if ownUsers(pod) {
@@ -156,7 +156,8 @@ func ownUsers(pod *v1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec
 // Start counts an attempt to start a container.
 func (m *Pods) Start(kind string) { m.containers.WithLabelValues(kind).Inc() }
 
-// StartFailed counts a failed attempt with the reason that the container's status shows.
+// StartFailed counts a failed attempt to start a container, with the reason that the container's
+// status shows.
 func (m *Pods) StartFailed(kind, reason string) {
 	m.containerErrors.WithLabelValues(kind, reason).Inc()
 }
@@ -221,7 +222,7 @@ func (m *Pods) Restarted(isStatic bool) { m.restarted.WithLabelValues(static(isS
 // Orphaned counts a pod that exists only in the runtime.
 func (m *Pods) Orphaned() { m.orphaned.Inc() }
 
-// rejections are the reasons that are used as label values. All others are counted together,
+// rejections are the reasons that are used as label values. All other reasons are counted together,
 // because a reason may contain the name of a resource.
 var rejections = []string{
 	"AppArmor", "PodOSSelectorNodeLabelDoesNotMatch", "PodOSNotSupported", "InvalidNodeInfo",

@@ -58,13 +58,13 @@ func TestEnded(t *testing.T) {
 		{},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "", 139)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}},
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}}, // unchanged
-		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "1", 139)}}, // runs again
-		// Ended and started between two statuses.
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "1", "", 139)}}, // the status has not changed
+		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "1", 139)}}, // the container runs again
+		// The container ended and started again between two statuses.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "", "2", 139)}},
-		// Two ends between two statuses.
+		// The container ended twice between two statuses.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)}},
-		// Another kind of container.
+		// A container of another kind has ended too.
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
 			InitContainerStatuses: []v1.ContainerStatus{run("i", "5", "", 0)}},
 		{ContainerStatuses: []v1.ContainerStatus{run("a", "4", "3", 139)},
@@ -86,7 +86,7 @@ func TestImageVolumes(t *testing.T) {
 	m.ImageVolumes(0, 0, "out of memory")
 	m.ImageVolumes(2, 3, "")
 	m.ImageVolumes(1, 2, "ImageVolumeMountFailed: no such directory")
-	m.ImageVolumes(1, 1, "out of memory") // an error that is not about the mount
+	m.ImageVolumes(1, 1, "out of memory") // the error is not about the mount
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{
 		"kubelet_image_volume_requested_total": 4, "kubelet_image_volume_mounted_succeed_total": 3,
 		"kubelet_image_volume_mounted_errors_total": 2,

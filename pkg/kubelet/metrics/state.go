@@ -13,8 +13,8 @@ const (
 	IsUnknown = "unknown"
 )
 
-// What a worker does with its pod, and where the pod comes from: the API or a file; deleted there;
-// or found only in the runtime.
+// Label values of workers: what a worker does with its pod, and where the pod comes from. It is in
+// the API or a file, was deleted there, or exists only in the runtime.
 const (
 	Syncing      = "sync"
 	Terminating  = "terminating"
@@ -46,7 +46,7 @@ type Counts struct {
 	// ended, both by whether they are static.
 	Desired, Active map[bool]int
 	Mirrors         int
-	Ephemeral       int // ephemeral containers of desired pods
+	Ephemeral       int // number of ephemeral containers of desired pods
 }
 
 // State exports metrics that are computed on each scrape.
@@ -87,7 +87,8 @@ func (*State) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements prometheus.Collector. It exports 0 for what does not exist.
+// Collect implements prometheus.Collector. It exports 0 for each state in which there is no pod or
+// container.
 func (s *State) Collect(ch chan<- prometheus.Metric) {
 	tell := func(d *prometheus.Desc, n int, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), labels...)

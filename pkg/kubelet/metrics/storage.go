@@ -13,8 +13,8 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Operations on volumes: mounting and unmounting file systems, the same for block devices, and
-// removing a volume that no pod uses from the node.
+// Operations on volumes: mounting and unmounting file systems, mapping and unmapping block devices,
+// and removing from the node a volume that no pod uses.
 const (
 	VolumeMount   = "volume_mount"
 	VolumeUnmount = "volume_unmount"
@@ -47,7 +47,7 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	return m
 }
 
-// No volume is migrated from an in-tree plugin to a driver: those plugins never existed here.
+// No volume is migrated from an in-tree plugin to a driver: the kubelet never had in-tree plugins.
 const migrated = "false"
 
 // Operation records the duration and the result of an operation on a plugin's volume.
@@ -75,7 +75,8 @@ func (m *Storage) Call(driver, method string, took time.Duration, err error) {
 // scrapeTimeout is how long measuring volumes for one scrape may take.
 const scrapeTimeout = 5 * time.Second
 
-// VolumeCount describes a volume by its labels: its plugin, and whether it exists or is wanted.
+// VolumeCount describes a volume by its labels: its plugin, and whether it is mounted or is to be
+// mounted.
 type VolumeCount struct {
 	Plugin string
 	There  bool

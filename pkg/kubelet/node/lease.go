@@ -29,7 +29,7 @@ func (n *Node) renew(ctx context.Context) {
 				break
 			}
 			n.cfg.Log.Warn("Failed to renew the node's Lease", "err", err)
-			lease = nil // the known version may be old
+			lease = nil // the last known version may be outdated
 			n.pause(ctx, retryPeriod)
 		}
 		select {

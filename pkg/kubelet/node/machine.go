@@ -25,11 +25,11 @@ import (
 // Machine describes the machine.
 type Machine struct {
 	CPUs    int
-	Memory  int64 // bytes
-	Disk    int64 // bytes of the file system of the kubelet's directory
-	Swap    int64 // bytes
+	Memory  int64 // size in bytes
+	Disk    int64 // size in bytes of the file system of the kubelet's directory
+	Swap    int64 // size in bytes
 	MaxPIDs int64
-	Booted  time.Time // zero if not known
+	Booted  time.Time // zero if the time of the boot is not known
 	// HugePages are the bytes that are set aside, by page size.
 	HugePages map[int64]int64
 	Info      v1.NodeSystemInfo // without the versions of kubelet and runtime
@@ -52,7 +52,7 @@ func ReadMachine(rootDir string) (Machine, error) {
 		return m, err
 	}
 	if s := readText("/proc/sys/kernel/pid_max"); s != "" {
-		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, which means unknown, if it is not a number
+		m.MaxPIDs, _ = strconv.ParseInt(s, 10, 64) // 0, which means unknown, if s is not a number
 	}
 	m.Booted = booted(readText("/proc/stat"))
 	m.Info = v1.NodeSystemInfo{
@@ -99,7 +99,7 @@ func (m Machine) Capacity(maxPods int32) v1.ResourceList {
 func hugePages(dir string) (map[int64]int64, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, iofs.ErrNotExist) {
-		return nil, nil // the kernel does not support them
+		return nil, nil // the kernel does not support huge pages
 	}
 	if err != nil {
 		return nil, fmt.Errorf("huge pages: %w", err)

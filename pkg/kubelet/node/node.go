@@ -44,7 +44,7 @@ type Config struct {
 	// ProviderID is the cloud provider's ID of the machine; empty if the provider sets it itself,
 	// or if there is none.
 	ProviderID string
-	// Registered leaves it to another program to create the Node.
+	// Registered means that another program creates the Node, and the kubelet does not.
 	Registered bool
 
 	// Status that does not change.
@@ -77,7 +77,8 @@ type Config struct {
 	Period, ReportPeriod time.Duration
 	LeaseDuration        time.Duration
 	// StartGrace is how long the first status waits for Ready. A kubelet that has just restarted
-	// does not know yet that pods can run; reporting that would make all pods of the node unready.
+	// does not know yet whether pods can run. If it reported the node as not ready, all pods of the
+	// node would become unready.
 	StartGrace time.Duration
 }
 
@@ -95,7 +96,7 @@ func New(h *Handle, cfg Config) *Node { return &Node{Handle: h, cfg: cfg} }
 func (n *Node) Run(ctx context.Context) error {
 	if !n.cfg.Registered {
 		if err := n.register(ctx); err != nil {
-			return nil // registration is retried until ctx ends
+			return nil // register returns an error only when ctx has ended
 		}
 	}
 	var wg sync.WaitGroup
@@ -195,10 +196,10 @@ func (n *Node) adopt(ctx context.Context) (*v1.Node, error) {
 
 // update writes the status if it has changed or was not written for ReportPeriod.
 func (n *Node) update(ctx context.Context) error {
-	// A read from the server's cache is good enough for the comparison.
+	// For the comparison the node can be read from the server's cache.
 	old, err := n.id.Client.CoreV1().Nodes().Get(ctx, n.id.Name, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) && !n.cfg.Registered {
-		return n.tryRegister(ctx) // the node was deleted, but the machine still exists
+		return n.tryRegister(ctx) // the node was deleted, so register it again, because the machine still exists
 	}
 	if err != nil {
 		return fmt.Errorf("node: %w", err)

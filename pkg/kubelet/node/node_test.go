@@ -339,7 +339,7 @@ func TestAdoptsExistingNode(t *testing.T) {
 	if _, ok := got.Status.Capacity["example.com/old"]; ok || len(got.Status.Capacity) != 5 {
 		t.Errorf("capacity %v", got.Status.Capacity)
 	}
-	// What other programs add to the capacity is allocatable.
+	// Resources that other programs add to the capacity are also allocatable.
 	if q := got.Status.Allocatable["example.com/cloud"]; q.Value() != 1000 || len(got.Status.Allocatable) != 5 {
 		t.Errorf("allocatable %v", got.Status.Allocatable)
 	}

@@ -12,7 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// status computes the node's status. It keeps what other programs have written into the old one.
+// status computes the node's status. It keeps fields of the old status that other programs have
+// written.
 func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	old = old.DeepCopy()
 	s := *old.Status.DeepCopy()
@@ -23,7 +24,8 @@ func (n *Node) status(ctx context.Context, old *v1.Node) v1.NodeStatus {
 	for _, name := range gone {
 		delete(old.Status.Capacity, name)
 	}
-	// What other programs add to the capacity stays, and is allocatable, as in Kubernetes.
+	// As in Kubernetes, resources that other programs add to the capacity are kept and are
+	// allocatable.
 	for name, q := range old.Status.Capacity {
 		if _, own := s.Capacity[name]; !own {
 			s.Capacity[name], s.Allocatable[name] = q, q

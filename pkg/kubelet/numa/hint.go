@@ -5,11 +5,12 @@ package numa
 
 import "slices"
 
-// Hint is a set of nodes that can provide what is requested.
+// Hint is a set of NUMA nodes that can provide the requested amount of a resource.
 type Hint struct {
 	// Nodes is empty for any node.
 	Nodes Mask
-	// Preferred reports whether no smaller set could ever be enough.
+	// Preferred reports whether no smaller set of nodes could be enough, even if all resources were
+	// free.
 	Preferred bool
 }
 
@@ -17,7 +18,8 @@ type Hint struct {
 // the resource. An empty list means that the request cannot be met.
 type Hints map[string][]Hint
 
-// MarkPreferred marks the hints with the fewest nodes that could ever be enough.
+// MarkPreferred marks the hints that have as few nodes as could be enough if all resources were
+// free. fewest is that number.
 func MarkPreferred(hints []Hint, fewest int) []Hint {
 	for i := range hints {
 		hints[i].Preferred = hints[i].Nodes.Count() == fewest
@@ -49,7 +51,8 @@ func lists(all []Hints) [][]Hint {
 // merger finds the hint that suits all providers best.
 type merger struct {
 	layout *Layout
-	// closest makes it prefer, among sets of one size, the one with the shortest distances.
+	// closest means that, of sets with the same size, the set with the shortest distances between
+	// its nodes is preferred.
 	closest bool
 	// wanted is the size of the smallest set that the most demanding resource needs.
 	wanted int
@@ -76,7 +79,8 @@ func merge(l *Layout, closest bool, all [][]Hint) Hint {
 	return *m.best
 }
 
-// combine tries all combinations. first is the set of the first hint that has one.
+// combine tries all combinations. first is the set of nodes of the first hint in the combination
+// that has nodes.
 func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 	if len(rest) == 0 {
 		if sofar.Nodes != 0 && (m.best == nil || m.better(sofar, *m.best)) {
@@ -92,15 +96,16 @@ func (m *merger) combine(rest [][]Hint, sofar Hint, first Mask) {
 				one = h.Nodes
 			}
 			next.Nodes &= h.Nodes
-			next.Preferred = next.Preferred && h.Nodes == one // all must agree
+			// The result is preferred only if all hints are and have the same nodes.
+			next.Preferred = next.Preferred && h.Nodes == one
 		}
 		m.combine(rest[1:], next, one)
 	}
 }
 
 // better reports whether a is better than b. A preferred hint is better than another one; among
-// preferred hints the fitter set is better; among the others the one whose size is closest to
-// wanted, preferably not larger.
+// preferred hints the one with the fitter set is better; among other hints the one whose number of
+// nodes is closest to wanted, preferably not larger.
 func (m *merger) better(a, b Hint) bool {
 	if a.Preferred != b.Preferred {
 		return a.Preferred
@@ -115,7 +120,8 @@ func (m *merger) better(a, b Hint) bool {
 	return sizeA > sizeB
 }
 
-// fitter reports whether set a is better than b.
+// fitter reports whether set a is better than b: it has fewer nodes, shorter distances if closest
+// is set, or lower numbers.
 func (m *merger) fitter(a, b Mask) bool {
 	if m.closest && a.Count() == b.Count() {
 		if x, y := m.layout.distance(a), m.layout.distance(b); x != y {

@@ -33,7 +33,7 @@ type Node struct {
 
 // Layout describes the CPUs and nodes of a machine.
 type Layout struct {
-	CPUs  []CPU  // online CPUs, sorted by ID
+	CPUs  []CPU  // the CPUs that are online, sorted by ID
 	Nodes []Node // sorted by ID
 }
 
@@ -120,11 +120,11 @@ func (l *Layout) readNodes(dir string, memory int64) error {
 		at := filepath.Join(dir, "node"+strconv.Itoa(id))
 		info := readText(filepath.Join(at, "meminfo"))
 		if found := regexp.MustCompile(`MemTotal:\s+(\d+) kB`).FindStringSubmatch(info); found != nil {
-			kib, _ := strconv.ParseUint(found[1], 10, 54) // the expression matches digits only
+			kib, _ := strconv.ParseUint(found[1], 10, 54) // cannot fail, because the expression matches only digits
 			n.Memory = kib << 10
 		}
 		for word := range strings.FieldsSeq(readText(filepath.Join(at, "distance"))) {
-			d, _ := strconv.Atoi(word) // the kernel writes numbers
+			d, _ := strconv.Atoi(word) // cannot fail, because the kernel writes numbers
 			n.Distances = append(n.Distances, d)
 		}
 		sizes, err := filepath.Glob(filepath.Join(at, "hugepages", "hugepages-*kB"))
@@ -146,7 +146,7 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	if err != nil {
 		return err
 	}
-	of := map[int]int{} // CPU to node
+	of := map[int]int{} // node of each CPU, by the CPU's ID
 	for _, n := range nodes {
 		list, err := cpuset.Parse(readText(filepath.Join(dir, "node", "node"+strconv.Itoa(n), "cpulist")))
 		if err != nil {
@@ -177,8 +177,8 @@ func (l *Layout) readCPUs(dir string, nodes []int) error {
 	return nil
 }
 
-// lastCache returns the number of a CPU's third-level cache: that of its first CPU. A machine
-// without such caches has one for each socket.
+// lastCache returns the number of a CPU's third-level cache: it is the number of the first CPU that
+// uses the cache. A machine without such caches has one for each socket.
 func lastCache(dir string, socket int) int {
 	indices, err := numbered(dir, "index")
 	if err != nil {

@@ -48,8 +48,8 @@ type Provider interface {
 	Hints(pod *v1.Pod, c *v1.Container) Hints
 	// PodHints returns the sets of nodes that can provide what all containers of the pod request.
 	PodHints(pod *v1.Pod) Hints
-	// Allocate assigns what the container requests, on the nodes of the hint. A container that has
-	// its resources already keeps them.
+	// Allocate assigns what the container requests, on the nodes of the hint. A container that
+	// already has its resources keeps them.
 	Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near Hint) error
 }
 

@@ -33,12 +33,12 @@ func no(nodes ...int) Hint  { return Hint{Nodes: MaskOf(nodes...)} }
 
 func TestDecide(t *testing.T) {
 	for name, c := range map[string]struct {
-		nodes    int // 2 if not set
+		nodes    int // number of nodes of the machine; 2 if not set
 		hints    []Hints
 		want     Hint
 		ok       map[string]bool // policies that admit the pod
 		closest  bool
-		ofSingle *Hint // the result with single-numa-node if it differs
+		ofSingle *Hint // the result with single-numa-node; nil if it is the same
 	}{
 		"no preferences": {hints: []Hints{nil, {"a": nil}}, want: yes(0, 1),
 			ok: map[string]bool{PolicyRestricted: true, PolicySingleNode: true}, ofSingle: &Hint{Preferred: true}},
@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 		},
 		"different nodes": {
 			hints: []Hints{{"a": {yes(0), no(0, 1)}}, {"b": {yes(1), no(0, 1)}}}, want: no(0),
-			ofSingle: &Hint{}, // the whole machine, which is no particular set
+			ofSingle: &Hint{}, // no nodes, because the whole machine is no particular set
 		},
 		"not available": {hints: []Hints{{"a": {}}, {"b": {yes(1)}}}, want: no(1), ofSingle: &Hint{}},
 		"needs two nodes": {hints: []Hints{{"a": {yes(0, 1)}}}, want: yes(0, 1),
@@ -80,9 +80,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestMergeProperties checks properties that every merge has: the result is made of one hint from each
-// list, a preferred result is found if there is one, and the order of the providers does not affect
-// that.
+// TestMergeProperties checks properties that every merge has: the result is made of one hint from
+// each list, a preferred result is found if there is one, and the order of the providers does not
+// affect the result.
 func TestMergeProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := layoutOf(rapid.IntRange(1, 4).Draw(t, "nodes"))
@@ -212,7 +212,7 @@ func TestRead(t *testing.T) {
 		}
 	}
 	put("cpu/online", "0-3")
-	for i := range 4 { // two sockets with one node each, and one core with two threads each
+	for i := range 4 { // the CPUs of two sockets, each with one node and one core with two threads
 		at := fmt.Sprintf("cpu/cpu%d/", i)
 		put(at+"topology/thread_siblings_list", fmt.Sprintf("%d,%d", i%2, i%2+2))
 		put(at+"topology/physical_package_id", fmt.Sprint(i%2))

@@ -80,7 +80,7 @@ type Manager struct {
 	changed     map[Ref]struct{}
 	subscribers map[int]func(Ref, []*v1.Pod)
 	nextSub     int
-	wake        chan struct{} // capacity 1: toStart or changed has entries
+	wake        chan struct{} // has a token if toStart or changed has entries
 }
 
 // registration is the set of objects that one pod refers to.
@@ -255,7 +255,7 @@ func (m *Manager) ConfigMap(ctx context.Context, namespace, name string) (*v1.Co
 	return obj.(*v1.ConfigMap), nil
 }
 
-// Secret is ConfigMap for Secrets.
+// Secret is like ConfigMap, for Secrets.
 func (m *Manager) Secret(ctx context.Context, namespace, name string) (*v1.Secret, error) {
 	obj, err := m.get(ctx, Ref{KindSecret, namespace, name})
 	if err != nil {

@@ -102,7 +102,7 @@ func (c *cluster) expect(want string) {
 	}
 }
 
-// value reads an object until it succeeds or fails for good: the Node authorizer may see the pod
+// value reads an object, and retries unless it does not exist: the Node authorizer may see the pod
 // slightly later.
 func (c *cluster) value(name string) string {
 	c.t.Helper()
@@ -152,7 +152,7 @@ func TestWatch(t *testing.T) {
 	if got := c.value("cm"); got != "not found" {
 		t.Errorf("got %q", got)
 	}
-	c.configMap("cm", "3", true) // immutable from now on
+	c.configMap("cm", "3", true) // the ConfigMap is immutable from now on
 	c.expect("ConfigMap cm [p2]")
 	if got := c.value("cm"); got != "3" {
 		t.Errorf("got %q", got)
@@ -235,7 +235,7 @@ func TestRenewAt(t *testing.T) {
 	end := time.Date(2026, 1, 10, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
 		life, jitter time.Duration
-		before       time.Duration // time before the end
+		before       time.Duration // time before the end of the token's validity
 	}{
 		"an hour":      {time.Hour, 0, 12 * time.Minute},
 		"ten minutes":  {10 * time.Minute, 0, 2 * time.Minute},

@@ -34,7 +34,7 @@ type tokenKey struct {
 	pod                    types.UID
 	namespace, podName, sa string
 	uid                    types.UID // UID of the service account, if it must match
-	audiences              string    // joined by NUL
+	audiences              string    // the audiences, joined by NUL characters
 	expiry                 time.Duration
 }
 
@@ -59,8 +59,8 @@ func newTokens(client kubernetes.Interface, c clock.Clock, log *slog.Logger, ran
 }
 
 // ServiceAccountToken returns a token of the service account sa of pod's namespace that is bound to
-// pod. Without audiences the token is for the API server. The token was valid for expiry when it
-// was issued. If an old token cannot be renewed, it is returned as long as it is valid.
+// pod. Without audiences the token is for the API server. expiry is the token's lifetime when it is
+// issued. If an old token cannot be renewed, it is returned as long as it is valid.
 func (m *Manager) ServiceAccountToken(ctx context.Context, pod *v1.Pod, sa string, audiences []string,
 	expiry time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	return m.tokens.get(ctx, tokenKey{
@@ -105,7 +105,7 @@ func (t *tokens) get(ctx context.Context, key tokenKey,
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for k, old := range t.m { // bounds the map if the last request of a pod comes after its removal
+	for k, old := range t.m { // limits the size of the map if the last request of a pod comes after its removal
 		if now.After(old.status.ExpirationTimestamp.Time) {
 			delete(t.m, k)
 		}

@@ -18,7 +18,7 @@ import (
 // item is one watched object.
 type item struct {
 	pods   map[types.UID]struct{} // guarded by Manager.mu
-	synced <-chan struct{}        // closed when the object is known, or known not to exist
+	synced <-chan struct{}        // closed when it is known whether the object exists
 	// object returns the object, or nil if it does not exist.
 	object func() runtime.Object
 	// run watches the object until ctx ends, stop is called or the object turns out to be immutable.
@@ -49,8 +49,8 @@ func newItem[A any, P interface {
 			if current != nil && immutable(current) != nil && *immutable(current) {
 				stop()
 			}
-			// An object can be deleted and created again between two lists. Readers wait for the
-			// first list, so it is no change.
+			// Compare the UID too: an object can be deleted and created again between two lists.
+			// The first list is not a change, because readers wait for it.
 			same := old != nil && current != nil && P(old).GetUID() == P(current).GetUID() &&
 				P(old).GetResourceVersion() == P(current).GetResourceVersion()
 			select {

@@ -43,7 +43,8 @@ type Plugin struct {
 
 // Handler registers the plugins of one type.
 type Handler interface {
-	// Register registers a plugin, in place of one with the same name, or returns why it cannot.
+	// Register registers a plugin, and replaces an earlier one with the same name. It returns an
+	// error if the plugin cannot be registered.
 	Register(ctx context.Context, p Plugin) error
 	// Unregister unregisters a plugin, unless another endpoint has replaced it.
 	Unregister(p Plugin)
@@ -68,14 +69,14 @@ type Watcher struct {
 // entry is a known socket.
 type entry struct {
 	made    time.Time
-	handler Handler // nil if the plugin was rejected
+	handler Handler // nil if its plugin was rejected
 	plugin  Plugin
 }
 
 // New returns a Watcher. It starts nothing.
 func New(cfg Config) *Watcher { return &Watcher{cfg: cfg, known: map[string]*entry{}} }
 
-// Run watches the directory until ctx ends. Plugins stay registered then.
+// Run watches the directory until ctx ends. Plugins stay registered when it returns.
 func (w *Watcher) Run(ctx context.Context) error {
 	if err := os.MkdirAll(w.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("plugin registration: %w", err)

@@ -75,7 +75,7 @@ func (h *handler) Register(_ context.Context, p Plugin) error {
 func (h *handler) Unregister(p Plugin) { h.did = append(h.did, "-"+p.Name) }
 
 func TestWatcher(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,8 +92,8 @@ func TestWatcher(t *testing.T) {
 	}
 	w.scan(t.Context())
 	h.refuses = nil
-	w.scan(t.Context()) // the handler is called again
-	w.scan(t.Context()) // and not once it has accepted the plugin
+	w.scan(t.Context()) // calls the handler again, because it rejected the plugin
+	w.scan(t.Context()) // does not call the handler, because it has accepted the plugin
 	if want := []string{"not now", "registered"}; !slices.Equal(p.told, want) || !slices.Equal(h.did, []string{"+p v1"}) {
 		t.Errorf("results %q, calls %q", p.told, h.did)
 	}

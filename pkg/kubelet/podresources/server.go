@@ -35,9 +35,9 @@ const (
 type Source interface {
 	// Pods returns the pods that have not ended.
 	Pods() []*v1.Pod
-	// Container returns what is assigned to a container. It does not set the name.
+	// Container returns the hardware that is assigned to a container. It does not set the name.
 	Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources
-	// Allocatable returns what can be assigned to containers.
+	// Allocatable returns the hardware that can be assigned to containers.
 	Allocatable() *api.AllocatableResourcesResponse
 }
 
@@ -111,7 +111,7 @@ func (s *Server) GetAllocatableResources(context.Context, *api.AllocatableResour
 	return s.source.Allocatable(), nil
 }
 
-// pod returns what is assigned to the containers and sidecars of a pod.
+// pod returns the hardware that is assigned to the containers and sidecars of a pod.
 func (s *Server) pod(pod *v1.Pod) *api.PodResources {
 	out := &api.PodResources{Name: pod.Name, Namespace: pod.Namespace}
 	add := func(c *v1.Container) {

@@ -42,7 +42,7 @@ func (fakeSource) Allocatable() *api.AllocatableResourcesResponse {
 }
 
 func TestServer(t *testing.T) {
-	dir, err := os.MkdirTemp("", "k") // the path of a socket must be short
+	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestServer(t *testing.T) {
 	var client api.PodResourcesListerClient
 	var old v1alpha1.PodResourcesListerClient
 	var registry *prometheus.Registry
-	for range 2 { // the second server finds the socket of the first
+	for range 2 { // the second server finds the socket of the first one
 		registry = prometheus.NewRegistry()
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -103,7 +103,7 @@ func TestServer(t *testing.T) {
 		"requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}
-	// More concurrent requests than the limit for one second.
+	// Send more concurrent requests than the limit allows in one second.
 	refused := make(chan bool)
 	for some := false; !some; {
 		for range 200 {

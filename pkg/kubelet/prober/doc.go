@@ -6,8 +6,9 @@
 //
 // A probe belongs to one run of a container; the next run starts without results. Until the startup
 // probe has succeeded, the other probes of the container wait. A result takes effect after as many
-// equal answers in a row as the threshold requires, and the owner is notified of each change. For a
-// run that an earlier kubelet process probed, the first result is the one in the API (KEP-4781).
+// equal answers in a row as the threshold requires, and the kubelet is notified of each change. If
+// an earlier kubelet process probed the run, its result in the API is valid until a probe has
+// another result (KEP-4781).
 //
 // The first probe of a run happens as soon as its initial delay is over, not up to a period later.
 package prober

@@ -30,13 +30,13 @@ import (
 const (
 	probeAgent  = "kube-probe/1.36"
 	hookAgent   = "kube-lifecycle/1.36"
-	maxBody     = 10 << 10 // bytes read of a response
+	maxBody     = 10 << 10 // maximum number of bytes that are read of a response
 	maxRedirect = 10
 )
 
 // Target is the container that a probe or lifecycle handler is for.
 type Target struct {
-	Pod       *v1.Pod // set for a lifecycle handler; nil for a probe
+	Pod       *v1.Pod // set for a lifecycle handler, nil for a probe
 	Container *v1.Container
 	ID        string // ID of the running container
 	IP        string // IP address of the pod
@@ -84,7 +84,7 @@ func (h *Handler) reach(ctx context.Context, t Target, p *v1.Probe) (ok bool, me
 			return false, err.Error()
 		case status < http.StatusOK || status >= http.StatusBadRequest:
 			return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", status)
-		// A redirect to another host, which is not followed.
+		// The response is a redirect to another host, which is not followed.
 		case status >= http.StatusMultipleChoices:
 			return true, "Probe terminated redirects, Response body: " + body
 		}
@@ -136,7 +136,7 @@ func newRequest(ctx context.Context, t Target, g *v1.HTTPGetAction, agent string
 		return nil, err
 	}
 	u, err := url.Parse(g.Path)
-	if err != nil { // a path that is not a valid URL is used literally
+	if err != nil { // if the path is not a valid URL, it is used literally
 		u = &url.URL{Path: g.Path}
 	}
 	u.Scheme = strings.ToLower(string(g.Scheme))
@@ -161,7 +161,8 @@ func send(req *http.Request) (*http.Response, error) {
 	return (&http.Client{Transport: once{}, CheckRedirect: sameHost}).Do(req)
 }
 
-// sameHost follows redirects to the probed host only. Other redirects are the result.
+// sameHost follows redirects to the probed host only. A redirect to another host is returned as the
+// response.
 func sameHost(req *http.Request, via []*http.Request) error {
 	if req.URL.Hostname() != via[0].URL.Hostname() {
 		return http.ErrUseLastResponse
@@ -182,7 +183,7 @@ func setHeaders(req *http.Request, headers []v1.HTTPHeader, agent string) {
 	for name, values := range given {
 		req.Header[name] = values
 		if len(values) == 1 && values[0] == "" && (name == "Accept" || name == "User-Agent") {
-			req.Header[name] = nil // without any value the header is not sent
+			req.Header[name] = nil // a header without a value is not sent
 		}
 	}
 	if host := given.Get("Host"); host != "" {

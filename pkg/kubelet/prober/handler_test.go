@@ -131,7 +131,7 @@ func TestTCP(t *testing.T) {
 	if ok, text := probe(l.Addr().(*net.TCPAddr).Port); !ok {
 		t.Errorf("a port that is listened at: %s", text)
 	}
-	// A port that no process listens on.
+	// No process listens on port 1.
 	if ok, text := probe(1); ok || !strings.Contains(text, "refused") {
 		t.Errorf("closed port: %t %q", ok, text)
 	}
@@ -231,7 +231,7 @@ func TestLifecycle(t *testing.T) {
 	for name, c := range map[string]struct {
 		target  Target
 		h       v1.LifecycleHandler
-		err     string // empty if the hook succeeds
+		err     string // part of the error; empty if the hook succeeds
 		fell    bool
 		headers map[string]string // headers of the last request
 	}{
@@ -301,8 +301,8 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestExecExpandsStaticVariables checks that the command of a probe, unlike a hook's, has the
-// container's own variables expanded.
+// TestExecExpandsStaticVariables checks that the command of a probe has the container's own
+// variables expanded, and the command of a hook does not.
 func TestExecExpandsStaticVariables(t *testing.T) {
 	var got []string
 	h := &Handler{Exec: func(_ context.Context, _ string, command []string) (string, int32, error) {

@@ -51,11 +51,11 @@ const (
 // Manager runs the probes of containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	ctx context.Context // ends the probes; it outlives a call
+	ctx context.Context // ends all probes; a field, because it outlives the call of Start
 	wg  sync.WaitGroup
 
 	mu      sync.Mutex
-	runs    map[string]*run // runs by container ID; guarded by mu, like the metrics
+	runs    map[string]*run // runs by container ID; guarded by mu, as are the metrics
 	metrics *metrics
 }
 
@@ -73,15 +73,15 @@ type run struct {
 	// stopChecks ends the probes whose failure restarts the container.
 	stopChecks context.CancelFunc
 
-	begun chan struct{} // closed when the startup probe has succeeded, or if there is none
+	begun chan struct{} // closed when the startup probe has succeeded, or at once if there is none
 
 	// Results, guarded by mu.
 
 	mu      sync.Mutex
 	started bool
 	ready   bool
-	readied bool // whether the readiness probe has had a result
-	failed  Kind // Liveness or Startup, once it has failed
+	readied bool // true when the readiness probe has had a result
+	failed  Kind // the probe (Liveness or Startup) that has failed; empty if none has
 	reason  string
 }
 
@@ -131,8 +131,8 @@ func (m *Manager) Start(pod *v1.Pod, c *v1.Container, id, podIP string, started 
 	}
 }
 
-// Restore sets the known result of a run that is probed already. Results that its probes have had
-// since take precedence.
+// Restore sets the known result of a run that is probed already. A result that one of its probes
+// has had since takes precedence.
 func (m *Manager) Restore(id string, known Result) {
 	r := m.run(id)
 	if r == nil {
@@ -214,7 +214,7 @@ func (m *Manager) run(id string) *run {
 	return m.runs[id]
 }
 
-// probe runs a probe until the run of the container or the purpose of the probe ends.
+// probe runs a probe until the run of the container ends or the probe is no longer needed.
 func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 	if kind != Startup {
 		select {
@@ -235,7 +235,7 @@ func (m *Manager) probe(ctx context.Context, r *run, kind Kind, p *v1.Probe) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil { // an error says nothing about the container
+		if err != nil { // an error does not say anything about the state of the container
 			m.cfg.Event(r.pod, r.spec.Name, v1.EventTypeWarning, "Unhealthy",
 				fmt.Sprintf("%s probe errored and resulted in unknown state: %v", kind, err))
 			continue
@@ -315,7 +315,7 @@ func (m *Manager) applyResult(r *run, kind Kind, ok bool, message string) (done 
 	switch {
 	case kind == Readiness:
 		changed, r.ready, r.readied = r.ready != ok, ok, true
-	case kind == Startup && r.started: // found by an earlier process
+	case kind == Startup && r.started: // an earlier kubelet process has already found that the container started
 		done = true
 	case !ok:
 		changed, done = r.failed == "", true

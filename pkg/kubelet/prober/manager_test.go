@@ -37,7 +37,7 @@ func TestMetrics(t *testing.T) {
 		w.answers["ready"] = true
 		c := &v1.Container{Name: "c", ReadinessProbe: probe("ready", 10), LivenessProbe: probe("alive", 5)}
 		w.Start(pod, c, "id", "", w.begun, Result{})
-		w.after(21 * time.Second) // the probes run at 0, 10 and 20 s, and at 0, 5, 10, 15 and 20 s
+		w.after(21 * time.Second) // one probe runs at 0, 10 and 20 s, the other at 0, 5, 10, 15 and 20 s
 		w.mu.Lock()
 		w.broken = errors.New("no answer")
 		w.mu.Unlock()
@@ -67,7 +67,7 @@ type world struct {
 	*Manager
 	mu      sync.Mutex
 	answers map[string]bool // results by the probe's command
-	broken  error           // error of the runtime
+	broken  error           // error that the runtime returns
 	asked   []string        // "time: command"
 	metrics *prometheus.Registry
 	changes int
@@ -121,7 +121,7 @@ func (w *world) set(name string, ok bool) {
 	w.answers[name] = ok
 }
 
-// after lets virtual time pass, with everything that happens then.
+// after lets virtual time pass, and waits until all goroutines have done their work.
 func (w *world) after(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -157,12 +157,12 @@ func TestReadiness(t *testing.T) {
 		w.start(&v1.Container{Name: "c", ReadinessProbe: probe("ready", 2, 5, 2, 3)})
 		w.expect(t, true, false, "")
 		w.set("ready", true)
-		w.after(2 * time.Second) // the first result
+		w.after(2 * time.Second) // the probe has its first result
 		w.expect(t, true, false, "")
-		w.after(5 * time.Second) // the second in a row
+		w.after(5 * time.Second) // the probe has its second equal result in a row
 		w.expect(t, true, true, "")
 		w.set("ready", false)
-		w.after(10 * time.Second) // two failures
+		w.after(10 * time.Second) // the probe fails twice
 		w.expect(t, true, true, "")
 		w.after(5 * time.Second)
 		w.expect(t, true, false, "")
@@ -175,7 +175,8 @@ func TestReadiness(t *testing.T) {
 	})
 }
 
-// TestNoAnswer checks that an error of the runtime changes nothing about the container.
+// TestNoAnswer checks that an error of the runtime does not change the results of a container's
+// probes.
 func TestNoAnswer(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.set("alive", true)
@@ -276,11 +277,11 @@ func TestWithoutProbes(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		w.start(&v1.Container{Name: "c", Ports: ports})
 		w.after(listenPatience + listenPoll)
-		w.expect(t, true, true, "") // the container never listens: listenPatience is over
+		w.expect(t, true, true, "") // the container never listens, but listenPatience is over
 	})
 }
 
-// TestCounter compares the counter with a computation over the last results.
+// TestCounter compares the counter with a simple check of the last results.
 func TestCounter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := counter{success: rapid.Int32Range(1, 4).Draw(t, "success"), failure: rapid.Int32Range(1, 4).Draw(t, "failure")}

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	maxAnswer  = 1 << 20 // bytes read from a connection
-	maxInterim = 5       // responses with status 1xx before the final one
+	maxAnswer  = 1 << 20 // maximum number of bytes that are read from a connection
+	maxInterim = 5       // maximum number of responses with a status of 1xx before the final one
 )
 
 // once sends each request over HTTP/1.1 on a new connection, because a probe must see what a new
@@ -46,7 +46,7 @@ func (once) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// lastBody closes the connection when it is closed.
+// lastBody is the body of a response. Its Close closes the connection.
 type lastBody struct {
 	io.ReadCloser
 	end func()
@@ -84,7 +84,7 @@ func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
 	}
 	r := bufio.NewReader(io.LimitReader(conn, maxAnswer))
 	if _, err := r.Peek(1); err != nil {
-		return nil, err // closed without a response
+		return nil, err // the server closed the connection without a response
 	}
 	for range maxInterim {
 		resp, err := http.ReadResponse(r, &last)

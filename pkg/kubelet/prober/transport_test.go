@@ -101,7 +101,7 @@ func TestRequestEndsWithContext(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done() // until the client disconnects
+		<-r.Context().Done() // returns when the client disconnects
 	}))
 	defer slow.Close()
 	ctx, cancel = context.WithCancel(t.Context())

@@ -14,14 +14,15 @@ import (
 type Swap struct {
 	// Controller reports whether the kernel can limit swap. If not, no limit is written.
 	Controller bool
-	// Limited permits Burstable pods a share of the swap. Otherwise no container may use swap.
+	// Limited allows containers of Burstable pods to use a share of the swap. Otherwise no
+	// container may use swap.
 	Limited bool
 	// Capacity is the size of the machine's swap in bytes.
 	Capacity int64
 }
 
-// Allows reports whether a container may use swap. Only containers of Burstable pods that are not
-// critical may, if they request memory and less than their limit.
+// Allows reports whether a container may use swap. A container may if its pod is Burstable and not
+// critical, and it requests memory, but less than its limit.
 func (s Swap) Allows(pod *v1.Pod, c *v1.Container) bool {
 	request, limit := c.Resources.Requests.Memory(), c.Resources.Limits.Memory()
 	critical := pod.Spec.Priority != nil && *pod.Spec.Priority >= nodeCritical-1000
@@ -50,12 +51,13 @@ type Protection struct {
 	// Reserve makes the kernel protect the requests of Guaranteed pods fully, and those of
 	// Burstable pods if possible.
 	Reserve bool
-	// Allocatable replaces the limit of containers without one: the memory of the node that pods
-	// may use.
+	// Allocatable is the memory of the node that pods may use, in bytes. It is used as the limit of
+	// containers without a limit.
 	Allocatable int64
 }
 
-// Reserved returns how much of a request is always protected, and how much if possible.
+// Reserved returns how much of a memory request the kernel must always protect, and how much it
+// must protect if possible.
 func (p Protection) Reserved(class v1.PodQOSClass, request int64) (least, low int64) {
 	switch {
 	case p.Throttling == 0 || !p.Reserve:

@@ -18,7 +18,7 @@ import (
 const (
 	minShares = 2
 	maxShares = 262144
-	minQuota  = 1000 // in microseconds, the kernel's minimum
+	minQuota  = 1000 // the kernel's minimum, in microseconds
 
 	guaranteedOOMScore = -997
 	bestEffortOOMScore = 1000
@@ -168,7 +168,7 @@ func leastMemory(pod *v1.Pod) int64 {
 type Node struct {
 	// Memory is the node's memory in bytes.
 	Memory int64
-	// CFSQuota reports whether CPU limits are enforced. Period is the time over which they are.
+	// CFSQuota reports whether CPU limits are enforced. Period is the period of their quota.
 	CFSQuota bool
 	Period   time.Duration
 	// Unified reports whether the node has cgroup v2.
@@ -206,7 +206,8 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	return r
 }
 
-// effectiveLimits returns the container's limits. Where it has none, the pod's apply.
+// effectiveLimits returns the container's limits. For a resource without a limit of its own it has
+// the limit of the pod.
 func effectiveLimits(pod *v1.Pod, c *v1.Container) v1.ResourceList {
 	l := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {
@@ -261,8 +262,8 @@ type PodLimits struct {
 	Pids int64
 	// HugePages are limits in bytes by the kernel's names of page sizes.
 	HugePages map[string]int64
-	// Min is memory that the kernel never reclaims. Low is memory that it reclaims last. 0 is not
-	// written.
+	// Min is the amount of memory that the kernel never reclaims, and Low the amount that it
+	// reclaims last, in bytes. 0 is not written.
 	Min, Low int64
 }
 

@@ -22,7 +22,8 @@ func Sandbox(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	return n.linux(&request, limits.Cpu(), limits.Memory())
 }
 
-// Overhead returns the resources that such a runtime needs in addition.
+// Overhead returns the resources that a runtime with virtual machines needs in addition to the
+// containers.
 func Overhead(pod *v1.Pod, n Node) *runtimeapi.LinuxContainerResources {
 	if pod.Spec.Overhead == nil {
 		return &runtimeapi.LinuxContainerResources{}

@@ -31,9 +31,9 @@ func CanRestartAll(pod *v1.Pod) bool {
 // containers that end the same epoch change nothing.
 //
 // The epoch is computed from the runs themselves, so that it survives a restart of the kubelet. A
-// run that ended an epoch proves that the next one has begun. Once a container was started in the
-// new epoch, its run proves that too, and the run that ended the old one may be removed. The clock
-// is not used.
+// run that ended an epoch proves that the next one has begun. When a container was started in the
+// new epoch, its run proves this too, and the run that ended the old epoch may be removed. The
+// clock is not used.
 func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	if seen == nil || !CanRestartAll(pod) {
 		return 0
@@ -48,7 +48,7 @@ func Epoch(pod *v1.Pod, seen *cri.Pod) int64 {
 	return epoch
 }
 
-// Before reports whether a run is of an earlier epoch.
+// Before reports whether a run belongs to an earlier epoch.
 func Before(run *cri.Container, epoch int64) bool { return run != nil && run.Epoch < epoch }
 
 // Began reports whether the end of a run began the epoch.

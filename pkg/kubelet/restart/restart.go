@@ -29,7 +29,7 @@ func ShouldStart(pod *v1.Pod, c *v1.Container, exitCode int32, init bool) bool {
 	if c.RestartPolicy != nil {
 		policy = v1.RestartPolicy(*c.RestartPolicy)
 		if init && policy == v1.RestartPolicyAlways {
-			return true // a sidecar
+			return true // a sidecar is always restarted
 		}
 	}
 	switch policy {
@@ -70,9 +70,9 @@ type Backoff struct {
 func (b *Backoff) Delay() time.Duration { return b.delay }
 
 // Until returns when a container that ended at ended may start again; that time may have passed. If
-// the end is in the future, because the clock was set back, or before the start, then the time at
-// which it was first seen counts instead. So a restart neither waits for the clock to catch up nor
-// happens again and again.
+// the end is in the future, because the clock was set back, or before the start, the time at which
+// this end was first seen is used instead. So a restart does not wait until the clock has caught
+// up, and a container is not restarted without a delay.
 func (b *Backoff) Until(ended, now time.Time) time.Time {
 	if ended = b.plausible(ended, now); b.delay == 0 || b.expired(ended) {
 		return ended

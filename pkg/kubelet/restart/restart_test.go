@@ -76,7 +76,7 @@ func TestEpoch(t *testing.T) {
 		return cri.Container{Name: name, State: cri.Exited, Epoch: epoch, ExitCode: code, FinishedAt: at(finished)}
 	}
 	for name, tc := range map[string]struct {
-		runs   []cri.Container // newest first
+		runs   []cri.Container // the newest run comes first
 		want   int64
 		before []bool
 	}{
@@ -148,7 +148,7 @@ func TestBackoffWhenTheClockIsSetBack(t *testing.T) {
 	b := &restart.Backoff{}
 	b.Next(ended, ended)
 	now := ended.Add(-time.Hour)
-	for range 2 { // a second call returns the same
+	for range 2 { // a second call must return the same time
 		if got, want := b.Until(ended, now), ended.Add(-time.Hour+restart.DefaultBase); !got.Equal(want) {
 			t.Errorf("until %v, want %v", got, want)
 		}
@@ -168,7 +168,7 @@ func TestBackoffWhenTheClockIsBehind(t *testing.T) {
 	b := &restart.Backoff{}
 	for _, delay := range []time.Duration{restart.DefaultBase, 2 * restart.DefaultBase} {
 		b.Next(now.Add(-time.Hour), now)
-		for range 2 { // a second call returns the same
+		for range 2 { // a second call must return the same time
 			if got, want := b.Until(now.Add(-time.Hour+time.Second), now.Add(time.Second)),
 				now.Add(time.Second+delay); !got.Equal(want) {
 				t.Errorf("until %v, want %v", got, want)

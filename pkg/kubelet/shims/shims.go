@@ -26,16 +26,16 @@ import (
 )
 
 // lostFor is how long a shim may exist without a bundle and without children. This is much longer
-// than a shim needs to end after it was asked to.
+// than a shim needs to end after a request to do so.
 const lostFor = 2 * time.Minute
 
 const program = "containerd-shim-runc-v2"
 
 // bundle matches the working directory of a shim whose bundle was removed. While containerd removes
-// it, its name begins with a dot.
+// a bundle, its name begins with a dot.
 var bundle = regexp.MustCompile(`/io\.containerd\.runtime\.v2\.task/k8s\.io/\.?[0-9a-f]{64} \(deleted\)$`)
 
-// Finder looks for lost shims. It is for one goroutine.
+// Finder looks for lost shims. Only one goroutine may use it.
 type Finder struct {
 	proc  string
 	clock clock.PassiveClock
@@ -90,7 +90,7 @@ func (f *Finder) Kill(s Shim) error {
 		return fmt.Errorf("open process %d: %w", s.PID, err)
 	}
 	defer unix.Close(fd)
-	// The process that is inspected now is the one that fd refers to.
+	// fd is open now, so the process that is inspected here is the one that fd refers to.
 	if now, lost := inspect(filepath.Join(f.proc, strconv.Itoa(s.PID))); !lost || now != s {
 		return nil
 	}

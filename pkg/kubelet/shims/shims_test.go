@@ -42,9 +42,9 @@ func start(t *testing.T, proc, name, script string, gone bool) *exec.Cmd {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // it may have been killed and reaped
+		_ = cmd.Wait() // ignores the error of a process that was killed and reaped already
 	})
-	if _, err := out.Read(make([]byte, 1)); err != nil { // the script has run up to its output
+	if _, err := out.Read(make([]byte, 1)); err != nil { // when there is output, the script has run up to that point
 		t.Fatal(err)
 	}
 	if gone {

@@ -9,6 +9,6 @@
 // priority, each group within its time. When all have ended or the time is over, the inhibitor is
 // released. If a shutdown is cancelled, the node continues.
 //
-// The group of a pod is a pure function. The bus is an interface. Without logind the node works as
-// if graceful shutdown were not configured, and logs that.
+// The group of a pod is a pure function. The system bus is an interface, so that tests can replace
+// it. Without logind the node works as if graceful shutdown were not configured, and logs that.
 package shutdown

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// What pods and the node show, in Kubernetes' words.
+// Reasons and messages in the statuses of pods and of the node, as in Kubernetes.
 const (
 	Reason         = "Terminated"
 	Message        = "Pod was terminated in response to imminent node shutdown."
@@ -100,7 +100,8 @@ func (m *Manager) Down() error {
 	return nil
 }
 
-// Run handles shutdowns until ctx ends. It returns at once if the configuration gives pods no time.
+// Run handles shutdowns until ctx ends. It returns at once if pods get no time to end according to
+// the configuration.
 func (m *Manager) Run(ctx context.Context) error {
 	if total(m.groups) <= 0 {
 		return nil
@@ -142,10 +143,10 @@ func (m *Manager) follow(ctx context.Context) error {
 		m.set(begins)
 		if begins {
 			m.endPods(ctx)
-			_ = lock.Close() // the machine may shut down now
+			_ = lock.Close() // lets the machine shut down
 			continue
 		}
-		_ = lock.Close() // an inhibitor may still be held
+		_ = lock.Close() // an error means that the inhibitor was released already
 		again, err := logind.Inhibit(ctx)
 		if err != nil {
 			return fmt.Errorf("inhibit shutdowns: %w", err)
@@ -206,7 +207,7 @@ func (m *Manager) endPods(ctx context.Context) {
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
 
-// await returns when all pods of a group have ended, or its time is over.
+// await returns when all pods of a group have ended, or the group's time is over.
 func (m *Manager) await(ctx context.Context, g group) {
 	until := m.cfg.Clock.Now().Add(g.grace)
 	for _, pod := range g.pods {

@@ -22,17 +22,17 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// machine is a logind and the pods of a node, in virtual time.
+// machine simulates a logind and the pods of a node, in virtual time.
 type machine struct {
 	events chan bool
 
 	mu    sync.Mutex
 	delay time.Duration
-	fixed bool // the delay cannot be changed
+	fixed bool // if true, the maximum delay cannot be changed
 	locks int  // number of inhibitors that are held
 	story []string
 	ends  map[string]time.Time
-	needs map[string]time.Duration // how long pods take to end
+	needs map[string]time.Duration // how long a pod takes to end, by pod name
 	since time.Time
 	fails int // number of connection attempts that fail
 }
@@ -164,7 +164,7 @@ func TestShutdown(t *testing.T) {
 		if !slices.Equal(m.story, want) || s.Down() == nil {
 			t.Errorf("%q, %v", m.story, s.Down())
 		}
-		m.events <- false // cancelled in the end
+		m.events <- false // the shutdown is cancelled in the end
 		synctest.Wait()
 		if s.Down() != nil || m.locks != 1 {
 			t.Errorf("%v, %d locks", s.Down(), m.locks)

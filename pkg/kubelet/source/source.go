@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package source determines where a pod of the node comes from: the API server, or files on the
-// node. Pods from files are static pods. The API shows a mirror of each, which is bound to the node
-// and has no containers of its own.
+// node. Pods from files are static pods. For each static pod the API has a mirror pod, which is
+// bound to the node and has no containers of its own.
 package source
 
 import (
@@ -21,7 +21,7 @@ const (
 	// AnnotationSeen is when the node first saw the pod.
 	AnnotationSeen = "kubernetes.io/config.seen"
 
-	// File and HTTP are the sources of static pods, API is that of others.
+	// File and HTTP are the sources of static pods, and API is the source of other pods.
 	File = "file"
 	HTTP = "http"
 	API  = "api"

@@ -34,7 +34,7 @@ import (
 const maxFile = 1 << 20
 
 // read returns the pods of a file, or of all files of a directory, by "namespace/name". bad joins
-// the errors of single files.
+// the errors of files that are not valid pods.
 func read(from, node string) (pods map[string]*v1.Pod, bad, err error) {
 	info, err := os.Stat(from)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +91,7 @@ func readPod(file, node string) (*v1.Pod, error) {
 	return decode(b, origin{source.File, file}, node)
 }
 
-// origin is where a pod comes from: the kind of source, and the place there.
+// origin is where a pod comes from: the kind of source, and the path or URL.
 type origin struct{ source, at string }
 
 // decode parses a pod as YAML or JSON and sets its defaults for the node.
@@ -127,7 +127,7 @@ func decode(b []byte, from origin, node string) (*v1.Pod, error) {
 	}
 	pod.Annotations[source.AnnotationHash] = string(pod.UID)
 	pod.Annotations[source.AnnotationSource] = from.source
-	// Node problems must not evict the pod, because nothing would start it again.
+	// Taints for problems of the node must not evict the pod, because nothing would start it again.
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations,
 		v1.Toleration{Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute})
 	errs := validateMeta(&pod.ObjectMeta, field.NewPath("metadata"))

@@ -92,14 +92,15 @@ func New(cfg Config) *Manager {
 		runs: map[string]*v1.Pod{}, ending: map[types.UID]bool{}}
 }
 
-// Start adds the pods of the files to the pool. Before that, no pod of the runtime can be
-// considered unknown.
+// Start adds the pods of the files to the pool. It must be called before pods that exist only in
+// the runtime are ended.
 func (m *Manager) Start(pool Pool) {
 	m.pool = pool
 	m.read()
 	m.apply()
 	// Start does not wait for the URL. Pods that the URL gave to the kubelet before continue to run
-	// meanwhile, because unknown pods are not ended before the API was read.
+	// meanwhile, because pods that exist only in the runtime are not ended before the pods of the
+	// API were read.
 }
 
 // Poke makes Run check pods and mirrors. It does not block.
@@ -163,8 +164,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// follow watches the path. The returned again must be called regularly: it adds the watch if the
-// path did not exist. If the kernel cannot watch it, only Period applies.
+// follow watches the path. The returned function again must be called regularly: it adds the watch
+// if the path did not exist before. If the kernel cannot watch it, only Period applies.
 func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 	if m.cfg.Path == "" {
 		return nil, func() {}, func() {}
@@ -202,7 +203,7 @@ func (m *Manager) follow() (changed <-chan struct{}, again, stop func()) {
 		}
 	}()
 	return out, again, func() {
-		_ = w.Close() // nothing is lost
+		_ = w.Close() // an error of Close loses nothing
 		<-done
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// mirrors creates missing mirrors and deletes those without a static pod. done is false if it could
-// not check them yet.
+// mirrors creates missing mirrors and deletes mirrors without a static pod. done is false if it
+// could not check them yet.
 func (m *Manager) mirrors(ctx context.Context) (done bool, err error) {
 	seen, known := m.cfg.Seen()
 	node := m.cfg.Node()

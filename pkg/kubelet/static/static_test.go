@@ -98,7 +98,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// fakePool records the pods that were added to it. The test decides when they end.
+// fakePool records the pods that were added to it. The test decides when these pods end.
 type fakePool struct {
 	mu      sync.Mutex
 	pods    map[types.UID]*v1.Pod
@@ -266,7 +266,8 @@ func TestMirrors(t *testing.T) {
 	if shown := Mirror(seen, static); shown == nil || shown.UID != got.UID {
 		t.Errorf("mirror is not found: %v", shown)
 	}
-	// A client deletes it with a grace period, which no kubelet waits for.
+	// A client deletes the mirror with a grace period. No kubelet waits for its end, because a
+	// mirror has no containers.
 	if err := client.CoreV1().Pods("default").Delete(t.Context(), got.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

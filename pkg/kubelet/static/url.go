@@ -30,7 +30,7 @@ const (
 func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	client := &http.Client{
 		Timeout: askTimeout,
-		// Redirects are not followed: the trust to run pods on this node is in this server alone.
+		// Redirects are not followed, because only this server is trusted to run pods on this node.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	t := m.cfg.Clock.NewTicker(m.cfg.URLPeriod)
@@ -53,7 +53,7 @@ func (m *Manager) ask(ctx context.Context, asked chan<- struct{}) {
 	}
 }
 
-// serve stores the pods of a response. With an error nothing changes.
+// serve stores the pods of a response. If err is not nil, nothing changes.
 func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *Manager) serve(pods map[string]*v1.Pod, err error) {
 }
 
 // fetch returns the pods of the URL by "namespace/name". If one of them is invalid, the whole
-// response is.
+// response is invalid.
 func (m *Manager) fetch(ctx context.Context, client *http.Client) (map[string]*v1.Pod, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.cfg.URL, nil)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// TestURL checks that the pods of a URL are run like those of files, and that an invalid response
-// changes nothing.
+// TestURL checks that the pods of a URL are run in the same way as pods of files, and that an
+// invalid response changes nothing.
 func TestURL(t *testing.T) {
 	var body atomic.Value
 	status := http.StatusOK

@@ -16,18 +16,18 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Verdict is a reason for failing a pod that its containers do not show, for example
-// DeadlineExceeded.
+// Verdict is a reason why a pod has failed that does not follow from the states of its containers,
+// for example DeadlineExceeded.
 type Verdict struct {
 	Phase           v1.PodPhase
 	Reason, Message string
 	// Disruption reports whether the node ended the pod, which sets the condition DisruptionTarget.
 	Disruption bool
-	// Condition is the message of that condition. If it is empty, Message is used.
+	// Condition is the message of the condition DisruptionTarget. If it is empty, Message is used.
 	Condition string
 }
 
-// Input is everything that determines a pod's status.
+// Input has all values from which a pod's status is computed.
 type Input struct {
 	// The pod.
 
@@ -67,8 +67,8 @@ type Resize struct {
 	// Pending is why the requested resources are not granted, or "". Reason is Deferred if they may
 	// be granted later, otherwise Infeasible.
 	Pending, Reason string
-	// InProgress reports whether containers do not have the resources yet that were granted to the
-	// generation Since. Error says why.
+	// InProgress reports whether there are containers that do not have the granted resources yet.
+	// Since is the generation to which these were granted, and Error is why they do not have them.
 	InProgress bool
 	Since      int64
 	Error      string
@@ -167,7 +167,7 @@ func addresses(s *v1.PodStatus, in Input) {
 		ips = in.HostIPs
 	}
 	if len(ips) == 0 {
-		return // known addresses are kept
+		return // without new addresses, the known ones are kept
 	}
 	s.PodIP, s.PodIPs = ips[0], nil
 	for _, ip := range ips {
@@ -189,8 +189,8 @@ func anyStarted(list []v1.ContainerStatus) bool {
 	})
 }
 
-// concludeContainers sets a terminated state for containers that cannot run any more: those that
-// were lost, and those that never ran although the init containers had ended.
+// concludeContainers sets a terminated state for containers that cannot run any more: containers
+// that the runtime has lost, and containers that never ran although the init containers had ended.
 func concludeContainers(pod *v1.Pod, s *v1.PodStatus) {
 	initialized := len(pod.Spec.InitContainers) == 0 || anyStarted(s.ContainerStatuses)
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,

@@ -15,7 +15,7 @@ import (
 )
 
 // TestVerdict checks the condition DisruptionTarget: it is set if the node ends a pod, but not if
-// the pod exceeded its own limit. The phase is Failed once all containers have ended.
+// the pod exceeded its own limit. The phase must be Failed when all containers have ended.
 func TestVerdict(t *testing.T) {
 	for _, c := range []struct {
 		disruption      bool
@@ -46,7 +46,7 @@ func TestVerdict(t *testing.T) {
 }
 
 // TestAllocated checks that a pod shows its granted pod-level resources, or otherwise the sum of
-// its containers'.
+// its containers' resources.
 func TestAllocated(t *testing.T) {
 	requests := func(cpu string) v1.ResourceRequirements {
 		return v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu)}}

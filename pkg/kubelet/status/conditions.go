@@ -25,7 +25,7 @@ const (
 	reasonFailed         = "PodFailed"
 )
 
-// setConditions sets the kubelet's conditions and leaves others as they are.
+// setConditions sets the kubelet's conditions and does not change other conditions.
 func setConditions(in Input, s *v1.PodStatus, p v1.PodPhase) {
 	ready := containersReady(in.Pod, s, p)
 	pod := ready
@@ -76,7 +76,7 @@ func resize(s *v1.PodStatus, in Input) {
 	if whole := in.Pod.Spec.Resources; whole != nil {
 		s.AllocatedResources, s.Resources = whole.Requests.DeepCopy(), whole.DeepCopy()
 	}
-	if len(s.AllocatedResources) == 0 { // the sum of the containers' resources
+	if len(s.AllocatedResources) == 0 { // use the sum of the containers' resources
 		if sum := resource.PodRequests(in.Pod, resource.PodResourcesOptions{}); len(sum) > 0 {
 			s.AllocatedResources = sum
 		}
@@ -100,7 +100,8 @@ func restarting(in Input) v1.PodCondition {
 	return v1.PodCondition{Type: v1.AllContainersRestarting, Status: v1.ConditionFalse}
 }
 
-// set sets a condition. The time of its last transition changes only with its status.
+// set sets a condition. The time of its last transition changes only if the condition's status
+// changes.
 func set(s *v1.PodStatus, c v1.PodCondition, now metav1.Time) {
 	i := slices.IndexFunc(s.Conditions, func(o v1.PodCondition) bool { return o.Type == c.Type })
 	c.LastTransitionTime = now

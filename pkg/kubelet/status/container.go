@@ -89,7 +89,7 @@ func container(in Input, spec *v1.Container, old *v1.ContainerStatus, init bool)
 // statusWithoutRun computes the status of a container that does not exist in the runtime.
 func statusWithoutRun(in Input, spec *v1.Container, old *v1.ContainerStatus) v1.ContainerStatus {
 	if old != nil && old.State.Terminated != nil {
-		return *old.DeepCopy() // the kubelet has removed it from the runtime
+		return *old.DeepCopy() // the kubelet has removed the container from the runtime
 	}
 	started := false
 	reason := reasonCreating
@@ -154,8 +154,8 @@ func mounts(spec *v1.Container, recursive bool) []v1.VolumeMountStatus {
 	return out
 }
 
-// resources returns the resources that the runtime reports for a running container, where they can
-// differ from the specified ones.
+// resources returns the resources that the runtime reports for a running container, if they can
+// differ from the specified resources.
 func resources(spec *v1.Container, run *cri.Container) *v1.ResourceRequirements {
 	r := spec.Resources.DeepCopy()
 	l := run.Resources

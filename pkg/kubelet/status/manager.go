@@ -42,7 +42,7 @@ type Config struct {
 	// earlier process. Get returns s from then on, and nothing is written before Resumed returns.
 	// It may be nil.
 	Resumed func(uid types.UID, s v1.PodStatus)
-	// Deleted is called when the API does not have a pod any more, or has another one with its
+	// Deleted is called when the API does not have a pod any more, or has another pod with its
 	// name.
 	Deleted func(uid types.UID)
 }
@@ -64,11 +64,11 @@ type entry struct {
 	// be different. changes counts the changes of want.
 	since   time.Time
 	changes int
-	resumed bool // whether the status in the mirror of a static pod was adopted, or there was none
-	delete  bool // the pod was released: delete it from the API once want is written
+	resumed bool // true when the status in a static pod's mirror was adopted, or the mirror had none
+	delete  bool // the pod's resources were released: delete it from the API when want is written
 }
 
-// NewManager returns a Manager. Only the goroutines of its queue run before Run, which ends them.
+// NewManager returns a Manager. It starts only the goroutines of its queue. Run ends them.
 func NewManager(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewPods(nil)
@@ -155,7 +155,7 @@ func (m *Manager) Set(pod *v1.Pod, s v1.PodStatus) {
 	m.queue.Add(pod.UID)
 }
 
-// shown returns the status in the API of a pod for which this process has set none yet.
+// shown returns the status in the API of a pod for which this process has not set a status yet.
 func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	if source.Static(pod) {
 		if mirror := m.cfg.Mirror(pod); mirror != nil {
@@ -165,8 +165,8 @@ func (m *Manager) shown(pod *v1.Pod) *v1.PodStatus {
 	return &pod.Status
 }
 
-// Delete makes Run delete a terminating pod from the API, because the node has released everything
-// that it held.
+// Delete makes Run delete a terminating pod from the API, because the node has released all
+// resources that the pod used.
 func (m *Manager) Delete(pod *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -178,7 +178,7 @@ func (m *Manager) Delete(pod *v1.Pod) {
 	m.queue.Add(pod.UID)
 }
 
-// Get returns the newest status of a pod, whether it is written or not.
+// Get returns the newest status of a pod, even if it was not written to the API yet.
 func (m *Manager) Get(uid types.UID) (v1.PodStatus, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +208,7 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	m.mu.Unlock()
 	if source.Static(known) {
 		if m.resume(known) {
-			return nil // the worker will set a new status
+			return nil // no status is written now, because the worker will set a new one
 		}
 		written, err := m.reflect(ctx, known, want)
 		if written {
@@ -237,8 +237,8 @@ func (m *Manager) write(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// written records that the API has the status that was wanted after a number of changes. If told is
-// true it also records for how long the API had an old one.
+// written records that the API has the status that was wanted after the given number of changes. If
+// told is true, it also records in a metric how long the API had an older status.
 func (m *Manager) written(uid types.UID, changes int, told bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -260,7 +260,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 		return false
 	}
 	s := *mirror.Status.DeepCopy()
-	if terminal(s.Phase) { // the end of an earlier run of the pod
+	if terminal(s.Phase) { // the status is from an earlier run of the pod, which has ended
 		s.Phase, s.Reason, s.Message = "", "", ""
 	}
 	m.mu.Lock()
@@ -271,7 +271,7 @@ func (m *Manager) resume(pod *v1.Pod) bool {
 	}
 	first = first && s.StartTime != nil
 	if first {
-		e.want, e.since = s, time.Time{} // the API has it already
+		e.want, e.since = s, time.Time{} // the API already has this status
 	}
 	m.mu.Unlock()
 	if first {
@@ -311,7 +311,7 @@ func (m *Manager) SyncMirrors() {
 	}
 }
 
-// patch writes the status of a pod, and reports whether it differed.
+// patch writes the status of a pod, and reports whether it differed from the status in the API.
 func (m *Manager) patch(ctx context.Context, known *v1.Pod, want v1.PodStatus) (bool, error) {
 	body, err := Patch(known, want)
 	if err != nil || body == nil {
@@ -367,13 +367,14 @@ func Patch(known *v1.Pod, want v1.PodStatus) ([]byte, error) {
 	if err := json.Unmarshal(patch, &body); err != nil {
 		return nil, err
 	}
-	// Makes the API server reject the patch if a later pod has the same name.
+	// Because of the UID the API server rejects the patch if a later pod has the same name.
 	body["metadata"] = map[string]any{"uid": known.UID}
 	return json.Marshal(body)
 }
 
 // merge returns the conditions in known that other clients have written, and the kubelet's own from
-// want. DisruptionTarget, which both may write, comes from want if it is there.
+// want. The kubelet and other clients may write DisruptionTarget: it is taken from want if want has
+// it.
 func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	own := map[v1.PodConditionType]bool{
 		v1.PodReadyToStartContainers: true, v1.PodInitialized: true, v1.PodReady: true, v1.ContainersReady: true,
@@ -395,7 +396,7 @@ func merge(known, want []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// newer compares resource versions, which are values of one counter of the API server.
+// newer compares resource versions, which the API server increases with each write.
 func newer(a, b *v1.Pod) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)

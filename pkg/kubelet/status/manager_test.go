@@ -32,7 +32,7 @@ func TestPatchKeepsDisruptionTarget(t *testing.T) {
 	known := &v1.Pod{Status: v1.PodStatus{Conditions: []v1.PodCondition{disrupted}}}
 	for name, c := range map[string]struct {
 		want []v1.PodCondition
-		text string // the patch
+		text string // the text of the patch
 	}{
 		"others'": {[]v1.PodCondition{ready}, `{"metadata":{"uid":""},` +
 			`"status":{"$setElementOrder/conditions":[{"type":"DisruptionTarget"},{"type":"Ready"}],"conditions":[{"lastProbeTime":null,"lastTransitionTime":null,"status":"True","type":"Ready"}]}}`},
@@ -55,8 +55,8 @@ func statusWithEnd(id string) v1.PodStatus {
 
 const ends = `kubelet_terminated_containers_total{container_type="container",exit_code="139",reason="Error"}`
 
-// TestTerminationsAreCountedOnce checks that a termination that is in the API already, for a
-// static pod in its mirror, is not counted again after a restart.
+// TestTerminationsAreCountedOnce checks that a termination that the status in the API already shows
+// (for a static pod the status of its mirror) is not counted again after a restart.
 func TestTerminationsAreCountedOnce(t *testing.T) {
 	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "s", UID: "s",
 		Annotations: map[string]string{source.AnnotationSource: source.File}}}
@@ -75,13 +75,13 @@ func TestTerminationsAreCountedOnce(t *testing.T) {
 	metricstest.Expect(t, metricstest.Scrape(t, r), map[string]float64{ends: 2})
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.Run(over); err != nil { // this ends the goroutines of the queue
+	if err := m.Run(over); err != nil { // ends the goroutines of the queue
 		t.Error(err)
 	}
 }
 
-// TestStatusSyncDuration checks that the metric covers the time from the first change that the
-// API does not have until it has the newest one.
+// TestStatusSyncDuration checks that the metric covers the time from the first change that the API
+// does not have until the API has the newest status.
 func TestStatusSyncDuration(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	_, err := client.CoreV1().ServiceAccounts("default").Create(t.Context(),
@@ -103,7 +103,7 @@ func TestStatusSyncDuration(t *testing.T) {
 	})
 	m.Observe(pod)
 	m.Set(pod, statusWithEnd("1"))
-	m.Delete(pod) // the deletion comes after the last status
+	m.Delete(pod) // the pod is deleted after the last status was written
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = m.Run(ctx) }()
@@ -115,7 +115,7 @@ func TestStatusSyncDuration(t *testing.T) {
 }
 
 // TestStaticPodIsResumed checks that the status that an earlier kubelet wrote to the mirror is
-// adopted before anything is written there.
+// adopted before this kubelet writes to the mirror.
 func TestStaticPodIsResumed(t *testing.T) {
 	client := testserver.Start(t, testserver.Options{}).Client
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}

@@ -4,10 +4,10 @@
 // Package userns assigns ranges of user and group IDs to pods with hostUsers: false. The ranges do
 // not overlap, so that root in one pod has no rights outside it.
 //
-// The first range belongs to the machine. The number of ranges is the maximum number of pods on the
-// node. A pod's range is stored in a file in its directory and survives restarts of the kubelet,
-// because files and processes use it. Ranges are chosen so that pods of different nodes rarely have
-// the same one, since they may share files.
+// The first range contains the machine's own IDs. The number of ranges is the maximum number of
+// pods on the node. A pod's range is stored in a file in its directory and survives restarts of the
+// kubelet, because files and processes use it. Ranges are chosen so that pods of different nodes
+// rarely have the same one, since they may share files.
 package userns
 
 import (
@@ -28,19 +28,19 @@ import (
 // DefaultLength is how many IDs a pod gets.
 const DefaultLength = 65536
 
-// maxIDs is the number of IDs of a machine. The value of the last one means "no ID".
+// maxIDs is the number of IDs of a machine. The largest 32-bit value means "no ID".
 const maxIDs = 1<<32 - 1
 
 const fileName = "userns"
 
 // Manager assigns ranges. It is safe for concurrent use.
 type Manager struct {
-	dir    string // contains a directory for each pod
+	dir    string // directory that contains a directory for each pod
 	length uint32
 	most   uint32
 
 	mu   sync.Mutex
-	pods map[types.UID]uint32 // number of the range, starting at 1
+	pods map[types.UID]uint32 // number of the range of each pod, starting at 1
 	used map[uint32]bool
 }
 
@@ -121,11 +121,11 @@ func (m *Manager) Get(uid types.UID) (*runtimeapi.UserNamespace, error) {
 	return &runtimeapi.UserNamespace{Mode: runtimeapi.NamespaceMode_POD, Uids: ids(), Gids: ids()}, nil
 }
 
-// find returns the first free range, starting from one that depends on the pod, or 0 if there is
-// none.
+// find returns the first free range, starting from a range that depends on the pod's UID, or 0 if
+// no range is free.
 func (m *Manager) find(uid types.UID) uint32 {
 	h := fnv.New32a()
-	_, _ = h.Write([]byte(uid)) // never fails
+	_, _ = h.Write([]byte(uid)) // writing to a hash never fails
 	for i := range m.most {
 		if number := 1 + (h.Sum32()%m.most+i)%m.most; !m.used[number] {
 			return number

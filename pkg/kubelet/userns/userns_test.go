@@ -122,7 +122,7 @@ func TestRangesEndWithTheIDs(t *testing.T) {
 	const length, most = 1 << 26, 110
 	m, err := userns.New(t.TempDir(), length, most)
 	if err != nil {
-		return // the configuration is rejected
+		return // New rejects this configuration
 	}
 	for i := range most {
 		u, err := m.Get(types.UID(strconv.Itoa(i)))

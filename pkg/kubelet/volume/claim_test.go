@@ -22,8 +22,8 @@ func claimPod() *v1.Pod {
 	return pod
 }
 
-// TestClaimBeingDeleted deletes the claim of a pod. While the claim is kept for the pods that use
-// it, a pod gets its volume again after a restart of the kubelet.
+// TestClaimBeingDeleted deletes the claim of a pod. As long as a finalizer keeps the claim because
+// pods use it, a pod must get its volume again after a restart of the kubelet.
 func TestClaimBeingDeleted(t *testing.T) {
 	server := testserver.Start(t, testserver.Options{})
 	bindClaim(t, server.Client, "1Gi", "1Gi", "")

@@ -22,8 +22,8 @@ type mountedClaim struct {
 }
 
 // ClaimStats measures the volumes of claims that are mounted for pods, each once. It returns when
-// all are measured or ctx ends. A volume whose server or driver does not answer is left out, and
-// not measured again before it has answered.
+// all are measured or ctx ends. A volume whose server or driver does not answer is left out. It is
+// not measured again before the first measurement has ended.
 func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	claims := m.mountedClaims()
 	results := make(chan *statsapi.VolumeStats, len(claims))
@@ -60,8 +60,8 @@ func (m *Manager) ClaimStats(ctx context.Context) []statsapi.VolumeStats {
 	return out
 }
 
-// mountedClaims returns the ready volumes of claims, without hostPath volumes, which belong to no
-// claim alone.
+// mountedClaims returns the ready volumes of claims, without hostPath volumes, which may contain
+// more than the data of the claim.
 func (m *Manager) mountedClaims() []mountedClaim {
 	m.mu.Lock()
 	pods := maps.Clone(m.pods)

@@ -21,7 +21,7 @@ import (
 type file struct {
 	data []byte
 	mode int32
-	user *int64 // owner; nil for the kubelet
+	user *int64 // owner of the file; nil for the kubelet's user
 }
 
 // defaultMode is the API server's default.
@@ -161,7 +161,7 @@ func (m *Manager) addSecret(ctx context.Context, out map[string]file, pod *v1.Po
 }
 
 // addKeys adds all keys as files, or only items. It returns the first item that does not exist,
-// unless they are optional.
+// unless items are optional.
 func addKeys(out map[string]file, data map[string][]byte, items []v1.KeyToPath, mode int32,
 	optional bool) (missing string, ok bool) {
 	if len(items) == 0 {

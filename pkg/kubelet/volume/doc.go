@@ -20,5 +20,6 @@
 //   - A container cannot reach out of a volume by a symbolic link in a subPath: paths are resolved
 //     beneath the volume by the kernel, and bound by descriptor.
 //
-// Package csi creates volumes of CSI drivers. This package does what all volumes have in common.
+// Package csi creates volumes of CSI drivers. This package does the work that is common to all
+// volumes.
 package volume

@@ -15,7 +15,7 @@ import (
 
 // Drivers mounts the volumes of CSI drivers. *csi.Manager implements it.
 type Drivers interface {
-	// Mount mounts a volume of a pod. It is safe to repeat.
+	// Mount mounts a volume of a pod. The caller may repeat it.
 	Mount(ctx context.Context, pod *v1.Pod, v csi.Volume) (csi.Mounted, error)
 	// Teardown removes all CSI volumes of a pod.
 	Teardown(ctx context.Context, pod types.UID) error
@@ -23,7 +23,7 @@ type Drivers interface {
 	Expand(ctx context.Context, pod *v1.Pod, v csi.Volume) error
 	// Stats returns how full a volume is, or nil if the driver does not report it.
 	Stats(ctx context.Context, pod *v1.Pod, v csi.Volume) (*statsapi.FsStats, error)
-	// NeedsRepublish reports whether Mount must be repeated from time to time.
+	// NeedsRepublish reports whether Mount must be repeated periodically.
 	NeedsRepublish(ctx context.Context, driver string) (bool, error)
 }
 

@@ -104,8 +104,8 @@ func TestGrow(t *testing.T) {
 }
 
 // TestReducedRequest checks a claim whose size was reduced after its driver had failed to grow the
-// volume. The control plane may try another size only after the node has given up, so the node
-// does. A claim with the old size waits for the driver.
+// volume. The control plane tries another size only when the node has stopped trying, so the
+// kubelet must stop. If the claim still has the old size, the kubelet must wait for the driver.
 func TestReducedRequest(t *testing.T) {
 	tests := map[string]struct {
 		asks string
@@ -130,7 +130,7 @@ func TestReducedRequest(t *testing.T) {
 				&drivers{path: t.TempDir(), expanding: status.Error(codes.Internal, "x")}
 			pod := claimPod()
 			attempt := func() v1.ClaimResourceStatus {
-				// TestGrow checks the error.
+				// The error is ignored here, because TestGrow checks it.
 				_, _ = m.makeClaim(t.Context(), pod, &pod.Spec.Volumes[0], false)
 				got, err := claims.Get(t.Context(), "c", metav1.GetOptions{})
 				if err != nil {
@@ -205,7 +205,7 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 			second(volumes.Patch(context.Background(), "pv", types.MergePatchType, none, metav1.PatchOptions{})),
 			volumes.Delete(context.Background(), "pv", metav1.DeleteOptions{}),
 		} {
-			// Clearing the finalizers may already have deleted it.
+			// The claim may already have been deleted when its finalizers were removed.
 			if err != nil && !apierrors.IsNotFound(err) {
 				t.Error(err)
 			}

@@ -60,8 +60,8 @@ func (m *Manager) makeEmptyDir(pod *v1.Pod, name string, s *v1.EmptyDirVolumeSou
 	return p, nil
 }
 
-// emptyDirReady reports whether the volume is complete. Then its mode and owner stay, because
-// containers may have changed them.
+// emptyDirReady reports whether the volume is complete. The mode and owner of a complete volume are
+// not set again, because containers may have changed them.
 func (m *Manager) emptyDirReady(dir, marker string, medium v1.StorageMedium) bool {
 	if _, err := os.Lstat(marker); err != nil {
 		return false
@@ -91,7 +91,7 @@ func makeDir(dir string, mode fs.FileMode) error {
 	if info.Mode().Perm() == mode.Perm() {
 		return nil
 	}
-	if err := os.Chmod(dir, mode); err != nil { // independent of the umask
+	if err := os.Chmod(dir, mode); err != nil { // sets the mode independently of the umask
 		return fmt.Errorf("make volume: %w", err)
 	}
 	return nil
@@ -130,8 +130,8 @@ func podMemoryLimit(pod *v1.Pod) int64 {
 	return quantity.Value(*limits.Memory())
 }
 
-// hugePageSize returns the page size of a huge page volume: the one in its medium, or the only one
-// that the pod requests.
+// hugePageSize returns the page size of a huge page volume: the page size in its medium, or else
+// the only page size that the pod requests.
 func hugePageSize(pod *v1.Pod, medium v1.StorageMedium) (resource.Quantity, error) {
 	var want, found resource.Quantity
 	if named, ok := strings.CutPrefix(string(medium), string(v1.StorageMediumHugePagesPrefix)); ok {

@@ -58,8 +58,8 @@ func claimName(pod *v1.Pod, v *v1.Volume) string {
 	return ""
 }
 
-// needsGrowth reports whether a volume has grown but the file system on it has not. It returns
-// false after a failure that is final, until the control plane asks again.
+// needsGrowth reports whether a volume has grown but the file system on it has not. After a final
+// failure it returns false until the control plane requests the growth again.
 func needsGrowth(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	if pvc.Status.AllocatedResourceStatuses[v1.ResourceStorage] == v1.PersistentVolumeClaimNodeResizeInfeasible {
 		return false
@@ -75,8 +75,8 @@ func (m *Manager) expand(ctx context.Context, pod *v1.Pod, pvc *v1.PersistentVol
 			"NodeExpandVolume.NodeExpandVolume failed for volume %q : requested read-only file system", pv.Name))
 		return nil
 	}
-	// This is written before anything grows: if the size in the claim is reduced meanwhile, the
-	// control plane knows that the volume may have grown.
+	// Write this before the file system grows. Then, if the size in the claim is reduced meanwhile,
+	// the control plane knows that the volume may have grown.
 	err := m.claimStatus(ctx, pvc, func(s *v1.PersistentVolumeClaimStatus) {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInProgress)
 	})
@@ -149,8 +149,8 @@ func infeasible(err error) bool {
 }
 
 // shrunkAfterFailure reports whether a driver has failed to grow the volume, and the claim requests
-// another size than the volume's since. The control plane acts on that only after the node has
-// given up.
+// another size than the volume's since. The control plane tries the new size only when the node has
+// stopped trying the old one.
 func shrunkAfterFailure(pvc *v1.PersistentVolumeClaim, pv *v1.PersistentVolume) bool {
 	asked := pvc.Spec.Resources.Requests[v1.ResourceStorage]
 	return asked.Cmp(pv.Spec.Capacity[v1.ResourceStorage]) != 0 && slices.ContainsFunc(pvc.Status.Conditions, nodeFailed)
@@ -171,8 +171,8 @@ func resizing(s *v1.PersistentVolumeClaimStatus, step v1.ClaimResourceStatus) {
 	s.AllocatedResourceStatuses[v1.ResourceStorage] = step
 }
 
-// refused records in a claim's status that the file system did not grow, or with never that it
-// cannot.
+// refused records in a claim's status that the file system did not grow, or, if never is true, that
+// it cannot grow.
 func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.Time) {
 	if never {
 		resizing(s, v1.PersistentVolumeClaimNodeResizeInfeasible)
@@ -184,7 +184,7 @@ func refused(s *v1.PersistentVolumeClaimStatus, err error, never bool, at time.T
 	})
 }
 
-// claimStatus changes the status of a claim, unless another claim has its name now.
+// claimStatus changes the status of a claim, unless another claim has the same name now.
 func (m *Manager) claimStatus(ctx context.Context, pvc *v1.PersistentVolumeClaim,
 	change func(*v1.PersistentVolumeClaimStatus)) error {
 	claims := m.cfg.Client.CoreV1().PersistentVolumeClaims(pvc.Namespace)

@@ -74,7 +74,7 @@ func (h EtcHosts) Write(path string) error {
 	if err := os.WriteFile(path, content, 0o644); err != nil {
 		return fmt.Errorf("write hosts file: %w", err)
 	}
-	if err := os.Chmod(path, 0o644); err != nil { // independent of the umask
+	if err := os.Chmod(path, 0o644); err != nil { // sets the mode independently of the umask
 		return fmt.Errorf("write hosts file: %w", err)
 	}
 	return nil

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestInherited checks that the volumes of a pod that runs since before the kubelet's restart are
-// updated.
+// TestInherited checks that the volumes of a pod that was already running when the kubelet was
+// restarted are updated.
 func TestInherited(t *testing.T) {
 	unshare.Need(t)
 	o := newMemory()

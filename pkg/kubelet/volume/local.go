@@ -19,8 +19,8 @@ import (
 const (
 	// defaultFSType is the file system that a device without one is formatted with.
 	defaultFSType = "ext4"
-	// reasonAlreadyMounted is the reason of the event for a pod whose volume is used by a pod with
-	// another group.
+	// reasonAlreadyMounted is the reason of the event for a pod whose volume another pod with
+	// another fsGroup already uses.
 	reasonAlreadyMounted = "AlreadyMountedVolume"
 )
 
@@ -52,8 +52,8 @@ func (m *Manager) makeLocal(pod *v1.Pod, pv *v1.PersistentVolume, readOnly bool)
 	case !isBlockDevice(info.Mode()):
 		err = fmt.Errorf("only directories and block devices are supported: %s", path)
 	case other != "":
-		// A device cannot be mounted read-only and writable at the same time, so this is a bind
-		// mount of the other pod's.
+		// A device cannot be mounted read-only and writable at the same time, so bind-mount the
+		// directory at which the other pod has it mounted.
 		err = bindMount(other, dir, readOnly)
 	default:
 		err = mountDevice(path, dir, pv, readOnly)
@@ -83,7 +83,8 @@ func enlargeLocal(pv *v1.PersistentVolume, dir string) error {
 	return err
 }
 
-// elsewhere returns where another pod of the node has mounted a local volume, or "".
+// elsewhere returns the directory at which a local volume is mounted for another pod of the node,
+// or "".
 func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	dirs, err := filepath.Glob(m.volumeDir("*", pluginLocal, volume))
 	if err != nil {
@@ -104,8 +105,8 @@ func (m *Manager) elsewhere(uid types.UID, volume string) (string, error) {
 	return "", nil
 }
 
-// compareGroup records an event if a volume that another pod uses has another group than this
-// pod's. The group of the first pod remains.
+// compareGroup records an event if a volume that another pod uses has another group than the
+// fsGroup of this pod. The group of the first pod remains.
 func (m *Manager) compareGroup(pod *v1.Pod, volume, dir string) {
 	group := fsGroup(pod)
 	info, err := os.Stat(dir)

@@ -34,8 +34,8 @@ func localVolume(path string) *v1.PersistentVolume {
 	}}
 }
 
-// TestLocalGroups checks pods with different groups that use one directory: it keeps its group as
-// long as one pod uses it.
+// TestLocalGroups checks that a directory keeps its group as long as a pod uses it, even if pods
+// with different groups use it.
 func TestLocalGroups(t *testing.T) {
 	unshare.Need(t)
 	dir := t.TempDir()
@@ -81,8 +81,8 @@ func TestLocalGroups(t *testing.T) {
 }
 
 // TestLocalGrows grows the volume of a claim while a pod uses it. The file system of a device is
-// resized, and a directory has any size. A program of the test replaces resize2fs, which root may
-// not run everywhere.
+// resized, and a directory needs no resizing. A program of the test replaces resize2fs, which root
+// may not run everywhere.
 func TestLocalGrows(t *testing.T) {
 	unshare.Need(t)
 	bin := t.TempDir()

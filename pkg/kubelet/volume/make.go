@@ -22,14 +22,14 @@ const (
 	pluginCSI         = "kubernetes.io/csi"
 	pluginHostPath    = "kubernetes.io/host-path"
 	pluginImage       = "kubernetes.io/image"
-	pluginNone        = "N/A" // the value in metrics if the plugin is not known
+	pluginNone        = "N/A" // value of the metrics' label if the plugin is not known
 )
 
 // localPlugins are the plugins whose volumes contain only the pod's own data, which is deleted with
 // the pod.
 var localPlugins = [...]string{pluginEmptyDir, pluginConfigMap, pluginSecret, pluginProjected, pluginDownwardAPI}
 
-// make sets up one volume, or finds that it is complete.
+// make sets up one volume, or does nothing if it is complete.
 func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepared, error) {
 	switch s := &v.VolumeSource; {
 	case s.PersistentVolumeClaim != nil:

@@ -104,17 +104,17 @@ type Manager struct {
 
 // podVolumes are the known volumes of one pod.
 type podVolumes struct {
-	// pod is the latest version. It is nil before Prepare and from Teardown on. It is atomic, so
-	// that Update never waits while volumes are set up.
+	// pod is the latest version. It is nil before Prepare and after Teardown. It is atomic, so that
+	// Update never waits while volumes are set up.
 	pod atomic.Pointer[v1.Pod]
 
-	// A copy of ready for readers that must not wait for mu.
+	// shown is a copy of ready, for readers that must not wait for mu.
 	shown atomic.Pointer[map[string]prepared]
 
-	mu    sync.Mutex          // held while the pod's volumes are set up, refreshed or removed
+	mu    sync.Mutex          // locked while the pod's volumes are set up, refreshed or removed
 	ready map[string]prepared // mounted volumes, by volume name
-	// inherited reports whether the pod runs with volumes of an earlier process that this one has
-	// not prepared yet.
+	// inherited reports whether the pod runs with volumes that an earlier process has prepared and
+	// this process has not.
 	inherited bool
 	// leaving are the volumes that are being removed.
 	leaving []prepared
@@ -142,8 +142,8 @@ type prepared struct {
 	plugin string
 }
 
-// New returns a Manager and changes nothing on the node. Only the goroutines of its queue run
-// before Run, which ends them.
+// New returns a Manager and changes nothing on the node. It starts only the goroutines of its
+// queue. Run ends them.
 func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewStorage(nil)
@@ -200,7 +200,8 @@ func (m *Manager) work(ctx context.Context) {
 	}
 }
 
-// knownPods returns the pods whose volumes this process has set up, or will set up again.
+// knownPods returns the pods whose volumes this process has set up, or will set up again because
+// the pod already ran.
 func (m *Manager) knownPods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -220,7 +221,7 @@ func (m *Manager) entry(uid types.UID) *podVolumes {
 }
 
 // Prepare sets up all volumes that pod's containers use and returns when they are ready. It is
-// idempotent: of existing volumes it updates only the content. An *Error contains the event to
+// idempotent. For existing volumes it only updates the content. An *Error contains the event to
 // record.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (Mounts, error) {
 	pv := m.entry(pod.UID)
@@ -275,8 +276,8 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (prepare
 }
 
 // Update stores a new version of a pod (labels, annotations, resources), so that downward API
-// volumes are updated. If the pod runs but this process has not set up its volumes, they are soon
-// set up again, as by Prepare, so that they are updated from then on.
+// volumes are updated. If the pod runs but this process has not set up its volumes, Update queues
+// the pod, so that its volumes are set up again as by Prepare and updated from then on.
 func (m *Manager) Update(pod *v1.Pod, runs bool) {
 	m.mu.Lock()
 	pv, ok := m.pods[pod.UID]
@@ -310,7 +311,7 @@ func (m *Manager) refresh(ctx context.Context, uid types.UID) error {
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
 	pod := pv.pod.Load()
-	if pod == nil { // torn down meanwhile
+	if pod == nil { // the pod's volumes were removed meanwhile
 		return nil
 	}
 	if pv.inherited {
@@ -387,7 +388,7 @@ func (m *Manager) volumeDir(uid types.UID, plugin, name string) string {
 
 // Error says why a volume is not ready.
 type Error struct {
-	// Reason is the reason of the event, FailedMount or another one of Kubernetes'.
+	// Reason is the reason of the event, which is FailedMount or another reason of Kubernetes.
 	Reason string
 	// Volume is the name of the volume that failed.
 	Volume string

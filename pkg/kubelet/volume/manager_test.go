@@ -229,7 +229,7 @@ func TestPrepareContent(t *testing.T) {
 		t.Error("not at upstream's path")
 	}
 	entries, err := os.ReadDir(pathOf(t, ms, "optional"))
-	if err != nil || len(entries) != 2 { // ..data and its target
+	if err != nil || len(entries) != 2 { // the two entries are ..data and the directory that it points to
 		t.Errorf("optional: %v %v", entries, err)
 	}
 	for name, memory := range map[string]bool{"cm": false, "s": true, "api": true, "d": true} {
@@ -311,7 +311,7 @@ func TestEmptyDir(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(mem, "big"), make([]byte, 2<<20), 0o600); err == nil {
 		t.Error("a memory volume grew over its limit")
 	}
-	// Changes by users are kept, also by the next process.
+	// Changes by users are kept, also when the next process sets up the volume.
 	if err := os.Chmod(disk, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -345,7 +345,7 @@ func TestRefresh(t *testing.T) {
 	<-o.subscribed
 	o.set("cm", map[string]string{"a": "2", "new": "y"}, pod)
 	dir := pathOf(t, ms, "v")
-	for { // a file that is being replaced may be missing for a moment
+	for { // the file may be missing for a moment while it is replaced
 		if got, err := os.ReadFile(filepath.Join(dir, "a")); err == nil && string(got) == "2" {
 			break
 		}

@@ -29,7 +29,7 @@ func (m *Manager) mountTmpfs(dir string, size int64) error {
 	if err != nil || mounted {
 		return err
 	}
-	options := "mode=1777" // the default of tmpfs
+	options := "mode=1777" // the default mode of tmpfs
 	if size > 0 {
 		options += fmt.Sprintf(",size=%d", size)
 	}
@@ -77,15 +77,15 @@ func bindMount(source, dir string, readOnly bool) error {
 	return nil
 }
 
-// unmountBelow unmounts everything at and below dir, the deepest first.
+// unmountBelow unmounts everything at and below dir, beginning with the deepest mount points.
 func unmountBelow(dir string) error {
 	below, err := mountsBelow(dir)
 	if err != nil {
 		return err
 	}
 	for i := len(below) - 1; i >= 0; i-- {
-		// MNT_DETACH: a process that still has a file open must not block the removal of the pod's
-		// volumes.
+		// MNT_DETACH is used because a process that still has a file open must not block the
+		// removal of the pod's volumes.
 		if err := unix.Unmount(below[i], unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("unmount %s: %w", below[i], err)
 		}

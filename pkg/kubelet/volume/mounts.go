@@ -21,7 +21,7 @@ type Mounts struct {
 	log    *slog.Logger
 }
 
-// Options are what one container's mounts depend on besides its spec.
+// Options are the values that a container's mounts depend on in addition to its spec.
 type Options struct {
 	// Env is the container's environment, for subPathExpr.
 	Env []*runtimeapi.KeyValue
@@ -33,7 +33,7 @@ type Options struct {
 	RecursiveReadOnly bool
 }
 
-// ForContainer returns what to mount into a container of the pod, in the order of its volumeMounts.
+// ForContainer returns the mounts of a container of the pod, in the order of its volumeMounts.
 func (ms Mounts) ForContainer(pod *v1.Pod, c *v1.Container, o Options) ([]*runtimeapi.Mount, error) {
 	out := make([]*runtimeapi.Mount, 0, len(c.VolumeMounts))
 	for i := range c.VolumeMounts {
@@ -84,7 +84,8 @@ func (ms Mounts) mount(c *v1.Container, index int, o Options) (*runtimeapi.Mount
 	return m, err
 }
 
-// bindSubPath does not return details of an error, which could disclose the node's files to a user.
+// bindSubPath binds a subPath of a volume. It does not return the details of an error, because they
+// could disclose the names of the node's files to a user.
 func (ms Mounts) bindSubPath(p prepared, vm *v1.VolumeMount, container string, index int, path string) (string, error) {
 	s := subpath{podDir: ms.podDir, volume: vm.Name, dir: p.path, path: path, container: container, index: index}
 	at, err := s.bind()

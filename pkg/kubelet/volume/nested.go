@@ -14,7 +14,7 @@ import (
 )
 
 // makeNestedMountpoints creates the directories at which other volumes are mounted inside this one.
-// The runtime cannot, because the volume is read-only for containers.
+// The runtime cannot create them, because the volume is read-only for containers.
 func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	paths := nestedMountpoints(pod, name)
 	if len(paths) == 0 {
@@ -24,7 +24,7 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 	if err != nil {
 		return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
 	}
-	defer func() { _ = root.Close() }() // Close of a directory has nothing to write
+	defer func() { _ = root.Close() }() // an error of Close loses nothing, because it is a directory
 	for _, path := range paths {
 		if err := root.MkdirAll(path, 0o755); err != nil {
 			return fmt.Errorf("unable to create nested volume mountpoints: %w", err)
@@ -34,7 +34,7 @@ func makeNestedMountpoints(pod *v1.Pod, name, dir string) error {
 }
 
 // nestedMountpoints returns the paths in a volume at which containers mount other volumes, without
-// those inside these other volumes.
+// mount points inside these other volumes.
 func nestedMountpoints(pod *v1.Pod, name string) []string {
 	var out []string
 	add := func(mounts []v1.VolumeMount) {
@@ -57,7 +57,7 @@ func nestedMountpoints(pod *v1.Pod, name string) []string {
 	return slices.Compact(out)
 }
 
-// directlyBelow returns the mount paths below base, relative to it, without those below another
+// directlyBelow returns the mount paths below base, relative to it, without paths below another
 // mount path.
 func directlyBelow(base string, mounts []v1.VolumeMount) []string {
 	var below []string

@@ -71,7 +71,7 @@ func (m *Manager) mount(plugin string, block bool, prepare func() (prepared, err
 	return p, err
 }
 
-// unmounted records the duration of removing the volumes of a pod, which happens in one step.
+// unmounted records the duration of removing the volumes of a pod, which are removed together.
 func (m *Manager) unmounted(list []prepared, begun time.Time, err error) {
 	took := m.cfg.Clock.Since(begun)
 	for i := range list {
@@ -97,7 +97,8 @@ func (pv *podVolumes) seen() map[string]prepared {
 	return nil
 }
 
-// Counts returns how many volumes pods have and should have, by plugin. It does not wait.
+// Counts returns how many volumes are mounted for pods and how many should be, by plugin. It does
+// not wait for mounts in progress.
 func (m *Manager) Counts() map[metrics.VolumeCount]int {
 	m.mu.Lock()
 	pods := slices.Collect(maps.Values(m.pods))

@@ -123,7 +123,7 @@ func TestClaimsAreMeasured(t *testing.T) {
 	}
 	close(d.let)
 	const labels = `{namespace="default",persistentvolumeclaim="c"}`
-	// The first answer arrives at any time.
+	// Wait for the answer of the first call, which may arrive at any time.
 	for scrape()["kubelet_volume_stats_used_bytes"+labels] != 3 {
 		if len(d.asked) > 1 {
 			t.Fatal("measured twice at once")

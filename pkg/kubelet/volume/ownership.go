@@ -30,7 +30,7 @@ func fsGroup(pod *v1.Pod) *int64 {
 	return pod.Spec.SecurityContext.FSGroup
 }
 
-// singleUser returns the user that all containers of the pod run as, if all specify the same one.
+// singleUser returns the user that all containers of the pod run as, if all specify the same user.
 func singleUser(pod *v1.Pod) *int64 {
 	var podUser, user *int64
 	if sc := pod.Spec.SecurityContext; sc != nil {
@@ -65,8 +65,8 @@ func singleUser(pod *v1.Pod) *int64 {
 	return user
 }
 
-// applyGroup changes the group of a persistent volume's files to the pod's, unless the policy
-// OnRootMismatch applies and the root has it.
+// applyGroup changes the group of a persistent volume's files to the pod's, unless the policy is
+// OnRootMismatch and the volume's root directory already has it.
 func applyGroup(pod *v1.Pod, dir string, readOnly bool) error {
 	group := fsGroup(pod)
 	if group == nil || readOnly {
@@ -139,7 +139,7 @@ func (c groupChange) mask(stat *unix.Stat_t) uint32 {
 }
 
 // groupMatches reports whether the root of a volume has the group and the permissions already.
-// fsGroupChangePolicy OnRootMismatch checks only that.
+// fsGroupChangePolicy OnRootMismatch checks only the root.
 func groupMatches(dir string, group int64, readOnly bool) bool {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR {

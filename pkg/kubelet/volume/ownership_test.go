@@ -76,8 +76,8 @@ func TestSingleUser(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		pod        *int64
-		init, main []int64 // -1 if not set
-		want       int64   // -1 if there is none
+		init, main []int64 // user IDs of init containers and main containers; -1 if not set
+		want       int64   // expected user ID; -1 if there is none
 	}{
 		"not set":                   {nil, nil, []int64{-1}, -1},
 		"pod":                       {ptr[int64](1), []int64{-1}, []int64{-1, -1}, 1},

@@ -22,7 +22,7 @@ import (
 )
 
 // claimProtection is the finalizer that keeps a claim that is being deleted as long as pods use it.
-// Such a pod may start again on its node, and gets its volume then.
+// A pod that uses the claim may start again on its node, and then gets its volume.
 const claimProtection = "kubernetes.io/pvc-protection"
 
 // makeClaim sets up the persistent volume that the pod's claim is bound to.
@@ -37,7 +37,7 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 	}
 	if err != nil {
 		return prepared{}, &Error{Reason: ReasonFailedMount, Volume: v.Name, Err: fmt.Errorf(
-			// Kubernetes' message, which users see.
+			// Users see this message. It is the message of Kubernetes.
 			"Unable to attach or mount volumes: unmounted volumes=[%s], unattached volumes=[], failed to "+
 				"process volumes=[%s]: error processing PVC %s/%s: %w",
 			v.Name, v.Name, pod.Namespace, name, err)}
@@ -55,8 +55,8 @@ func (m *Manager) makeClaim(ctx context.Context, pod *v1.Pod, v *v1.Volume, read
 		return prepared{}, setUpError(pv.Name, err)
 	}
 	if p.persistent() != nil && needsGrowth(pvc, pv) {
-		// The volume may have grown while no pod used it. If the file system cannot grow the volume
-		// is used anyway.
+		// The volume may have grown while no pod used it. The volume is used even if its file
+		// system cannot grow.
 		if err := m.expand(ctx, pod, pvc, pv, p); err != nil && !inUse(err) {
 			return prepared{}, setUpError(pv.Name, err)
 		}
@@ -117,7 +117,8 @@ func (m *Manager) makePersistent(ctx context.Context, pod *v1.Pod, volume string
 	return prepared{}, errors.New("no volume plugin matched")
 }
 
-// blockDevice returns a volume that containers use as a device.
+// blockDevice returns the volume at path, which containers use as a device. It checks that path is
+// a block device.
 func blockDevice(path string, readOnly bool) (prepared, error) {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {

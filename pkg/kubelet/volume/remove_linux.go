@@ -29,7 +29,7 @@ func removeTree(path string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	defer func() { _ = top.Close() }() // opened for reading
+	defer func() { _ = top.Close() }() // an error of Close loses nothing, because the directory was opened for reading
 	r := remover{top: int(top.Fd())}
 	if err := r.empty(top, 1); err != nil {
 		return fmt.Errorf("empty %s: %w", path, err)
@@ -55,7 +55,7 @@ type remover struct {
 // empty removes everything in an open directory.
 func (r *remover) empty(dir *os.File, depth int) error {
 	for {
-		// The next pass sees directories that were moved here.
+		// Read the directory again, because directories may have been moved to it.
 		if _, err := dir.Seek(0, io.SeekStart); err != nil {
 			return fmt.Errorf("list directory: %w", err)
 		}

@@ -55,5 +55,5 @@ func TestRemoveTree(t *testing.T) {
 	if _, err := os.Lstat(filepath.Join(outside, "host")); err != nil {
 		t.Error(err)
 	}
-	check(removeTree(dir)) // the second time it does not exist
+	check(removeTree(dir)) // the second time the directory does not exist
 }

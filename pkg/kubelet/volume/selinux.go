@@ -23,7 +23,7 @@ func SELinux() func(*v1.SELinuxOptions) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("SELinux label: %w", err)
 		}
-		selinux.ReleaseLabel(process) // the runtime reserves it itself
+		selinux.ReleaseLabel(process) // the runtime reserves the label itself
 		return file, nil
 	}
 }
@@ -42,8 +42,8 @@ func labelOptions(o *v1.SELinuxOptions) []string {
 
 // labels returns the SELinux labels that the containers with a volume need for its files, if it may
 // be mounted with a label. That is the case for a volume of a single pod, unless the pod requests
-// recursive labelling. The result is empty if the label of any container is unknown: the runtime
-// chooses the level of a container that does not specify it.
+// recursive labelling. The result is empty if the label of any container is unknown: if a container
+// does not specify its level, the runtime chooses it.
 func (m *Manager) labels(pod *v1.Pod, volume string, pv *v1.PersistentVolume) ([]string, error) {
 	if m.cfg.Label == nil || !slices.Equal(pv.Spec.AccessModes, []v1.PersistentVolumeAccessMode{v1.ReadWriteOncePod}) {
 		return nil, nil

@@ -25,8 +25,8 @@ func fileLabel(o *v1.SELinuxOptions) (string, error) {
 	return "u:object_r:container_file_t:" + o.Level, nil
 }
 
-// TestLabels checks that the labels of containers are returned for a volume that may be mounted
-// with one if all of them are known.
+// TestLabels checks that the labels of containers are returned if all of them are known and the
+// volume may be mounted with a label.
 func TestLabels(t *testing.T) {
 	level := func(l string) *v1.SELinuxOptions { return &v1.SELinuxOptions{Level: l} }
 	container := func(volume string, o *v1.SELinuxOptions) v1.Container {

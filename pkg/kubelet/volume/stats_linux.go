@@ -25,7 +25,8 @@ import (
 const blockUnit = 512
 
 // Stats returns the usage of a pod's volumes, sorted by name. It walks volumes on the node's own
-// disk, so call it seldom. It leaves out hostPath volumes, which are not the pod's.
+// disk, so call it seldom. It leaves out hostPath volumes, because their data does not belong to
+// the pod.
 func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeStats, error) {
 	m.mu.Lock()
 	pv, ok := m.pods[uid]
@@ -68,8 +69,8 @@ func (m *Manager) Stats(ctx context.Context, uid types.UID) ([]statsapi.VolumeSt
 	return out, errors.Join(errs...)
 }
 
-// statsOf returns the usage that the volume's driver reports, or otherwise what measure returns. It
-// returns nil if the usage cannot be known.
+// statsOf returns the usage that the volume's driver reports, or otherwise the result of measure.
+// It returns nil if the usage cannot be known.
 func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsapi.FsStats, error) {
 	if p.driven != nil {
 		s, err := m.cfg.Drivers.Stats(ctx, pod, *p.driven)
@@ -85,7 +86,7 @@ func (m *Manager) statsOf(ctx context.Context, pod *v1.Pod, p prepared) (*statsa
 }
 
 // measure returns the state of the file system at path. If the volume is only a part of that file
-// system, the usage is that of the volume.
+// system, measure computes the usage of the volume.
 func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, error) {
 	var fsys unix.Statfs_t
 	if err := unix.Statfs(path, &fsys); err != nil {
@@ -101,8 +102,8 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	if !mounted {
 		switch own, files, err := diskUsage(ctx, path); {
 		case errors.Is(err, errTooDeep):
-			// If the directories are too deep to measure, the usage of the whole file system
-			// counts, so that a pod cannot escape its limits in this way.
+			// If the directories are too deep to measure, the usage of the whole file system is
+			// returned, so that a pod cannot evade its limits in this way.
 		case err != nil:
 			return statsapi.FsStats{}, err
 		default:
@@ -116,9 +117,9 @@ func (m *Manager) measure(ctx context.Context, path string) (statsapi.FsStats, e
 	}, nil
 }
 
-// diskUsage adds up the blocks and inodes below dir that are on the same file system. A file with
-// several links counts once: each link counts as a fraction. Remembering the links would need
-// memory in proportion to their number, which containers control.
+// diskUsage adds up the blocks and inodes below dir that are on the same file system. For a file
+// with n links, each link counts as one nth of the file, so that the file is counted once.
+// Remembering the links would need memory in proportion to their number, which containers control.
 func diskUsage(ctx context.Context, dir string) (bytes, inodes uint64, err error) {
 	var device uint64
 	shares := 0.0

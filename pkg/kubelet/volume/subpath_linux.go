@@ -30,9 +30,9 @@ type subpath struct {
 	index     int // index in the container's volumeMounts
 }
 
-// bind bind-mounts the subPath in a directory of the kubelet and returns that path. So the runtime
-// mounts exactly what was checked: containers with the volume may replace any part of the path by a
-// symbolic link at any time.
+// bind bind-mounts the subPath in a directory of the kubelet and returns the path of that
+// directory. So the runtime mounts exactly the file that was checked. This is necessary because
+// containers with the volume may replace any part of the path by a symbolic link at any time.
 func (s subpath) bind() (string, error) {
 	source, err := s.open()
 	if err != nil {
@@ -56,8 +56,8 @@ func (s subpath) bind() (string, error) {
 	return target, nil
 }
 
-// bound reports whether the same file is mounted at target already. Another file, from the
-// container's previous run, is unmounted.
+// bound reports whether the same file is mounted at target already. If another file is mounted
+// there, from the container's previous run, bound unmounts it.
 func (s subpath) bound(target string, want unix.Stat_t) (bool, error) {
 	mounted, err := isMount(target)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !mounted {
@@ -82,7 +82,8 @@ func makeTarget(target string, dir bool) error {
 		return fmt.Errorf("make subPath's mount point: %w", err)
 	}
 	if info, err := os.Lstat(target); err == nil && info.IsDir() != dir {
-		// In the container's previous run it was a file and now is a directory, or the reverse.
+		// In the container's previous run the path was a file and now it is a directory, or the
+		// reverse.
 		if err := os.Remove(target); err != nil {
 			return fmt.Errorf("remove old mount point: %w", err)
 		}
@@ -131,8 +132,8 @@ func (s subpath) open() (int, error) {
 
 // resolve returns the path with symbolic links resolved as far as it exists. As in Kubernetes,
 // links may be absolute, from the node's root, and may lead out of the volume if their target is in
-// it. This does not have to be safe: the result is opened beneath the volume's root like any other
-// path.
+// it. This resolution is not a security check: the result is opened beneath the volume's root as
+// any other path is.
 func (s subpath) resolve() (string, error) {
 	parts := strings.Split(filepath.Clean(s.path), "/")
 	for n := len(parts); n > 0; n-- {
@@ -172,7 +173,8 @@ func makeDirBeneath(root int, parent, name string, mode uint32) error {
 	}
 	defer unix.Close(in)
 	if err := unix.Mkdirat(in, name, mode); err != nil {
-		// Created meanwhile; whatever it is, it is opened beneath the root.
+		// A container has created the directory meanwhile. Whatever it is, it is opened beneath the
+		// root.
 		if errors.Is(err, unix.EEXIST) {
 			return nil
 		}
@@ -183,7 +185,7 @@ func makeDirBeneath(root int, parent, name string, mode uint32) error {
 		return err
 	}
 	defer unix.Close(made)
-	if err := unix.Fchmod(made, mode); err != nil { // independent of the umask
+	if err := unix.Fchmod(made, mode); err != nil { // sets the mode independently of the umask
 		return fmt.Errorf("make subPath: %w", err)
 	}
 	return nil

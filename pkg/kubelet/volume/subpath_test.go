@@ -32,7 +32,7 @@ func TestSubPath(t *testing.T) {
 	}
 	for link, to := range map[string]string{
 		"out": outside, "up": "../../..", "in": "real", "dangling": "nowhere/x", "loop": "loop",
-		// Absolute links start at the node's root, not the container's.
+		// Absolute links start at the node's root, not at the root of the container.
 		"abs": filepath.Join(dir, "real"), "absFile": filepath.Join(dir, "real/file"),
 		"absChain": filepath.Join(dir, "in"), "chain": "abs",
 		"around": filepath.Join("..", filepath.Base(dir), "real"), "back": back, "sibling": dir + "-sibling",
@@ -57,7 +57,7 @@ func TestSubPath(t *testing.T) {
 	for name, c := range map[string]struct {
 		mount v1.VolumeMount
 		err   string
-		same  string // the path in the volume that must be mounted
+		same  string // path in the volume of the file that must be mounted
 	}{
 		"existing":                 {v1.VolumeMount{Name: "v", SubPath: "real"}, "", "real"},
 		"file":                     {v1.VolumeMount{Name: "v", SubPath: "real/file"}, "", "real/file"},

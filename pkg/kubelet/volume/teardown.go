@@ -26,7 +26,7 @@ func (m *Manager) Teardown(ctx context.Context, uid types.UID) error {
 	pv := m.entry(uid)
 	pv.mu.Lock()
 	defer pv.mu.Unlock()
-	pv.pod.Store(nil) // a refresh that waits for the lock then does nothing
+	pv.pod.Store(nil) // a refresh that waits for the lock does nothing then
 	for _, p := range pv.ready {
 		pv.leaving = append(pv.leaving, p)
 	}
@@ -51,7 +51,7 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := unmountBelow(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
-	// Drivers unmount what they have mounted. Until that is done, nothing is removed.
+	// Drivers unmount what they have mounted. Nothing is removed before they have done so.
 	if err := m.cfg.Drivers.Teardown(ctx, uid); err != nil {
 		return fmt.Errorf("pod %s: %w", uid, err)
 	}
@@ -61,8 +61,8 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	// From here on nothing is mounted there, so everything that is left is on the kubelet's own
-	// file system.
+	// Now nothing is mounted below this directory, so everything that is left is on the kubelet's
+	// own file system.
 	if err := os.RemoveAll(m.subpathsDir(uid)); err != nil {
 		return fmt.Errorf("remove subPaths: %w", err)
 	}
@@ -81,8 +81,8 @@ func (m *Manager) removeVolumes(ctx context.Context, uid types.UID) error {
 	return removeIfEmpty(marks)
 }
 
-// removePlugins removes the directories of volumes: with their content if it belongs to the pod,
-// otherwise only the empty mount point.
+// removePlugins removes the directories of volumes. If the content of a volume belongs to the pod,
+// it is removed too; otherwise only the empty mount point is removed.
 func (m *Manager) removePlugins(uid types.UID) error {
 	root := m.volumesDir(uid)
 	plugins, err := os.ReadDir(root)

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxDepth is the maximum depth of directories; no path has more elements. It limits the number
-	// of open descriptors.
+	// maxDepth is the maximum depth of directories; no path can have more elements. It limits the
+	// number of open descriptors.
 	maxDepth = unix.PathMax / 2
 	// namesAtOnce is how many names of a directory are read in one call.
 	namesAtOnce = 1024
@@ -27,7 +27,7 @@ var errTooDeep = errors.New("directories are nested too deep")
 // each directory relative to its parent's descriptor and follows no symbolic link, so that it
 // cannot leave the volume.
 type tree struct {
-	// enter reports whether to visit a directory; if nil, all are visited.
+	// enter reports whether to visit a directory. If enter is nil, all directories are visited.
 	enter func(stat *unix.Stat_t) bool
 	// visit is called for each entry that is not a directory, with an O_PATH descriptor. It is
 	// called for each directory after all its entries, with the open directory.
@@ -46,7 +46,7 @@ func (t tree) walk(path string) error {
 // directory visits an open directory and closes it.
 func (t tree) directory(fd, depth int) error {
 	dir := os.NewFile(uintptr(fd), "directory of a volume")
-	defer func() { _ = dir.Close() }() // opened for reading
+	defer func() { _ = dir.Close() }() // an error of Close loses nothing, because the directory was opened for reading
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat directory: %w", err)
@@ -82,7 +82,9 @@ func (t tree) entry(dir int, name string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("open %q: %w", name, err)
 	}
-	defer func() { _ = unix.Close(fd) }() // opened with O_PATH
+	// An error of close loses nothing, because the descriptor is only a reference to the file
+	// (O_PATH).
+	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return fmt.Errorf("stat %q: %w", name, err)

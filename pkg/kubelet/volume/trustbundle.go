@@ -19,7 +19,7 @@ import (
 
 // trustBundle returns the certificates of one ClusterTrustBundle, or of all bundles of a signer
 // that the selector matches. Each certificate is included once, and the order does not depend on
-// that of the bundles.
+// the order of the bundles.
 func (m *Manager) trustBundle(ctx context.Context, s *v1.ClusterTrustBundleProjection) ([]byte, error) {
 	bundles, err := m.readTrustBundles(ctx, s)
 	if err != nil {
@@ -47,7 +47,7 @@ func (m *Manager) readTrustBundles(ctx context.Context, s *v1.ClusterTrustBundle
 		}
 		return []string{b.Spec.TrustBundle}, nil
 	case s.SignerName != nil:
-		// Without a selector nothing is selected, with an empty one everything.
+		// A missing selector selects nothing, and an empty one selects everything.
 		if s.LabelSelector == nil {
 			return nil, nil
 		}
@@ -86,7 +86,7 @@ func joinCertificates(bundles []string) []byte {
 	certs = slices.CompactFunc(certs, bytes.Equal)
 	var out bytes.Buffer
 	for _, c := range certs {
-		// A Buffer accepts everything.
+		// Writing to a Buffer never fails.
 		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c})
 	}
 	return out.Bytes()

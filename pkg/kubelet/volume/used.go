@@ -23,8 +23,8 @@ func eachContainer(pod *v1.Pod, visit func(mounts []v1.VolumeMount, devices []v1
 	}
 }
 
-// usedVolumes returns the volumes that a container mounts, uses as a device or takes variables
-// from. As in Kubernetes, other volumes are not set up, so errors in them do not matter.
+// usedVolumes returns the volumes that a container mounts, uses as a device or reads environment
+// variables from. As in Kubernetes, other volumes are not set up, so errors in them do not matter.
 func usedVolumes(pod *v1.Pod) []*v1.Volume {
 	used := map[string]bool{}
 	eachContainer(pod, func(mounts []v1.VolumeMount, devices []v1.VolumeDevice, env []v1.EnvVar) {

@@ -36,13 +36,14 @@ const (
 // New files are written into a new directory, and then the link ..data is replaced by a rename. The
 // writer can be killed at any point: the next write continues from there.
 //
-// Containers see the volume read-only, but root of a user namespace may be able to change that. So
-// the writer does not follow links out of the volume and does not open files that could block it.
+// Containers see the volume read-only, but root of a user namespace may be able to mount it
+// writable. So the writer does not follow links out of the volume and does not open files that
+// could block it.
 type writer struct {
 	dir   string
 	clock clock.Clock
-	// own changes the group of the whole volume to the pod's, or is nil. It is called before new
-	// files become visible.
+	// own changes the group of all files of the volume to the pod's fsGroup; it may be nil. It is
+	// called before new files become visible.
 	own func() error
 }
 
@@ -56,7 +57,7 @@ func (w writer) write(files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("open volume: %w", err)
 	}
-	defer func() { _ = root.Close() }() // Close of a directory has nothing to write
+	defer func() { _ = root.Close() }() // an error of Close loses nothing, because it is a directory
 	if !w.same(root, files) {
 		if err := w.replace(root, files); err != nil {
 			return err
@@ -104,9 +105,9 @@ func checkPath(path string) error {
 	return nil
 }
 
-// same reports whether the volume has the files already. Modes are not compared: they cannot
-// change while the pod lives, and an fsGroup widens them. Unreadable files count as different
-// and are written again.
+// same reports whether the volume already has exactly the wanted files. Modes are not compared:
+// they cannot change while the pod lives, and an fsGroup widens them. Unreadable files count as
+// different and are written again.
 func (w writer) same(root *os.Root, want map[string]file) bool {
 	current, err := root.Readlink(dataName)
 	if err != nil {
@@ -156,7 +157,7 @@ func (w writer) hasContent(path string, data []byte) bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = f.Close() }() // opened for reading
+	defer func() { _ = f.Close() }() // an error of Close loses nothing, because the file was opened for reading
 	got, err := io.ReadAll(io.LimitReader(f, int64(len(data))+1))
 	return err == nil && bytes.Equal(got, data)
 }
@@ -169,7 +170,7 @@ func (w writer) replace(root *os.Root, files map[string]file) error {
 	}
 	stamp := filepath.Base(path)
 	if err := w.fill(root, stamp, files); err != nil {
-		_ = root.RemoveAll(stamp) // the next write removes the rest
+		_ = root.RemoveAll(stamp) // the next write removes what is left of it
 		return err
 	}
 	return w.removeOldData(root, stamp)
@@ -180,8 +181,8 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 	if err != nil {
 		return fmt.Errorf("new data directory: %w", err)
 	}
-	defer func() { _ = data.Close() }()            // Close of a directory has nothing to write
-	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp creates it with mode 0700
+	defer func() { _ = data.Close() }()            // an error of Close loses nothing, because it is a directory
+	if err := data.Chmod(".", 0o755); err != nil { // MkdirTemp creates the directory with mode 0700
 		return fmt.Errorf("new data directory: %w", err)
 	}
 	for path, f := range files {
@@ -194,7 +195,7 @@ func (w writer) fill(root *os.Root, stamp string, files map[string]file) error {
 			return err
 		}
 	}
-	// Left by a writer that was killed here.
+	// The link may be left from a writer that was killed at this point.
 	if err := root.Remove(newDataName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove old link: %w", err)
 	}
@@ -219,7 +220,7 @@ func writeFile(data *os.Root, path string, f file) error {
 	}
 	_, err = out.Write(f.data)
 	if err == nil {
-		err = out.Chmod(mode) // independent of the umask
+		err = out.Chmod(mode) // sets the mode independently of the umask
 	}
 	if err == nil && f.user != nil {
 		err = out.Chown(int(*f.user), -1)

@@ -78,7 +78,7 @@ func TestWriter(t *testing.T) {
 					stamps++
 				}
 			}
-			if stamps > 2 { // the present one, and one that a killed writer has left since
+			if stamps > 2 { // the present directory, and one that a killed writer has left since
 				t.Fatalf("%d data directories", stamps)
 			}
 			leave(t, dir, rapid.IntRange(0, 3).Draw(t, "left"))
@@ -86,7 +86,8 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// leave puts into dir what a killed writer leaves at some point.
+// leave creates in dir the files that a writer leaves if it is killed at a certain point. what
+// selects the point.
 func leave(t *rapid.T, dir string, what int) {
 	var err error
 	switch what {
@@ -132,7 +133,7 @@ func TestWriterKeeps(t *testing.T) {
 	if links[0] == "" || links[0] != links[1] {
 		t.Errorf("links %v", links)
 	}
-	if err := os.Remove(filepath.Join(w.dir, "a")); err != nil { // removed by a user
+	if err := os.Remove(filepath.Join(w.dir, "a")); err != nil { // a user removes a link
 		t.Fatal(err)
 	}
 	if err := w.write(files); err != nil {

@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// advance carries out a plan. It returns when to sync again unless the worker is woken before.
+// advance carries out a plan. It returns the time at which to sync again, unless the worker is
+// woken earlier.
 func (w *worker) advance(parent context.Context, l observation, plan Plan) time.Time {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -35,7 +36,7 @@ func (w *worker) advance(parent context.Context, l observation, plan Plan) time.
 	stops := w.stopSome(l.pod, plan.Stop)
 	starts := plan.Sandbox || len(plan.Start) > 0
 	idle := !starts && len(plan.Update) == 0
-	w.cfg.Volumes.Update(l.pod, !starts) // starting prepares volumes itself
+	w.cfg.Volumes.Update(l.pod, !starts) // if containers start, the volumes are prepared then
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}
@@ -56,13 +57,13 @@ func (w *worker) advance(parent context.Context, l observation, plan Plan) time.
 		return earliest(retry, stops, w.failed(ctx, "Failed to sync the pod", err))
 	}
 	if retry.IsZero() {
-		w.wakeUp() // there may be more to do
+		w.wakeUp() // sync again at once, because there may be more to do
 	}
 	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
 }
 
-// stopSome begins to stop containers and does not wait for them. It returns when to retry those
-// that did not stop.
+// stopSome begins to stop containers and does not wait for them. It returns the time at which to
+// retry containers that did not stop.
 func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	var again time.Time
 	for _, s := range list {
@@ -92,7 +93,7 @@ func earliest(times ...time.Time) time.Time {
 	return first
 }
 
-// probe starts the probes of running containers and stops those of others.
+// probe starts the probes of running containers and stops the probes of other containers.
 func (w *worker) probe(l observation) {
 	box := l.seen.Sandbox()
 	for i := range l.seen.Containers {
@@ -137,12 +138,12 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act resizes and starts containers as planned. It returns when to retry what failed for a reason
-// that the pod's status shows.
+// act resizes and starts containers as planned. It returns the time at which to retry actions that
+// failed for a reason which the pod's status shows.
 func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	var updated error
 	if len(plan.Update) > 0 {
-		w.report(l, false, false) // shows the resize as in progress
+		w.report(l, false, false) // so that the status shows the resize as in progress
 		updated = w.update(ctx, l, plan.Update)
 	}
 	if !plan.Sandbox && len(plan.Start) == 0 {
@@ -152,7 +153,7 @@ func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, 
 	return retry, errors.Join(updated, err)
 }
 
-// startSome starts the planned containers, in a new sandbox if the plan says so.
+// startSome starts the planned containers, in a new sandbox if the plan requires one.
 func (w *worker) startSome(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	mounts, err := w.prepare(ctx, l)
 	if err != nil {
@@ -191,7 +192,7 @@ func deref(s *string) string {
 	return *s
 }
 
-// prepare prepares what a pod needs before its sandbox: its cgroup, resource claims and volumes.
+// prepare prepares the cgroup, resource claims and volumes of a pod, which its sandbox needs.
 func (w *worker) prepare(ctx context.Context, l observation) (volume.Mounts, error) {
 	ctx, spent := w.enter(ctx, PhaseVolumes)
 	defer spent()
@@ -245,7 +246,8 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	}
 }
 
-// drop removes something that is not needed. If that fails, the next sync retries it.
+// drop removes a container, log or sandbox that is not needed. If that fails, the next sync retries
+// it.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
 		w.cfg.Log.Debug("Failed to remove an unused container, sandbox or log",
@@ -261,7 +263,7 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 		if ctx.Err() != nil {
 			break
 		}
-		if i > 0 && !s.showStarted(ctx) { // pulling the next image may take long
+		if i > 0 && !s.showStarted(ctx) { // report now, because pulling the next image may take long
 			break
 		}
 		err := s.start(ctx, c)
@@ -280,12 +282,12 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 	return retry, errors.Join(errs...)
 }
 
-// showStarted reports and probes the containers started so far. It reports whether the others may
-// start.
+// showStarted reports and probes the containers started so far. It returns whether the other
+// containers may start.
 func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {
-		return true // the sync after the last start reports and probes it
+		return true // the sync after the last start reports and probes the last container
 	}
 	l := s.look
 	l.seen = seen

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Config is what the workers of a node share.
+// Config has the dependencies and settings that the workers of a node share.
 type Config struct {
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -31,7 +31,7 @@ type Config struct {
 	Settings
 }
 
-// Parts are what workers act on to run pods.
+// Parts are the parts of the kubelet with which workers run pods.
 type Parts struct {
 	Runtime Runtime
 	Volumes Volumes
@@ -43,7 +43,7 @@ type Parts struct {
 	Handler *prober.Handler
 }
 
-// Rules are what workers consult about pods and report to.
+// Rules are the parts of the kubelet that decide about pods and that workers report to.
 type Rules struct {
 	Status       Statuses
 	Allocation   Allocation
@@ -60,19 +60,20 @@ type Telemetry struct {
 	Metrics *metrics.Pods
 	// ProbeMetrics is the registry for metrics of probes.
 	ProbeMetrics prometheus.Registerer
-	// Tracer creates the spans of what workers do for pods.
+	// Tracer creates spans for the actions of workers.
 	Tracer   trace.Tracer
 	Observer Observer
 }
 
 // Settings are values that do not change while the kubelet runs.
 type Settings struct {
-	// What pods see of the cluster and the node.
+	// Properties of the cluster and the node that pods can see.
 	DNS           dns.Settings
 	ClusterDomain string
 	HostIPs       []string
 	RuntimeName   string
-	// Allocatable are the node's resources for pods, Node the values that limits are computed from.
+	// Allocatable are the node's resources for pods. Node has the values from which limits are
+	// computed.
 	Allocatable v1.ResourceList
 	Node        qos.Node
 

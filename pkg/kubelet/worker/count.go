@@ -25,7 +25,7 @@ func (s *starter) kind(c *v1.Container) string {
 	return metrics.Container
 }
 
-// countImages counts the images that a container mounts, by the result of its creation.
+// countImages counts the images that a container mounts, by whether the container could be created.
 func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.ImageSpec, err error) {
 	mounts := 0
 	for i := range c.VolumeMounts {
@@ -40,7 +40,8 @@ func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.Im
 	s.cfg.Metrics.ImageVolumes(len(volumes), mounts, refusal)
 }
 
-// Census counts what the workers have last seen. It makes no calls to the runtime or the API.
+// Census counts workers, sandboxes and containers, as the workers have last seen them. It makes no
+// calls to the runtime or the API.
 func (r *Registry) Census() metrics.Census {
 	out := metrics.Census{Containers: map[string]int{}, Workers: map[metrics.Worker]int{}}
 	for _, w := range r.all() {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Facts are everything that a decision depends on.
+// Facts are all data that a decision depends on.
 type Facts struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
@@ -26,7 +26,8 @@ type Facts struct {
 	Failed func(id string) (prober.Kind, bool)
 	// Backoff returns the restart delay of a container.
 	Backoff func(c *v1.Container) *restart.Backoff
-	// Behind are the resources that containers still run with after they were granted others.
+	// Behind are the resources with which containers still run although other resources were
+	// granted.
 	Behind map[string]allocation.Had
 	// Again are containers that were stopped in order to restart them, whatever their restart
 	// policy is.
@@ -35,8 +36,8 @@ type Facts struct {
 
 // Plan is what to do next for a pod that must run.
 type Plan struct {
-	// Sandbox requests a new sandbox with the number Attempt. The containers of the old one are
-	// stopped first.
+	// Sandbox means that a new sandbox with the number Attempt is needed. The containers of the old
+	// sandbox are stopped first.
 	Sandbox bool
 	Attempt uint32
 	// Stop are running containers that must stop.
@@ -45,9 +46,9 @@ type Plan struct {
 	Update []Update
 	// Start are the containers to start now, in that order.
 	Start []*v1.Container
-	// Waiting says why containers are not started.
+	// Waiting has the reasons why containers are not started, by name.
 	Waiting map[string]v1.ContainerStateWaiting
-	// Retry is when a back-off ends, if one is running.
+	// Retry is the time at which a back-off ends, if a container waits for one.
 	Retry time.Time
 	// Done reports whether the pod has finished.
 	Done bool
@@ -60,7 +61,7 @@ type Stop struct {
 	Run     *cri.Container
 	Spec    *v1.Container
 	Message string
-	// Again restarts it whatever its restart policy is.
+	// Again means that the container is restarted whatever its restart policy is.
 	Again bool
 	// Grace is the grace period in seconds; nil means the pod's. Zero skips the preStop handler.
 	Grace *int64
@@ -72,7 +73,7 @@ const reasonCrashLoop = "CrashLoopBackOff"
 type decider struct {
 	Facts
 	plan    Plan
-	sandbox *cri.Sandbox // the ready one, or nil
+	sandbox *cri.Sandbox // the ready sandbox, or nil
 	epoch   int64        // epoch of the containers that start now
 }
 
@@ -135,8 +136,8 @@ func (d *decider) isOver(c *v1.Container, init bool) bool {
 		!restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
-// courseRun reports whether the pod has finished: all containers are over, or an init container
-// failed for good.
+// courseRun reports whether the pod has finished: none of its containers will run again, or an init
+// container failed and will not be retried.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
 		if !d.isOver(&d.Pod.Spec.Containers[i], false) {
@@ -230,7 +231,7 @@ func (d *decider) mains() {
 }
 
 // mustStop stops a running container whose spec has changed or whose probe failed. It reports
-// whether it did.
+// whether it stopped the container.
 func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) bool {
 	stop := Stop{Run: run, Spec: c}
 	kind, failed := d.Failed(run.ID)
@@ -267,10 +268,11 @@ func graceOf(p *v1.Probe) *int64 {
 	return p.TerminationGracePeriodSeconds
 }
 
-// start starts a container, unless its back-off delay is still running.
+// start starts a container, unless its back-off delay has not ended.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	// a container that ended an epoch may do so again
+	// the back-off also applies if the end of the run began the present epoch, because the
+	// container may end this one too
 	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch)
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
@@ -292,7 +294,7 @@ func (d *decider) retry(at time.Time) {
 	}
 }
 
-// ephemeral starts ephemeral containers that have never run. They run once.
+// ephemeral starts ephemeral containers that have never run. An ephemeral container runs only once.
 func (d *decider) ephemeral() {
 	for i := range d.Pod.Spec.EphemeralContainers {
 		c := v1.Container(d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)

@@ -99,8 +99,8 @@ func TestDecide(t *testing.T) {
 		name   string
 		pod    *v1.Pod
 		seen   *cri.Pod
-		unborn string // container whose startup probe has not succeeded
-		failed string // container whose liveness probe failed
+		unborn string // name of a container whose startup probe has not succeeded
+		failed string // name of a container whose liveness probe failed
 		want   string
 	}{
 		{name: "new pod", pod: testPod("Always", "a", "b"), seen: seen("none"), want: "sandbox0, start a, start b"},
@@ -224,7 +224,7 @@ func TestNewImageHasNoBackoff(t *testing.T) {
 	}
 }
 
-// TestMaxBackoff checks that the node's configuration limits the back-off.
+// TestMaxBackoff checks that the maximum back-off in the node's configuration is used.
 func TestMaxBackoff(t *testing.T) {
 	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second,
 		15 * time.Second: 15 * time.Second, time.Second: time.Second} {

@@ -12,15 +12,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// endCase is a way in which a pod ends, and which calls its containers get at which time.
+// endCase is a way in which a pod ends, with the expected calls for its containers and their times.
 type endCase struct {
 	names []string // container names in the format of testPod
 	hooks []string // containers with a preStop handler
 	hook  time.Duration
 	slow  map[string]time.Duration
-	grace int64 // grace period in the pod's spec; zero means 30
+	grace int64 // grace period in the pod's spec in seconds; zero means 30
 	mend  func(pod *v1.Pod)
-	end   func(n *testNode) // nil deletes the pod with its own grace period
+	end   func(n *testNode) // makes the pod end; nil deletes it with its own grace period
 	want  string
 }
 
@@ -101,7 +101,7 @@ var endCases = map[string]endCase{
 		mend: func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(60)) },
 		end: func(n *testNode) {
 			n.mu.Lock()
-			pod := n.api // its status contains the start time
+			pod := n.api // the status of this pod contains the start time
 			n.mu.Unlock()
 			n.pool.Set(pod)
 		},
@@ -183,8 +183,8 @@ func TestSandboxLost(t *testing.T) {
 	})
 }
 
-// TestEndOfAnEpoch checks that a restart of all containers stops each with the shortest grace
-// period and without its preStop handler, as in Kubernetes.
+// TestEndOfAnEpoch checks that a restart of all containers stops each container with the shortest
+// grace period and without its preStop handler, as in Kubernetes.
 func TestEndOfAnEpoch(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "a", "b")
 	restartAll(pod, "a")
@@ -201,8 +201,8 @@ func TestEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestNoLivenessFailureWhileEnding checks that an ending container has no failure of its
-// liveness probe reported, while its readiness counts until its end.
+// TestNoLivenessFailureWhileEnding checks that no failure of the liveness probe is reported for a
+// container that is ending, while its readiness probe continues until it has ended.
 func TestNoLivenessFailureWhileEnding(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")

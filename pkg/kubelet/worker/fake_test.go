@@ -27,23 +27,23 @@ import (
 type fakeRuntime struct {
 	clock   clock.Clock
 	pod     *v1.Pod
-	changed func() // called after every change, like the event stream
+	changed func() // called after every change, as the event stream would
 
 	mu       sync.Mutex
 	seq      int
 	boxes    []cri.Sandbox
 	runs     []cri.Container
-	failures map[string]int // how many more times a call fails, by call
+	failures map[string]int // number of further failures of a call, by its name
 	calls    map[string]int
 	started  map[string]int // number of starts, by container
 	wrong    []string
 	order    []string                 // order of the updates
 	used     int64                    // memory usage of every container
-	skew     time.Duration            // how far the machine's clock was set forward
+	skew     time.Duration            // by how much the machine's clock was set forward
 	code     int32                    // exit code of containers that are asked to end
 	slow     map[string]time.Duration // how long a container takes to end after its signal
-	full     error                    // the error when volumes are mounted
-	mark     time.Time                // timeline returns calls from this time on
+	full     error                    // error that mounting volumes returns
+	mark     time.Time                // the time from which on timeline returns calls
 	asked    []string                 // requests to end, by handlers and by signals
 }
 
@@ -63,7 +63,8 @@ var errFake = errors.New("the runtime refuses")
 func (f *fakeRuntime) enter(call string) error {
 	f.calls[call]++
 	if f.calls[call] > manyCalls {
-		panic(fmt.Sprintf("%s is called again and again", call)) // virtual time would never advance
+		// A loop without a pause: virtual time would never advance.
+		panic(fmt.Sprintf("%s is called again and again", call))
 	}
 	if f.failures[call] > 0 {
 		f.failures[call]--
@@ -181,7 +182,7 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 	}
 	f.checkStart(c)
 	if err := f.enter("StartContainer"); err != nil {
-		f.exit(c, 128) // containerd's exit code
+		f.exit(c, 128) // the exit code that containerd reports
 		return err
 	}
 	f.started[c.Name]++
@@ -216,7 +217,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 	if index >= 0 {
 		before = before[:index]
 	} else if f.mainStarted(c) {
-		return // the pod was initialized; a sidecar may have ended since
+		return // the pod was already initialized; a sidecar may have ended since
 	}
 	for i := range before {
 		if !f.done(&before[i], c) {
@@ -281,7 +282,7 @@ func (f *fakeRuntime) note(what string, grace time.Duration) {
 		grace.Round(time.Second)))
 }
 
-// timeline returns the requests since the mark, in the order of time.
+// timeline returns the requests since mark, sorted by time.
 func (f *fakeRuntime) timeline() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -372,8 +373,8 @@ func (f *fakeRuntime) alive() bool {
 	return slices.ContainsFunc(f.runs, func(c cri.Container) bool { return c.State == cri.Running })
 }
 
-// fakeParts are the other parts that a worker uses. They record it if something is removed that a
-// running container uses.
+// fakeParts are the other parts that a worker uses. They record an error if something is removed
+// while a running container uses it.
 type fakeParts struct{ *fakeRuntime }
 
 func (p fakeParts) Update(_ *v1.Pod, runs bool) {
@@ -431,7 +432,7 @@ func (fakeParts) ConfigMap(context.Context, string, string) (*v1.ConfigMap, erro
 
 func (fakeParts) Secret(context.Context, string, string) (*v1.Secret, error) { return nil, errFake }
 
-// fakeImages has every image, at once unless the test makes a pull slow.
+// fakeImages returns every image at once, unless the test makes a pull slow.
 type fakeImages struct{ *fakeRuntime }
 
 func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig,

@@ -25,7 +25,7 @@ func removeFiles(root string, uid types.UID) error {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		return nil // the directory is gone, or not empty yet
+		return nil // the directory does not exist, or is not empty yet
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pod directory: %w", err)
@@ -33,8 +33,8 @@ func removeFiles(root string, uid types.UID) error {
 	return nil
 }
 
-// SweepFiles removes the files of unknown pods. They are left if the kubelet was killed after a pod
-// was removed from the runtime and before its files were.
+// SweepFiles removes the files of unknown pods. Such files exist if the kubelet was killed after a
+// pod was removed from the runtime and before its files were removed.
 func SweepFiles(root string, unknown func(types.UID) bool) error {
 	entries, err := os.ReadDir(podsDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

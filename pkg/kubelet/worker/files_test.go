@@ -12,7 +12,7 @@ import (
 )
 
 // TestSweepFiles checks that files are removed if the kubelet was killed after it had removed a
-// pod's last sandbox and before it removed its files.
+// pod's last sandbox and before it removed the pod's files.
 func TestSweepFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(pod string, files ...string) {

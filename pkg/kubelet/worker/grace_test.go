@@ -12,8 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestGraceOfPod checks that the shortest grace period applies: a deletion and the kubelet can only
-// shorten an earlier one, and the pod's own period applies if neither specifies one.
+// TestGraceOfPod checks that the shortest grace period applies: a deletion or the kubelet can only
+// shorten a grace period that was set earlier, and the period in the pod's spec applies if neither
+// of them sets one.
 func TestGraceOfPod(t *testing.T) {
 	choices := []*int64{nil, new(int64(0)), new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))}
 	for _, deletion := range choices {
@@ -50,7 +51,7 @@ func TestGraceOfPod(t *testing.T) {
 }
 
 // TestGraceOfContainer checks that a container of a running pod has the grace period of the failed
-// probe, if that specifies one, unless the pod is being deleted.
+// probe, if the probe specifies one, unless the pod is being deleted.
 func TestGraceOfContainer(t *testing.T) {
 	for _, c := range []struct {
 		deletion, spec, probe *int64
@@ -58,7 +59,7 @@ func TestGraceOfContainer(t *testing.T) {
 	}{
 		{want: defaultGrace},
 		{spec: new(int64(40)), want: 40 * time.Second},
-		{spec: new(int64(0)), want: 0}, // too short for a preStop handler
+		{spec: new(int64(0)), want: 0}, // the period is too short for a preStop handler
 		{spec: new(int64(40)), probe: new(int64(5)), want: 5 * time.Second},
 		{spec: new(int64(40)), probe: new(int64(90)), want: 90 * time.Second},
 		{spec: new(int64(40)), probe: new(int64(0)), want: 0},

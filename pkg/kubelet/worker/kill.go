@@ -29,7 +29,7 @@ type kills struct {
 type kill struct {
 	hooked   bool      // the preStop handler has been called
 	reported bool      // the Killing event has been recorded
-	failures int       // consecutive failed stops
+	failures int       // number of stops that failed in a row
 	next     time.Time // when to retry after a failure
 	now      *attempt  // the current attempt, or else the last one
 	// over is closed when the container has been stopped.
@@ -39,9 +39,9 @@ type kill struct {
 // attempt is one try to stop a container.
 type attempt struct {
 	deadline time.Time
-	wait     clock.Timer // ends the preStop handler and the wait for other containers; nil afterwards
+	wait     clock.Timer // when it fires, the preStop handler and the wait for other containers end; nil afterwards
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when the attempt has succeeded or failed (err)
+	done     chan struct{} // closed when the attempt has succeeded or failed (then err is set)
 	err      error
 }
 
@@ -68,7 +68,7 @@ func (k *kills) killOf(id string) *kill {
 	return k.runs[id]
 }
 
-// forget drops the state of runs that have ended.
+// forget drops the stops of runs that have ended.
 func (k *kills) forget(seen *cri.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,8 +84,8 @@ func (k *kills) forget(seen *cri.Pod) {
 	}
 }
 
-// killSoon begins to stop a container and does not wait for it. It returns when to retry if the
-// last attempt failed a short time ago.
+// killSoon begins to stop a container and does not wait for it. If the last attempt failed a short
+// time ago, it returns the time at which to retry.
 func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration,
 	message string) time.Time {
 	k := w.kills.killOf(run.ID)
@@ -105,16 +105,17 @@ func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, g
 type order struct {
 	pod     *v1.Pod
 	run     *cri.Container
-	spec    *v1.Container // nil if it is not known
+	spec    *v1.Container // spec of the container; nil if it is not known
 	grace   time.Duration
-	message string // message of the event
-	// after are closed when the containers have stopped that must be signalled first. The preStop
-	// handler does not wait for them.
+	message string // message of the Killing event
+	// after has a channel for each container that must stop before this one is signalled. The
+	// channel is closed when that container has stopped. The preStop handler does not wait for
+	// them.
 	after []<-chan struct{}
 }
 
 // kill stops a container within its grace period, after its preStop handler. If a stop is in
-// progress it waits for that one, and shortens it if its deadline is later.
+// progress, kill waits for that stop and, if its deadline is later, shortens it.
 func (w *worker) kill(ctx context.Context, o order) error {
 	k := w.kills.killOf(o.run.ID)
 	w.kills.mu.Lock()
@@ -218,7 +219,8 @@ func await(ctx context.Context, channels []<-chan struct{}) {
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container) {
 	target := prober.Target{Pod: pod, Container: spec, ID: run.ID}
 	if spec.Lifecycle.PreStop.HTTPGet != nil {
-		// The status of a static pod, or of a pod that the API no longer has, contains no address.
+		// Ask the runtime for the address, because the status of a static pod, or of a pod that the
+		// API no longer has, contains none.
 		if seen, err := w.cfg.Runtime.Pod(ctx, w.uid); err == nil && seen.Sandbox() != nil {
 			target.IP = w.address(pod, seen.Sandbox())
 		}

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// TestVolumeLimitFailsPod checks that a pod fails if it has one volume too many for the node, so
-// that its controller creates another pod, on another node.
+// TestVolumeLimitFailsPod checks that a pod fails if one of its volumes exceeds the node's limit of
+// volumes, so that its controller creates another pod, on another node.
 func TestVolumeLimitFailsPod(t *testing.T) {
 	n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
 	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount,

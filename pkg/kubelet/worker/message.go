@@ -52,14 +52,14 @@ func (w *worker) message(run *cri.Container) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// openMessage opens the file at a container's termination message path. It may not be the file that
-// the kubelet made: a pod can mount a pipe or a device of a volume there, so only regular files are
-// opened.
+// openMessage opens the file at a container's termination message path. The path may not lead to
+// the file that the kubelet created: a pod can mount a pipe or a device of a volume there, so only
+// regular files are opened.
 func openMessage(path string) (*os.File, error) {
 	return beneath.Open(filepath.Dir(path), filepath.Base(path))
 }
 
-// tail reads the end of a file, of at most limit bytes.
+// tail reads the last bytes of a file, at most limit.
 func tail(open func(path string) (*os.File, error), path string, limit int64) ([]byte, error) {
 	f, err := open(path)
 	if err != nil {

@@ -34,22 +34,22 @@ type testNode struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	api     *v1.Pod // nil once it is deleted
+	api     *v1.Pod // the pod in the API; nil when it was deleted
 	pool    *Pool
 	cancel  context.CancelFunc
-	hooks   map[string]int // calls by container ID, since the kubelet started
+	hooks   map[string]int // number of calls of the preStop handler since the kubelet started, by container ID
 	hook    time.Duration  // how long a handler takes
 	sick    map[string]bool
 	events  []string
 	given   *allocation.Manager
-	deleted bool // the kubelet has deleted the pod from the API
+	deleted bool // true if the kubelet has deleted the pod from the API
 	tracer  trace.Tracer
 	metrics *metrics.Pods
-	room    time.Time // until when the pod waits for others to end
+	room    time.Time // the time until which the pod waits for others to end
 	doomed  *status.Verdict
 	written []v1.PodStatus // the statuses written to the API
 
-	statuses *fakeStatuses // since the kubelet started
+	statuses *fakeStatuses // statuses since the kubelet started
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -96,8 +96,8 @@ func (n *testNode) start() {
 	}
 }
 
-// allocation returns a manager with the pod and one other, which has all of the node's CPUs except
-// one.
+// allocation returns a manager with the pod and one other pod, to which all CPUs of the node except
+// one are granted.
 func (n *testNode) allocation() *allocation.Manager {
 	other := testPod(v1.RestartPolicyAlways, "o")
 	other.UID = "other"
@@ -180,7 +180,7 @@ func (n *testNode) exec(ctx context.Context, id string, command []string) (strin
 	}
 }
 
-// remove deletes the pod in the API, like a user.
+// remove deletes the pod in the API, as a user would.
 func (n *testNode) remove(grace int64, force bool) {
 	n.mu.Lock()
 	if n.api == nil {
@@ -265,7 +265,7 @@ func (s *fakeStatuses) Delete(pod *v1.Pod) {
 	go pool.Remove(pod.UID)
 }
 
-// bubble runs a test in virtual time with a node that is started and stopped around it.
+// bubble runs a test in virtual time with a node that is started before and stopped after it.
 func bubble(t *testing.T, pod *v1.Pod, f func(t *testing.T, n *testNode)) {
 	t.Helper()
 	n := newTestNode(t, pod)

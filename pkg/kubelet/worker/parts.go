@@ -24,15 +24,16 @@ type Runtime interface {
 	Sandboxes
 	Containers
 	Resizer
-	// Pod returns all that the runtime has of a pod; the Pod is empty if the runtime has nothing.
+	// Pod returns the sandboxes and containers of a pod in the runtime. The Pod is empty if the
+	// runtime has none.
 	Pod(ctx context.Context, uid types.UID) (*cri.Pod, error)
 }
 
 // Sandboxes are the runtime's sandboxes.
 type Sandboxes interface {
-	// RunSandbox starts a sandbox. If it fails it may leave one that is not ready.
+	// RunSandbox starts a sandbox. If it fails, it may leave a sandbox that is not ready.
 	RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error)
-	// StopSandbox kills what runs in a sandbox and stops the sandbox.
+	// StopSandbox kills the containers in a sandbox and stops the sandbox.
 	StopSandbox(ctx context.Context, id string) error
 	// RemoveSandbox removes a sandbox and its containers.
 	RemoveSandbox(ctx context.Context, id string) error
@@ -57,7 +58,7 @@ type Resizer interface {
 
 // Volumes are the volumes of pods.
 type Volumes interface {
-	// Update updates the content of the pod's prepared volumes. If the pod runs, that includes
+	// Update updates the content of the pod's prepared volumes. If runs is true, it also updates
 	// volumes that an earlier kubelet process prepared.
 	Update(pod *v1.Pod, runs bool)
 	Prepare(ctx context.Context, pod *v1.Pod) (volume.Mounts, error)
@@ -84,7 +85,8 @@ type Images interface {
 type Devices interface {
 	// Prepare prepares the pod's resource claims.
 	Prepare(ctx context.Context, pod *v1.Pod) error
-	// Container returns what a container that is about to start needs to access its devices.
+	// Container returns the settings, such as mounts and environment variables, that a container
+	// needs to access its devices. It is called before each start of a container.
 	Container(ctx context.Context, pod *v1.Pod, c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error)
 	// Health returns the health of a container's devices.
 	Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus
@@ -106,8 +108,8 @@ type Statuses interface {
 	Forget(uid types.UID)
 	Set(pod *v1.Pod, s v1.PodStatus)
 	Get(uid types.UID) (v1.PodStatus, bool)
-	// Delete deletes a pod that holds nothing any more from the API, once its last status is
-	// written.
+	// Delete deletes a pod from the API whose resources on the node are all released, once its last
+	// status is written.
 	Delete(pod *v1.Pod)
 }
 
@@ -123,8 +125,8 @@ type Allocation interface {
 
 // Preemption tracks pods that end to make room for critical pods.
 type Preemption interface {
-	// StartBy returns when to start a pod at the latest although pods that make room for it have
-	// not ended. Zero means now. The pod is woken once they have ended.
+	// StartBy returns the latest time at which to start a pod, even if pods that make room for it
+	// have not ended. Zero means now. The pod's worker is woken when they have ended.
 	StartBy(uid types.UID) time.Time
 	// Victim returns why a pod ends if an earlier kubelet process began to preempt it, or nil.
 	Victim(uid types.UID) *status.Verdict
@@ -135,8 +137,8 @@ type Placement interface {
 	// Pinned returns the CPUs and NUMA nodes that a container must run on, as lists. Empty means
 	// all.
 	Pinned(pod types.UID, container string) (cpus, nodes string)
-	// Exclusive reports whether a container has CPUs of its own, or any container of the pod if
-	// container is empty.
+	// Exclusive reports whether a container has CPUs of its own, or, if container is empty,
+	// whether any container of the pod has.
 	Exclusive(pod types.UID, container string) bool
 	// UserNamespace returns the pod's own user namespace, or nil if it uses the machine's.
 	UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error)
@@ -144,7 +146,8 @@ type Placement interface {
 
 // Environment is the part of the cluster that pods depend on.
 type Environment interface {
-	// Services returns the services that containers in the namespace get variables for.
+	// Services returns the services whose addresses containers in the namespace get as environment
+	// variables.
 	Services(namespace string) ([]*v1.Service, error)
 	// RuntimeHandler returns the handler of a RuntimeClass. An empty class means the default
 	// handler.
@@ -174,7 +177,7 @@ type Release interface {
 // Observer measures pods.
 type Observer interface {
 	// Started is called once, when a pod runs. took is the time since it was first seen, and phases
-	// is the part of it that each phase took.
+	// has the part of it that each phase took.
 	Started(took time.Duration, phases map[Phase]time.Duration)
 	// Updated is called with each new version of a pod.
 	Updated(before, now *v1.Pod)

@@ -13,16 +13,16 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// Phase is a part of a pod's start.
+// Phase is a part of a pod's start whose duration is measured.
 type Phase string
 
-// The phases. The rest of a start is the kubelet's own work and its wait for a turn.
+// The phases. The remaining time of a start is the kubelet's own share.
 const (
-	PhaseVolumes Phase = "volumes" // cgroup, devices and volumes
-	PhaseSandbox Phase = "sandbox" // RunPodSandbox: pause container and network
+	PhaseVolumes Phase = "volumes" // preparing the cgroup, devices and volumes
+	PhaseSandbox Phase = "sandbox" // RunPodSandbox: start of the pause container, and the network
 	PhaseImages  Phase = "images"
-	PhaseCreate  Phase = "create" // CreateContainer
-	PhaseStart   Phase = "start"  // StartContainer
+	PhaseCreate  Phase = "create" // the call CreateContainer
+	PhaseStart   Phase = "start"  // the call StartContainer
 	PhaseHooks   Phase = "hooks"  // postStart handlers
 )
 
@@ -53,7 +53,7 @@ const (
 )
 
 // updateType records and returns why a pod is synced: it is new to this kubelet, the API has a new
-// version of it, or something else happened.
+// version of it, or there is another reason.
 func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
 	kind := metrics.Sync
 	if w.looked == nil {

@@ -48,24 +48,25 @@ func (r *Registry) delete(uid types.UID) {
 	delete(r.workers, uid)
 }
 
-// HasWorker reports whether a pod has a worker, so that something of it may still be on the node.
+// HasWorker reports whether a pod has a worker, which means that something of it may still be on
+// the node.
 func (r *Registry) HasWorker(uid types.UID) bool { return r.find(uid) != nil }
 
-// Wake makes the worker of a pod look at it again.
+// Wake makes the worker of a pod sync the pod again.
 func (r *Registry) Wake(uid types.UID) {
 	if w := r.find(uid); w != nil {
 		w.wakeUp()
 	}
 }
 
-// WakeAll makes every worker look at its pod again.
+// WakeAll makes every worker sync its pod again.
 func (r *Registry) WakeAll() {
 	for _, w := range r.all() {
 		w.wakeUp()
 	}
 }
 
-// Evict ends a pod for a reason of the node's, within grace seconds.
+// Evict ends a pod within grace seconds for a reason that is a property of the node.
 func (r *Registry) Evict(uid types.UID, v status.Verdict, grace int64) {
 	if w := r.find(uid); w != nil {
 		w.evict(v, grace)
@@ -79,8 +80,8 @@ func (r *Registry) Remove(uid types.UID) {
 	}
 }
 
-// Resume takes over the status that the API shows of a static pod. Its worker may have started the
-// pod before the API could be read.
+// Resume adopts the status of a static pod that its mirror in the API has. Its worker may have
+// started the pod before the API could be read.
 func (r *Registry) Resume(uid types.UID, s v1.PodStatus) {
 	if w := r.find(uid); w != nil {
 		w.resume(&s)
@@ -93,7 +94,7 @@ type Pool struct {
 	*Registry
 	cfg    Config
 	probes *prober.Manager
-	ctx    context.Context // context of the workers, which outlive the calls that start them
+	ctx    context.Context // a field, because the workers outlive the calls that start them
 	wg     sync.WaitGroup
 }
 
@@ -113,13 +114,13 @@ func NewPool(ctx context.Context, r *Registry, cfg Config) *Pool {
 	return p
 }
 
-// Set hands the pool a pod of the node, or a new version of it.
+// Set adds a pod of the node, or updates it to a new version.
 func (p *Pool) Set(pod *v1.Pod) {
 	p.cfg.Status.Observe(pod)
 	p.worker(pod.UID).set(pod)
 }
 
-// Remove ends a pod that the API no longer has, and forgets its status.
+// Remove ends a pod that the API no longer has, and drops its status.
 func (p *Pool) Remove(uid types.UID) {
 	w := p.find(uid)
 	p.cfg.Status.Forget(uid)
@@ -147,13 +148,13 @@ func (p *Pool) probed(uid types.UID) {
 	}
 }
 
-// Wait returns when all workers have ended, which they do after the context of NewPool has.
+// Wait returns when all workers have ended. The context of NewPool must have ended.
 func (p *Pool) Wait() {
 	p.wg.Wait()
 	p.probes.Wait()
 }
 
-// worker returns the worker of a pod, and starts it if there is none.
+// worker returns the worker of a pod, and starts a worker if it has none.
 func (p *Pool) worker(uid types.UID) *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()

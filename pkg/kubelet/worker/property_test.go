@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// step is something that happens to a pod, and how much time passes after it.
+// step is an event or a fault in the life of a pod, with the time that passes after it.
 type step struct {
 	what  string
 	name  string // name of a container or of a call
@@ -122,14 +122,14 @@ func (n *testNode) do(s step) {
 		n.remove(0, true)
 	case "wake":
 		n.pool.WakeAll()
-	case "clock": // the times that the runtime reports jump
+	case "clock": // the times that the runtime reports change abruptly
 		n.runtime.mu.Lock()
 		n.runtime.skew += time.Duration(s.n) * time.Second
 		n.runtime.mu.Unlock()
 	}
 }
 
-// settle ends all faults and returns what is wrong with the state that the pod reaches.
+// settle ends all faults, waits, and returns what is wrong with the state of the pod after that.
 func (n *testNode) settle() string {
 	n.mu.Lock()
 	n.sick = map[string]bool{}
@@ -197,8 +197,8 @@ func (n *testNode) last(name string) *cri.Container {
 	return nil
 }
 
-// TestRandomFaults checks that no sequence of faults makes a worker break its invariants, and
-// that the pod reaches the right state once the faults end.
+// TestRandomFaults checks that no sequence of faults makes a worker break its invariants, and that
+// the pod reaches the right state when the faults have ended.
 func TestRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pod := drawPod(rt)

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// reportedState is what the pod's status was last computed from.
+// reportedState is the data from which the pod's status was last computed.
 type reportedState struct {
 	mu           sync.Mutex
 	look         observation
@@ -33,7 +33,7 @@ func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
 	w.shown.waiting[container] = why
 }
 
-// noteWaiting updates why containers wait, and records an event for each new back-off.
+// noteWaiting updates the reasons why containers wait, and records an event for each new back-off.
 func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *worker) probed() {
 	}
 }
 
-// resume updates the status with what an earlier kubelet process wrote to the API.
+// resume updates the pod's status with the status that an earlier kubelet process wrote to the API.
 func (w *worker) resume(s *v1.PodStatus) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -98,7 +98,7 @@ func (w *worker) show() {
 	base := w.base(l.pod)
 	probed := func(id string) (started, ready bool) {
 		known, ok := w.probes.Result(id)
-		if !ok { // not probed: the pod may have been ending when this process started
+		if !ok { // the container is not probed, because the pod may have been ending when this process started
 			known = w.probeResults(&base.Status, id)
 		}
 		return known.Started, known.Ready
@@ -144,7 +144,7 @@ func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
 // containerID returns a container's ID as statuses contain it.
 func (w *worker) containerID(id string) string { return w.cfg.RuntimeName + "://" + id }
 
-// foreign returns own with the conditions of other writers replaced by those in the API.
+// foreign returns own, but with the conditions that other clients write replaced by those in api.
 func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	out := append([]v1.PodCondition{}, own...)
 	for _, c := range api {

@@ -23,7 +23,7 @@ import (
 // retryResize is how often a deferred resize is retried.
 const retryResize = time.Minute
 
-// need are a container's resources as numbers.
+// need has a container's resources as numbers: CPU in thousandths, memory in bytes.
 type need struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
 
 func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
@@ -70,7 +70,8 @@ func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 	return false
 }
 
-// negotiate requests the resources in the pod's spec and continues with those that were granted.
+// negotiate requests the resources in the pod's spec and continues with the resources that were
+// granted.
 func (w *worker) negotiate(l *observation) {
 	r := w.cfg.Allocation.Resize(l.pod)
 	asked := l.pod
@@ -83,7 +84,8 @@ func (w *worker) negotiate(l *observation) {
 	}
 	for name := range r.Behind {
 		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
-			w.cfg.Allocation.Reached(w.uid, name) // the container will start with the granted resources
+			// The container does not run; it will start with the granted resources.
+			w.cfg.Allocation.Reached(w.uid, name)
 			delete(l.behind, name)
 		}
 	}
@@ -135,8 +137,8 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 	return what + ": " + string(b)
 }
 
-// update changes the resources of running containers. Meanwhile the pod's cgroup allows both the
-// old and the new ones. Failures are retried.
+// update changes the resources of running containers. During the change the pod's cgroup allows
+// both the old and the new resources. Failures are retried.
 func (w *worker) update(ctx context.Context, l observation, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
@@ -162,7 +164,7 @@ func (w *worker) updateAll(ctx context.Context, l observation, list []Update) er
 	if err := w.fit(l); err != nil {
 		return fmt.Errorf("cgroup of the pod: %w", err)
 	}
-	// Containers that shrink come first, because others get what they free.
+	// Containers that shrink come first, because others get the resources that they free.
 	slices.SortStableFunc(list, func(a, b Update) int {
 		return cmp.Or(cmp.Compare(a.want.memoryLimit-a.had.memoryLimit, b.want.memoryLimit-b.had.memoryLimit),
 			cmp.Compare(a.want.cpuLimit-a.had.cpuLimit, b.want.cpuLimit-b.had.cpuLimit))
@@ -181,7 +183,7 @@ func (w *worker) updateAll(ctx context.Context, l observation, list []Update) er
 }
 
 // fit sets the limits of the pod's cgroup. While containers still run with older resources, the
-// cgroup allows those too.
+// cgroup allows these too.
 func (w *worker) fit(l observation) error {
 	if len(l.behind) == 0 {
 		return w.cfg.Cgroups.Ensure(l.pod)
@@ -200,15 +202,15 @@ func (w *worker) fit(l observation) error {
 	return w.cfg.Cgroups.Widen(before, l.pod)
 }
 
-// updated returns those resources of a container that can change while it runs.
+// updated returns the new values of those resources that can change while the container runs.
 func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContainerResources {
 	r := qos.Container(pod, c, n)
 	r.OomScoreAdj, r.HugepageLimits, r.Unified = 0, nil, nil
 	return r
 }
 
-// checkMemory rejects limits below what containers use. The kernel would kill them, or refuse after
-// some limits have changed.
+// checkMemory rejects limits below what containers use. With such limits the kernel would kill
+// containers, or reject a limit after other limits were already changed.
 func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 	var errs []error
 	for _, u := range list {

@@ -21,7 +21,7 @@ func setResources(pod *v1.Pod, name, cpu, memory string) {
 	specIn(pod, name).Resources = v1.ResourceRequirements{Requests: l, Limits: l.DeepCopy()}
 }
 
-// ask changes the pod in the API.
+// ask changes the pod in the API, as a user would.
 func (n *testNode) ask(change func(pod *v1.Pod)) {
 	n.mu.Lock()
 	pod := n.api.DeepCopy()
@@ -95,8 +95,8 @@ func TestResizeInPlace(t *testing.T) {
 	})
 }
 
-// TestResizeByRestart checks that a container whose resize policy requires it is restarted, even if
-// it exits with 0 and its restart policy would not restart it.
+// TestResizeByRestart checks that a container whose resize policy requires a restart is restarted,
+// even if it exits with 0 and its restart policy would not restart it.
 func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
 	setResources(pod, "a", "100m", "64Mi")
@@ -129,7 +129,7 @@ func TestResizeByRestart(t *testing.T) {
 }
 
 // TestResizeWithoutRoom checks that a pod keeps its resources, reports the resize as deferred, and
-// gets more when they are free.
+// gets the requested resources when they are free.
 func TestResizeWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
@@ -155,8 +155,8 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestFailedResize checks that memory in use is not taken away, and that a restarted kubelet
-// continues the resize.
+// TestFailedResize checks that the memory limit is not reduced below the memory in use, and that a
+// restarted kubelet continues the resize.
 func TestFailedResize(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")

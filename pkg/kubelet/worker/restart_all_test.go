@@ -22,8 +22,8 @@ func restartAll(pod *v1.Pod, name string) {
 	}}
 }
 
-// TestRestartAll checks that all containers restart in order when one ends as its rule says, even
-// if the kubelet is killed meanwhile and no container restarts otherwise.
+// TestRestartAll checks that all containers restart in order when one ends with the exit code of
+// its rule, even if the kubelet is killed meanwhile and the pod's restart policy is Never.
 func TestRestartAll(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
 	restartAll(pod, "a")
@@ -63,7 +63,7 @@ func TestRestartAll(t *testing.T) {
 		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionFalse {
 			t.Errorf("condition %+v", c)
 		}
-		// Now it is an ordinary end.
+		// This exit code does not match the rule.
 		n.runtime.die(n.runtime.running("a"), 1)
 		n.runtime.die(n.runtime.running("b"), 0)
 		pass(time.Minute)
@@ -73,8 +73,8 @@ func TestRestartAll(t *testing.T) {
 	})
 }
 
-// TestRestartAllDuringStart checks a container that ends as its rule says while the next one is
-// being started: that one restarts too.
+// TestRestartAllDuringStart checks a container that ends with the exit code of its rule while the
+// next one is being started. The next one must restart too.
 func TestRestartAllDuringStart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
 	restartAll(pod, "a")
@@ -104,7 +104,7 @@ func TestRestartAllDuringStart(t *testing.T) {
 
 // TestRestartAllAfterTheClockWasSetBack checks that a later end begins the next epoch even if the
 // clock was set back, and that the run that began an epoch may be removed from the runtime without
-// ending the runs since.
+// effect on the runs since then.
 func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	restartAll(pod, "a")
@@ -131,7 +131,7 @@ func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 		if n.runtime.running("a") != a || n.runtime.running("b") != b {
 			t.Errorf("a runs as %q (was %q), b as %q (was %q)", n.runtime.running("a"), a, n.runtime.running("b"), b)
 		}
-		n.runtime.die(a, 42) // the run that began the last epoch no longer exists
+		n.runtime.die(a, 42) // the run that began the last epoch was removed
 		pass(10 * time.Minute)
 		if n.runtime.started["a"] != 5 || n.runtime.started["b"] != 5 {
 			t.Errorf("started %v", n.runtime.started)

@@ -27,7 +27,7 @@ func probeOf(what string) *v1.Probe {
 var restartCases = map[string]struct {
 	names  []string
 	mend   func(pod *v1.Pod)
-	before func(n *testNode) // happens before the kubelet stops
+	before func(n *testNode) // is called before the kubelet stops
 }{
 	"no probes": {names: []string{"a"}},
 	"every probe": {names: []string{"i:x", "s:s", "a", "b"}, mend: func(pod *v1.Pod) {
@@ -128,8 +128,8 @@ func TestStatusSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestProbesContinueAfterRestart checks that an adopted result changes with the next result of the
-// probe, and that a startup probe that has succeeded is not run again.
+// TestProbesContinueAfterRestart checks that a result that was adopted from the API is replaced by
+// the next result of the probe, and that a startup probe that has succeeded is not run again.
 func TestProbesContinueAfterRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	c := specIn(pod, "a")

@@ -15,7 +15,7 @@ import (
 )
 
 // TestStartWaitsForVictims checks that a pod for which others are preempted starts when these have
-// ended, or when the time is over, and that it can be deleted meanwhile.
+// ended, or when the maximum waiting time is over, and that it can be deleted meanwhile.
 func TestStartWaitsForVictims(t *testing.T) {
 	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
 		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
@@ -58,8 +58,8 @@ func TestStartWaitsForVictims(t *testing.T) {
 	})
 }
 
-// TestRestartContinuesPreemption checks that a restarted kubelet ends a pod that an earlier one began to end, and
-// starts none of its containers before.
+// TestRestartContinuesPreemption checks that a restarted kubelet ends a pod that an earlier one
+// began to end, and does not start any of its containers before that.
 func TestRestartContinuesPreemption(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	n := newTestNode(t, pod)

@@ -64,7 +64,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint
 	over, begun := w.cfg.Metrics.Sandbox(l.pod, handler), w.cfg.Clock.Now()
 	_, err = w.cfg.Runtime.RunSandbox(inPhase, config, handler)
 	spent()
-	if ctx.Err() == nil { // otherwise the pod was cancelled, which is not an error
+	if ctx.Err() == nil { // if ctx has ended, the start was cancelled, which is not an error
 		over(w.cfg.Clock.Since(begun), err)
 	}
 	if err != nil {
@@ -78,7 +78,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint
 		return nil, err
 	}
 	l.seen = seen
-	w.report(l, false, false) // shows the pod's address
+	w.report(l, false, false) // so that the status shows the pod's address
 	return seen, nil
 }
 
@@ -185,7 +185,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	}
 	last := s.seen.Latest(c.Name)
 	if last != nil && last.State == cri.Created {
-		// An earlier try created it and did not start it.
+		// An earlier attempt created the container and did not start it.
 		if err := s.cfg.Runtime.RemoveContainer(ctx, last.ID); err != nil {
 			return s.wait(c, reasonCreate, err)
 		}
@@ -398,7 +398,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		own = own || m.MountPath == etcHosts
 	}
 	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
-	if err := os.MkdirAll(dir, 0o750); err != nil { // the directory is missing if the pod has no volumes
+	if err := os.MkdirAll(dir, 0o750); err != nil { // the directory does not exist if the pod has no volumes
 		return nil, fmt.Errorf("pod directory: %w", err)
 	}
 	if !own {

@@ -32,13 +32,13 @@ const (
 type stopping struct {
 	deadline time.Time
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when everything has stopped, or on failure (err)
+	done     chan struct{} // closed when everything has stopped, or after a failure (then err is set)
 	err      error
 }
 
 // end ends a pod: it stops its containers, releases their resources, deletes the pod from the API
-// and then removes the rest from the runtime. It returns when to sync again, and whether nothing is
-// left.
+// and then removes the pod's containers and sandboxes from the runtime. It returns the time at
+// which to sync again, and whether nothing is left of the pod.
 func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
@@ -57,7 +57,7 @@ func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone 
 			return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 		}
 		if l.seen = seen; seen.Active() {
-			w.wakeUp() // something was started in the meantime
+			w.wakeUp() // a container was started in the meantime, so begin again
 			return time.Time{}, false
 		}
 		w.cfg.Metrics.OperationDone(metrics.Kill, w.cfg.Clock.Since(w.ending))
@@ -101,7 +101,7 @@ func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stop
 	default:
 	}
 	if deadline.Before(w.stopping.deadline.Add(-time.Second)) {
-		// The grace period became shorter.
+		// The grace period is shorter now.
 		w.stopping.cancel()
 		<-w.stopping.done
 		w.stopping = w.beginStop(ctx, l, grace, deadline)
@@ -160,7 +160,9 @@ func (w *worker) stopAll(ctx context.Context, l observation, grace time.Duration
 // signalled when the main containers and the sidecars behind it have ended, or after the grace
 // period.
 func (w *worker) stopContainers(ctx context.Context, l observation, grace time.Duration) error {
-	g, ctx := errgroup.WithContext(ctx) // a failure is retried at once, without waiting for the other containers
+	// Cancelled by the first failure, which is then retried at once without waiting for the other
+	// containers.
+	g, ctx := errgroup.WithContext(ctx)
 	for _, o := range w.stopOrders(l, grace) {
 		g.Go(func() error { return w.kill(ctx, o) })
 	}
@@ -201,8 +203,8 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne returns the grace period of a container whose pod keeps running. own is that of the
-// failed probe, or nil. Zero skips the preStop handler.
+// graceOne returns the grace period of a container whose pod keeps running. own is the grace period
+// of the failed probe in seconds, or nil. Zero skips the preStop handler.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
@@ -234,7 +236,7 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// erase removes what the runtime and the disk still have of a pod that the API no longer has.
+// erase removes the containers, sandboxes and files of a pod that the API no longer has.
 func (w *worker) erase(ctx context.Context, l observation) error {
 	for _, c := range l.seen.Containers {
 		if err := w.cfg.Runtime.RemoveContainer(ctx, c.ID); err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestTraceOfAPod checks that each sync of a pod is a span, and that the spans of the phases of its
-// start are children of the sync that started it.
+// start are children of the span of the sync that started the pod.
 func TestTraceOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := tracetest.NewSpanRecorder()

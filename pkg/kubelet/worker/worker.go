@@ -31,12 +31,12 @@ const (
 type worker struct {
 	*Pool
 	uid  types.UID
-	wake chan struct{} // holds one token if the pod must be synced
+	wake chan struct{} // has a token if the pod must be synced
 
 	in struct { // set by other goroutines
 		sync.Mutex
 		pod     *v1.Pod
-		seen    time.Time // when first seen; zero once the pod runs, or if it had been started before
+		seen    time.Time // when the pod was first seen; zero when it runs, or if it had been started before
 		removed bool
 		bare    bool // the pod has containers or a sandbox, but no source has the pod
 		verdict *status.Verdict
@@ -53,13 +53,14 @@ type worker struct {
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
-	grace    time.Duration   // last grace period of the pod's end; zero if it does not end
-	again    map[string]bool // containers stopped in order to restart them
-	// Resizes: the generation that was refused, whether one is in progress, and its error.
+	grace    time.Duration   // the last grace period of the pod's end; zero if the pod is not ending
+	again    map[string]bool // names of containers that were stopped in order to restart them
+	// The state of resizes: the generation that was refused, whether a resize is in progress, and
+	// its error.
 	refused     int64
 	resizing    bool
 	resizeError string
-	released    bool // volumes and cgroup are released
+	released    bool // the pod's volumes and cgroup are released
 	events      map[string]bool
 	phases      map[Phase]time.Duration // durations of the pod's start, until reported
 	looked      *v1.Pod                 // the version of the pod at the last sync
@@ -82,7 +83,7 @@ func (w *worker) wakeUp() {
 	}
 }
 
-// setBare sets a pod that only the runtime has.
+// setBare sets the pod of a worker to a pod that exists only in the runtime.
 func (w *worker) setBare(pod *v1.Pod) {
 	w.in.Lock()
 	w.in.bare = true
@@ -169,7 +170,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until the worker is woken or until the given time, if it is not zero. It reports
+// sleep waits until the worker is woken or until the given time unless that is zero. It returns
 // false if ctx ends.
 func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	var timeout <-chan time.Time
@@ -187,7 +188,7 @@ func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// observation is what a sync knows about the pod.
+// observation is the data about the pod on which a sync decides.
 type observation struct {
 	pod     *v1.Pod
 	seen    *cri.Pod
@@ -213,7 +214,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 	}
 	l.seen = seen
-	if w.stopping == nil { // a stop in progress may have seen less than this
+	if w.stopping == nil { // a stop in progress began with an older observation and may still use its runs
 		w.kills.forget(seen)
 	}
 	l.verdict = cmp.Or(l.verdict, w.mustEnd(&l))
@@ -227,7 +228,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	defer func() { w.cfg.Metrics.OperationDone(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
-	w.probe(l) // before Decide, because a sidecar without probes counts as not started
+	w.probe(l) // called before Decide, because a sidecar without probes counts as not started until then
 	plan := Decide(w.facts(&l))
 	if plan.Done {
 		return w.end(ctx, l)
@@ -244,7 +245,7 @@ func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
-// mustEnd returns why the pod must end although it is not deleted, or nil.
+// mustEnd returns the reason why the pod must end although it was not deleted, or nil.
 func (w *worker) mustEnd(l *observation) *status.Verdict {
 	if l.removed || l.pod.DeletionTimestamp != nil || hasEnded(l.pod) {
 		return nil
@@ -304,7 +305,8 @@ func (w *worker) facts(l *observation) Facts {
 	}
 }
 
-// backoff returns the restart delay of a container. A new image starts with a new delay.
+// backoff returns the restart delay of a container. If the container has a new image, the delay
+// begins anew.
 func (w *worker) backoff(c *v1.Container) *restart.Backoff {
 	b := w.backoffs[c.Name]
 	if b == nil || b.image != c.Image {
@@ -319,7 +321,7 @@ type imageBackoff struct {
 	image string
 }
 
-// failed logs a failure and returns when to retry.
+// failed logs a failure and returns the time at which to retry.
 func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	span := trace.SpanFromContext(ctx)
 	span.RecordError(err)

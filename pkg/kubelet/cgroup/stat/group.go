@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// GroupOf returns the cgroup of a process. In cgroup v1 it is the one that accounts both CPU and
-// memory. It fails if those differ, or if systemd has the process in another cgroup, because then
-// the usage of the process is not accounted separately.
+// GroupOf returns the cgroup of a process. In cgroup v1 it is the cgroup that accounts both CPU and
+// memory. GroupOf fails if these are two different cgroups, or if systemd has the process in
+// another cgroup, because then the usage of the process is not accounted separately.
 func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))

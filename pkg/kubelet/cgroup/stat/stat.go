@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Usage is what is known about a cgroup.
+// Usage is the resource usage of a cgroup, as far as it is known.
 type Usage struct {
 	CPU       *CPU
 	Memory    *Memory
@@ -26,7 +26,7 @@ type Usage struct {
 	Limits    Limits
 }
 
-// CPU is CPU time used, and CPU time denied by the quota.
+// CPU is the CPU time that was used, and the CPU time that the quota denied.
 type CPU struct {
 	Total, User, System  time.Duration
 	Periods, Throttled   uint64
@@ -40,13 +40,9 @@ type Memory struct {
 	// What is in use, in bytes.
 
 	Usage, WorkingSet, RSS, Cache, MappedFile, Swap uint64
-
-	// What happened since the cgroup was made. Max and Failures are nil if the kernel does not
-	// report them.
-
-	Max                           *uint64 // the highest Usage
-	Failures                      *uint64 // how often the limit was reached
-	Faults, MajorFaults, OOMKills uint64
+	Max                                             *uint64
+	Failures                                        *uint64 // number of times that a limit was reached
+	Faults, MajorFaults, OOMKills                   uint64
 }
 
 // Device is the data read from and written to a device, which is identified by its numbers.
@@ -58,13 +54,14 @@ type Device struct {
 // Pressure is how long some tasks, and all tasks, waited for a resource.
 type Pressure struct{ Some, Full Waiting }
 
-// Waiting holds the shares of the last 10, 60 and 300 seconds, and the total time.
+// Waiting is how long tasks waited: as a share of the last 10, 60 and 300 seconds, and the total
+// time.
 type Waiting struct {
 	Avg10, Avg60, Avg300 float64
 	Total                time.Duration
 }
 
-// Limits are zero if there are none.
+// Limits are the limits of a cgroup. A limit is zero if there is none.
 type Limits struct {
 	Shares, Quota, Period, Memory, Soft, Swap int64
 }
@@ -279,7 +276,7 @@ func legacyIO(dir string) []Device {
 		{"blkio.throttle.io_service_bytes", "Read", "Write"}, {"blkio.throttle.io_serviced", "Reads", "Writes"},
 	} {
 		if f.file == "blkio.throttle.io_service_bytes" && len(out) > 0 {
-			continue // the recursive file contains it already
+			continue // the recursive file had these values too
 		}
 		for line := range strings.Lines(readText(dir, f.file)) {
 			fields := strings.Fields(line)
@@ -317,7 +314,7 @@ func (d *Device) add(what, value string) {
 
 func micro(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// ticks converts hundredths of a second, which is the unit of ticks on every Linux.
+// ticks converts the kernel's clock ticks, which are hundredths of a second on every Linux.
 func ticks(n uint64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }
 
 func readText(dir, file string) string {
