@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// remembered returns the clients that session affinity remembers, and for how long.
+// remembered returns the clients whose endpoint session affinity has stored, with the time for
+// which it is stored.
 func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 	c.t.Helper()
 	affinity, err := conn.GetSetByName(&nftables.Table{Name: "keelson-proxy", Family: nftables.TableFamilyIPv4},
@@ -25,7 +26,7 @@ func (c *cluster) remembered(conn *nft.Conn) []nftables.SetElement {
 }
 
 // TestSessionAffinityExpires checks that a client that was silent for the timeout can get another
-// endpoint, and that one that comes back earlier keeps its endpoint for another timeout.
+// endpoint, and that a client that connects again earlier keeps its endpoint for another timeout.
 func TestSessionAffinityExpires(t *testing.T) {
 	c := newCluster(t, nil)
 	conn, err := nft.Open(int(c.ns))

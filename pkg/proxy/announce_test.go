@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/announce"
 )
 
-// TestAnnounce reaches a load balancer's addresses from the node's link. There is no other host
-// that could answer for them.
+// TestAnnounce reaches a load balancer's addresses from the node's link. No other host could answer
+// for these addresses.
 func TestAnnounce(t *testing.T) {
 	c := newCluster(t, nil)
 	a := c.pod()
@@ -70,7 +70,8 @@ func TestAnnounce(t *testing.T) {
 	give("n2", "192.0.2.101")
 	c.eventually("the address is another's", func() bool { return !c.answersFor("192.0.2.101") })
 
-	// The next process takes over and removes what the process before has left.
+	// The next process continues with the device of the earlier one and removes addresses that are
+	// left on it.
 	an, err := announce.Open(int(c.ns))
 	c.must(err)
 	defer an.Close()
@@ -89,7 +90,8 @@ func (c *cluster) answersFor(addr string) bool {
 	c.must(err)
 	for _, n := range list {
 		if n.IP.String() == addr {
-			if err := c.outside.h.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) { // the kernel may have forgotten it
+			// The kernel may have removed the entry already.
+			if err := c.outside.h.NeighDel(&n); err != nil && !errors.Is(err, unix.ENOENT) {
 				c.t.Fatal(err)
 			}
 		}

@@ -53,7 +53,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	defer p.end()
 	made := p.ready()
 	clk := clock.Real()
-	clk.Sleep(15 * time.Second) // until Go's runtime has returned the memory of the start
+	clk.Sleep(15 * time.Second) // time for Go's runtime to return the memory of the start
 	start, idle, files := p.cpu(), p.memory("RssAnon"), p.memory("RssFile")
 	sync := p.number("kubeproxy_sync_full_proxy_rules_duration_seconds_sum", `ip_family="IPv4"`)
 
@@ -78,7 +78,7 @@ func benchmarkCell(b *testing.B, services, endpoints int) {
 	b.ReportMetric(p.memory("RssAnon"), "MB-anonymous-after")
 }
 
-// many returns the slice of the ith service.
+// many returns the EndpointSlice of the ith service.
 func many(i, endpoints int) *discoveryv1.EndpointSlice {
 	var list []endpoint
 	for e := range endpoints {

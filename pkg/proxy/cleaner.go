@@ -17,15 +17,16 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// Retries after listing or deleting flows failed. After the last attempt the proxy gives up until
-// the frontends change again, so that the remaining work stays bounded.
+// Number of attempts, and delay between them, if listing or deleting flows fails. After the last
+// attempt the proxy does not try again before the frontends change, so that the amount of queued
+// work stays bounded.
 const (
 	firstCleanRetry = time.Second
 	cleanAttempts   = 6
 )
 
 // cleaner deletes stale UDP flows after the tables have changed. It has a goroutine of its own,
-// because listing all flows of a busy node takes longer than a change may wait.
+// because listing all flows of a busy node takes longer than a change of the tables may be delayed.
 type cleaner struct {
 	table   *conntrack.Table
 	clock   clock.Clock
@@ -36,8 +37,8 @@ type cleaner struct {
 
 	wake    chan struct{} // capacity 1
 	mu      sync.Mutex
-	todo    work // guarded by mu; holds the newest claim of each frontend
-	running work // guarded by mu; only replaced
+	todo    work // guarded by mu; has the newest claim of each frontend
+	running work // guarded by mu; never changed, only replaced
 	// held are the frontends in running whose claims are no longer valid; guarded by mu.
 	held heldFrontends
 }
@@ -59,8 +60,7 @@ func newCleaner(t *conntrack.Table, c clock.Clock, m *metrics, log *slog.Logger,
 		held: heldFrontends{}, wake: make(chan struct{}, 1)}
 }
 
-// merge adds claims. For a frontend that already has a claim, they replace it only if newer is
-// set.
+// merge adds claims. If a frontend already has a claim, it is replaced only if newer is set.
 func (w work) merge(f ruleset.Family, c conntrack.Claims, newer bool) {
 	have, ok := w[f]
 	if !ok {
@@ -89,8 +89,9 @@ func (c *cleaner) put(f ruleset.Family, claims conntrack.Claims) {
 	}
 }
 
-// hold withdraws the claims of frontends. Until put is called with them again, no flow at them is
-// deleted: a flow that starts under the new rules would look stale under the old claims.
+// hold withdraws the claims of frontends. Until put is called with these frontends again, none of
+// their flows is deleted: a flow that starts under the new rules would look stale under the old
+// claims.
 func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +103,8 @@ func (c *cleaner) hold(f ruleset.Family, list []ruleset.Frontend) {
 	}
 }
 
-// unlessHeld returns a guard that runs a deletion only if the claims of its frontends are still
-// valid.
+// unlessHeld returns a guard that runs a deletion only if the claims of the flow's frontends are
+// still valid.
 func (c *cleaner) unlessHeld(f ruleset.Family) func(func(), ...ruleset.Frontend) {
 	return func(del func(), list ...ruleset.Frontend) {
 		c.mu.Lock()
@@ -205,7 +206,7 @@ func (p *Proxy) cleanFlows() {
 		nodePorts, err := p.nodePortAddresses(f)
 		if err != nil {
 			p.log.Error("Failed to list local addresses", "family", f.String(), "err", err)
-			continue // the frontends stay suspect until the next change
+			continue // the flows of these frontends are checked again after the next change
 		}
 		f.table.ForgetSuspects()
 		p.cleaner.put(f.Family, f.claims(suspects, nodePorts))

@@ -44,7 +44,7 @@ func (c *cluster) custom(kind string) dynamic.ResourceInterface {
 	return client.Resource(resources[kind])
 }
 
-// manifest creates or updates those objects of a manifest whose names have a prefix.
+// manifest creates or updates the objects in a manifest whose names have a prefix.
 func (c *cluster) manifest(text, prefix string) {
 	c.t.Helper()
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text)))
@@ -75,7 +75,8 @@ func (c *cluster) file(path, prefix string) {
 	c.manifest(string(text), prefix)
 }
 
-// adminTier accepts connections from friends to servers. ACTION is applied to all other pods.
+// adminTier accepts connections from friends to servers. ACTION is replaced by the action for all
+// other pods.
 const adminTier = `apiVersion: policy.networking.k8s.io/v1alpha2
 kind: ClusterNetworkPolicy
 metadata:
@@ -133,7 +134,7 @@ spec:
     - nodes: {}
 `
 
-// nodeOnly isolates strangers: they reach only their node.
+// nodeOnly isolates strangers, so that they reach only their node.
 const nodeOnly = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -167,12 +168,12 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.refused(friend.space, v4)
 	c.reachable(stranger.space, v4)
 
-	// Then the kind is defined, and the agent notices.
+	// When the kind is defined, the agent notices it and enforces its objects.
 	c.file("../cluster/manifests/clusternetworkpolicy.yaml", "")
 	c.eventually("an Admin tier", func() bool {
 		o := &unstructured.Unstructured{}
 		c.must(yaml.Unmarshal([]byte(strings.Replace(adminTier, "ACTION", "Deny", 1)), &o.Object))
-		return c.apply(o) == nil // the definition is served a moment later
+		return c.apply(o) == nil // retried, because the definition is served only a moment later
 	})
 	for _, to := range []string{v4, v6, web} {
 		c.reachable(friend.space, to)
@@ -185,7 +186,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	}
 	c.refused(c.outside, v4) // the NetworkPolicy rejects the connection
 
-	// Other pods have only the Baseline tier, which applies to their own node too.
+	// Other pods have only the Baseline tier, which applies also to connections to their own node.
 	c.reachable(friend.space, outside)
 	c.reachable(friend.space, gateway)
 	c.manifest(baselineTier, "")
@@ -216,7 +217,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	c.refused(late.space, outside)
 	c.reachable(late.space, v6)
 
-	// Without the definition only NetworkPolicies are left.
+	// When the definition is deleted, only NetworkPolicies are enforced.
 	c.must(c.custom("CustomResourceDefinition").Delete(t.Context(),
 		"clusternetworkpolicies.policy.networking.k8s.io", metav1.DeleteOptions{}))
 	c.reachable(late.space, outside)

@@ -62,7 +62,8 @@ func (c *cluster) config() proxy.Config {
 	}
 }
 
-// start starts the proxy. The returned function stops it; the tables stay, as after a kill.
+// start starts the proxy. The returned function stops it; the tables stay, as they do if the
+// process is killed.
 func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	c.t.Helper()
 	cfg := c.config()
@@ -148,7 +149,7 @@ func (c *cluster) svc(name string, protocol corev1.Protocol, change func(*corev1
 	return s
 }
 
-// endpoint is a pod in a slice.
+// endpoint is a pod and its conditions in an EndpointSlice.
 type endpoint struct {
 	*pod
 	node                  string
@@ -194,8 +195,9 @@ func vip(s *corev1.Service) string { return s.Spec.ClusterIP + ":80" }
 func (c *cluster) reachable(from *space, to string) {
 	c.t.Helper()
 	c.eventually(to+" answers", func() bool {
-		// A datagram that arrived before the rules has an entry in connection tracking. It keeps
-		// its way as long as it is repeated.
+		// Each attempt uses a new connection: if packets arrived before the rules existed,
+		// connection tracking has an entry for them, and packets from the same port follow this
+		// entry.
 		conn, err := from.dial("tcp", to, 300*time.Millisecond)
 		if err != nil {
 			return false

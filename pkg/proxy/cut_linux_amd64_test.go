@@ -50,9 +50,10 @@ func (c *cluster) contents(pods ...endpoint) string {
 	return strings.Join(out, ", ")
 }
 
-// TestCut kills the proxy at each transaction of a start with changes to make: when it hands the
-// transaction to the kernel, and when the kernel has taken it. The service works throughout, the
-// kernel has either the old or the new table, and the next start completes it.
+// TestCut kills the proxy at each transaction of a start with changes to make: before the kernel
+// gets the transaction, and after the kernel has applied it. During all of this the service must
+// work, the kernel must have either the old or the new table, and the next start must complete the
+// changes.
 func TestCut(t *testing.T) {
 	c := &cluster{node: ownNode(t)}
 	c.serve()
@@ -76,7 +77,7 @@ func TestCut(t *testing.T) {
 			return strings.Contains(have, with.name) && !strings.Contains(have, without.name)
 		})
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // the error says that the process was killed
+		_ = cmd.Wait() // Wait returns an error, because the process was killed
 		return c.contents(a, b, d)
 	}
 	before := whole(b, d)
@@ -117,8 +118,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// cutAt runs a process until a cut, or until it has nothing more to do. It reports whether the cut
-// was reached.
+// cutAt runs a process until it is killed at a cut, or until everything returns true. It reports
+// whether the cut was reached.
 func (c *cluster) cutAt(cmd *exec.Cmd, at cut, everything func() bool) bool {
 	c.t.Helper()
 	idle, ended := make(chan struct{}), make(chan struct{})

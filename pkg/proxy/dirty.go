@@ -12,10 +12,10 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// dirty collects what has changed until the proxy's loop takes it.
+// dirty collects changes until the proxy's loop takes them.
 type dirty struct {
 	*follow.Changes[batch]
-	since time.Time // changes that began earlier are not measured
+	since time.Time // the delay of changes that began earlier is not measured
 }
 
 // batch is a set of changes. It has one entry for each service, however often the service changes.

@@ -36,7 +36,7 @@ const (
 	external
 )
 
-// set updates a port in the table. A nil port is deleted.
+// set updates a port in the table. If p is nil, the port is deleted.
 func (f *family) set(name ruleset.Name, p *ruleset.Port) {
 	f.table.Set(name, p)
 	for i := range f.lacking {
@@ -94,12 +94,12 @@ func (p *Proxy) open(f *family) error {
 func (p *Proxy) closeFamilies() {
 	for _, f := range p.families {
 		if f.kernel != nil {
-			_ = f.kernel.Close() // nothing is buffered
+			_ = f.kernel.Close() // an error of Close loses nothing, because nothing is buffered
 		}
 	}
 }
 
-// apply makes the kernel's table match ours. It returns false if it must be tried again.
+// apply makes the kernel's table match ours. It returns false if the changes must be tried again.
 func (p *Proxy) apply(f *family) bool {
 	if !f.full && !f.ranges && !f.table.Dirty() {
 		return true
@@ -133,7 +133,7 @@ func (p *Proxy) apply(f *family) bool {
 	return true
 }
 
-// applyChanges applies the changes since the last time.
+// applyChanges applies the changes since the last transaction.
 func (p *Proxy) applyChanges(f *family) (int, error) {
 	changes := f.table.Take()
 	var r *kernel.Ranges
@@ -143,8 +143,8 @@ func (p *Proxy) applyChanges(f *family) (int, error) {
 	return changes.Len(), f.kernel.Apply(changes, r)
 }
 
-// applyFull compares the whole table with the kernel's. If there is nothing to compare with, or
-// the kernel rejects the difference, it replaces the table.
+// applyFull compares the whole table with the kernel's table and writes the differences. If there
+// is nothing to compare with, or the kernel rejects the difference, it replaces the table.
 func (p *Proxy) applyFull(f *family) (int, error) {
 	found, ok := f.found, f.found != nil
 	f.found = nil

@@ -34,10 +34,10 @@ type flowWorld struct {
 	client int
 }
 
-// flowModel is a flow that must exist, unless it was stale when the proxy looked.
+// flowModel is a flow that must exist, unless it was stale when the proxy checked it.
 type flowModel struct {
 	to, from netip.AddrPort
-	ours     bool // its destination was translated
+	ours     bool // the destination was translated by the proxy's rules
 }
 
 var (
@@ -214,7 +214,7 @@ func TestFlowsFollowServices(t *testing.T) {
 	if err := handle.AddrAdd(lo, address); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = handle.AddrDel(lo, address) }() // the namespace ends anyway
+	defer func() { _ = handle.AddrDel(lo, address) }() // an error does not matter, because the namespace ends anyway
 	flows, err := conntrack.Open(0)
 	if err != nil {
 		t.Fatal(err)

@@ -61,11 +61,12 @@ func own(t testing.TB) *space {
 	return s
 }
 
-// in runs f in the namespace, on a thread of its own. Sockets that f opens stay in the namespace.
+// in runs f in the namespace, on a thread of its own. Sockets that f opens stay in the namespace
+// when f has returned.
 func (s *space) in(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		err := netns.Set(s.ns)
 		if err == nil {
 			err = f()
@@ -259,7 +260,8 @@ func (p *pod) udp(u net.PacketConn) {
 	}
 }
 
-// answer is the answer of a server.
+// answer is the answer of a server: the name of its pod, and the client's address as the server saw
+// it.
 type answer struct{ pod, client string }
 
 // dial connects from the namespace. The time limit only bounds how long a failing test takes,
@@ -287,23 +289,24 @@ func ask(c net.Conn) (answer, error) {
 	}
 	_, err = fmt.Sscan(string(buf[:n]), &a.pod, &a.client)
 	if errors.Is(err, io.ErrUnexpectedEOF) && a.pod != "" {
-		err = nil // UDP servers answer with their name only
+		err = nil // the answer of a UDP server has only the pod's name
 	}
 	return a, err
 }
 
-// get opens one connection and asks once.
+// get opens one connection, sends one request and returns the answer.
 func (s *space) get(to string) (answer, error) {
 	c, err := s.dial("tcp", to, patience)
 	if err != nil {
 		return answer{}, err
 	}
 	defer c.Close()
-	_ = c.(*net.TCPConn).SetLinger(0) // so that a test with many connections does not run out of ports
+	// Reset the connection, so that a test with many connections does not run out of ports.
+	_ = c.(*net.TCPConn).SetLinger(0)
 	return ask(c)
 }
 
-// spread asks n times and counts the answers by server.
+// spread sends n requests, each over a new connection, and counts the answers by pod.
 func (s *space) spread(to string, n int) map[string]int {
 	s.t.Helper()
 	out := map[string]int{}

@@ -16,8 +16,8 @@ import (
 
 func (f *family) has(r netip.Prefix) bool { return ruleset.Of(r.Addr()) == f.Family }
 
-// followNode takes over the properties of the Node. It reports whether all services must be
-// decided again.
+// followNode takes over the properties of the Node. It reports whether the ports of all services
+// must be computed again.
 func (p *Proxy) followNode() bool {
 	node := p.sources.node()
 	p.health.Node(node)
@@ -47,7 +47,8 @@ func (p *Proxy) followNode() bool {
 	return changed
 }
 
-// relayout opens the tables again, because the rules depend on whether pod ranges are known.
+// relayout opens the tables again with other rules, because the rules depend on whether pod ranges
+// are known.
 func (p *Proxy) relayout() {
 	for _, f := range p.families {
 		if f.kernel == nil {
@@ -59,7 +60,7 @@ func (p *Proxy) relayout() {
 			f.kernel = old
 			continue
 		}
-		_ = old.Close() // nothing is buffered
+		_ = old.Close() // an error of Close loses nothing, because nothing is buffered
 		f.full = true
 	}
 }

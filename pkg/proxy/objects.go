@@ -19,15 +19,15 @@ import (
 	"keelson.dev/keelson/pkg/proxy/service"
 )
 
-// objects holds the Services and EndpointSlices in the compact form that decisions take. A cluster
-// can have very many of them. Each change is noted under the name of the service.
+// objects holds the Services and EndpointSlices in a compact form, because a cluster can have very
+// many of them. Each change is noted under the name of the service.
 type objects struct {
 	dirty    *dirty
 	services *follow.Cache[corev1.Service, service.Service]
 	slices   *follow.Cache[discoveryv1.EndpointSlice, service.Slice]
 
 	mu        sync.Mutex
-	ofService map[types.NamespacedName][]*service.Slice // guarded by mu; lists are replaced, not changed
+	ofService map[types.NamespacedName][]*service.Slice // guarded by mu; a list is never changed, only replaced
 }
 
 func newObjects(node string, client kubernetes.Interface, d *dirty, c clock.Clock, log *slog.Logger) *objects {
@@ -102,7 +102,7 @@ func (o *objects) noteTrigger(s *discoveryv1.EndpointSlice) {
 	})
 }
 
-// get returns a service, or nil, and its slices.
+// get returns a service, or nil if it does not exist, and its slices.
 func (o *objects) get(name types.NamespacedName) (*service.Service, []*service.Slice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// world is what objects should know: services, and for each slice its service.
+// world is the expected content of objects: the services, and the service of each slice.
 type world struct {
 	services map[string]bool
 	slices   map[string]string
@@ -63,7 +63,7 @@ func (w world) names(of string) []string {
 	return out
 }
 
-// TestObjects calls the caches as reflectors do, in random order. The objects must be those of the
+// TestObjects calls the caches as reflectors do, in random order. The content must be that of the
 // last calls, and every changed service must have been noted.
 func TestObjects(t *testing.T) {
 	some := func(kind string) *rapid.Generator[string] {
@@ -71,9 +71,10 @@ func TestObjects(t *testing.T) {
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDirty(time.Time{})
-		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler)) // never run
+		// The caches are not run; the test calls them itself.
+		o := newObjects("here", fake.NewClientset(), d, clock.Real(), slog.New(slog.DiscardHandler))
 		w := world{services: map[string]bool{}, slices: map[string]string{}}
-		seen := world{services: map[string]bool{}, slices: map[string]string{}} // the state at the last Take
+		seen := world{services: map[string]bool{}, slices: map[string]string{}} // the state when Take was last called
 		must := func(err error) {
 			if err != nil {
 				t.Fatal(err)
@@ -113,7 +114,7 @@ func TestObjects(t *testing.T) {
 					slices:   rapid.MapOf(some("e"), some("s")).Draw(t, "slices"),
 				}
 				services, endpointSlices := w.list()
-				if rapid.Bool().Draw(t, "converted") { // as a reflector does for a streamed list
+				if rapid.Bool().Draw(t, "converted") { // half of the time as a reflector does for a streamed list
 					for i := range endpointSlices {
 						var err error
 						endpointSlices[i], err = o.slices.Transformer()(endpointSlices[i])

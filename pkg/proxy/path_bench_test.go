@@ -60,8 +60,8 @@ func (p *pod) sink() {
 	}))
 }
 
-// program gives the node a number of services with two endpoints each, and one with the given
-// endpoint.
+// program writes the table for a number of services with two endpoints each, and for one service
+// with the given endpoint.
 func (n *node) program(services int, to netip.AddrPort) {
 	n.t.Helper()
 	k, err := kernel.Open(kernel.Config{Family: ruleset.IPv4,

@@ -73,7 +73,7 @@ func (c *cluster) register(p *pod, labels map[string]string) {
 	c.must(err)
 }
 
-// refused waits until a connection is not answered.
+// refused waits until a connection from a namespace gets no answer.
 func (c *cluster) refused(from *space, to string) {
 	c.t.Helper()
 	c.eventually(to+" does not answer", func() bool {
@@ -108,8 +108,8 @@ func TestNetworkPolicy(t *testing.T) {
 		c.refused(friend.space, to)
 		c.refused(c.outside, to)
 	}
-	c.reachable(c.space, v4)      // connection from the node
-	c.reachable(server.space, v4) // connection from the pod itself
+	c.reachable(c.space, v4)      // connections from the node are always allowed
+	c.reachable(server.space, v4) // connections from the pod itself are always allowed
 	c.reachable(server.space, web)
 
 	policy.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{
@@ -129,7 +129,7 @@ func TestNetworkPolicy(t *testing.T) {
 	c.refused(stranger.space, v4)
 	c.refused(stranger.space, v6)
 
-	// The rules stay when the agent ends. The next agent replaces them by its own.
+	// The rules stay when the agent ends. The next agent replaces them by its own rules.
 	stop()
 	c.refused(stranger.space, v4)
 	policy.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
@@ -143,7 +143,7 @@ func TestNetworkPolicy(t *testing.T) {
 	stop = c.enforce(c.server.Config, time.Hour)
 	c.reachable(stranger.space, v4)
 	c.reachable(stranger.space, web)
-	late := c.pod() // a new pod, which has no neighbour entries yet
+	late := c.pod() // a new pod, for which the kernel has no neighbour entries yet
 	c.register(late, nil)
 	c.refused(late.space, friend.v4.String()+":8080")
 	c.reachable(late.space, v6)

@@ -53,7 +53,7 @@ type Config struct {
 	Audit time.Duration
 	// HealthTimeout is how long a change may wait before the proxy reports that it is unhealthy.
 	HealthTimeout time.Duration
-	// NetNS is a network namespace. 0 means that of the process.
+	// NetNS is a network namespace. 0 means the namespace of the process.
 	NetNS int
 }
 
@@ -63,7 +63,7 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Started is called once the tables' first round begins.
+	// Started is called when the first round of changes begins.
 	Started func()
 	// Event records that the proxy could not listen on a service's health check port.
 	Event func(svc types.NamespacedName, reason, message string)
@@ -138,7 +138,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	go func() { p.cleaner.run(ctx); close(cleaned) }()
 	defer func() { cancel(); p.sources.wait(); <-cleaned }()
 	if p.sources.start(ctx) != nil {
-		return nil // ctx has ended
+		return nil // an error means that ctx has ended
 	}
 	p.followNode()
 	p.followServiceCIDRs()
@@ -160,14 +160,14 @@ const (
 // loop applies changes until ctx ends.
 func (p *Proxy) loop(ctx context.Context) {
 	p.all()
-	p.announce = true // an earlier process may have left some
+	p.announce = true // an earlier process may have left addresses on the device
 	follow.Loop{
 		Clock: p.deps.Clock, Wake: p.dirty.Signal, Period: p.cfg.Audit, Check: p.audit,
 		FirstRetry: firstRetry, LastRetry: lastRetry,
 	}.Run(ctx, p.round)
 }
 
-// all marks every service for a new decision.
+// all marks every service as changed.
 func (p *Proxy) all() {
 	services := p.sources.objects.services.All()
 	p.dirty.Note(func(b *batch) {
@@ -220,7 +220,8 @@ func (p *Proxy) round(ctx context.Context) bool {
 	return true
 }
 
-// observe records how long changes of endpoints took since the controller saw their cause.
+// observe records how long changes of endpoints took since the controller saw the changes of pods
+// that caused them.
 func (p *Proxy) observe(b batch) {
 	now := p.deps.Clock.Now()
 	for name, at := range b.triggers {
@@ -233,7 +234,7 @@ func (p *Proxy) observe(b batch) {
 	}
 }
 
-// decide updates one service in the tables.
+// decide computes the ports of one service and updates them in the tables.
 func (p *Proxy) decide(ctx context.Context, name types.NamespacedName) {
 	svc, endpoints := p.sources.objects.get(name)
 	plan := service.Decide(svc, endpoints, p.node)
@@ -277,7 +278,7 @@ func (p *Proxy) followAnnounced() {
 }
 
 // answer makes the node answer for the addresses of load balancers. It runs after the tables are
-// applied, so that arriving packets already have rules. It returns false if it must be tried
+// applied, so that arriving packets already have rules. It returns false if this must be tried
 // again.
 func (p *Proxy) answer(ctx context.Context) bool {
 	if !p.announce {

@@ -298,7 +298,8 @@ func TestInternalTrafficPolicyLocal(t *testing.T) {
 	})
 }
 
-// TestUDP checks that a client that keeps sending from one port follows the service.
+// TestUDP checks that the packets of a client that keeps sending from one port are sent to the
+// service's present endpoint.
 func TestUDP(t *testing.T) {
 	c := newCluster(t, nil)
 	client, a, b := c.pod(), c.pod(), c.pod()
@@ -358,7 +359,8 @@ func TestTopology(t *testing.T) {
 	c.eventually("the other zone's endpoint", func() bool { return client.spread(vip(s), 20)[b.name] == 20 })
 }
 
-// TestNodePortsPrimary starts before the node has an address.
+// TestNodePortsPrimary starts the proxy before the node has an address, and checks that node ports
+// are served when it gets one.
 func TestNodePortsPrimary(t *testing.T) {
 	c := newCluster(t, func(cfg *proxy.Config) { cfg.NodePortsPrimary = true })
 	a := c.pod()

@@ -32,7 +32,7 @@ import (
 type load struct {
 	stopped      atomic.Bool
 	asked, wrong atomic.Int64
-	turns        []atomic.Int64 // requests of each client that have ended
+	turns        []atomic.Int64 // number of requests that have ended, by client
 	first        atomic.Value
 	running      sync.WaitGroup
 }
@@ -106,12 +106,12 @@ func TestRollingUpdate(t *testing.T) {
 		now[i] = fresh
 		c.endpoints("roll", corev1.ProtocolTCP, now...)
 		c.proxied()
-		if old.name == first.pod { // a connection lasts as long as its pod
+		if old.name == first.pod { // keep it open, because a connection lasts as long as its pod
 			if a, err := ask(long); err != nil || a.pod != old.name {
 				t.Errorf("established connection: %v, %v", a, err)
 			}
 		}
-		l.settled(c) // no request is on its way to the old pod
+		l.settled(c) // wait until no request to the old pod is running
 		old.stop()
 		l.until(c, 50)
 	}
@@ -195,12 +195,12 @@ func TestKill(t *testing.T) {
 	start := func() *exec.Cmd {
 		cmd := proxyCommand(kubeconfig, &logs)
 		c.must(cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill() }) // the process may have ended
+		t.Cleanup(func() { _ = cmd.Process.Kill() }) // an error means that the process has ended already
 		return cmd
 	}
 	kill := func(cmd *exec.Cmd) {
 		c.must(cmd.Process.Kill())
-		_ = cmd.Wait() // the error says that the process was killed
+		_ = cmd.Wait() // Wait returns an error, because the process was killed
 	}
 	running := start()
 	c.reachable(pod.space, vip(s))
@@ -242,7 +242,7 @@ func TestTableRemoved(t *testing.T) {
 	conn.AddTable(&nftables.Table{Name: "foreign", Family: nftables.TableFamilyIPv4})
 	c.must(conn.Commit(nil))
 	c.must(k.Remove())
-	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // a change that the kernel rejects
+	c.svc("other", corev1.ProtocolTCP, nil, on("n1", a)) // causes a change that the kernel rejects
 	c.reachable(client.space, vip(s))
 	tables, err := conn.ListTables()
 	c.must(err)

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// listed returns nft's text of a table, or says that there is none.
+// listed returns nft's text of a table, or a text that says that the table does not exist.
 func (c *cluster) listed(table string) string {
 	c.t.Helper()
 	var out []byte
@@ -25,7 +25,7 @@ func (c *cluster) listed(table string) string {
 }
 
 // TestSCTP checks the contents of the tables for SCTP, which the kernel may not support: they are
-// those of other protocols with another number.
+// the same as for other protocols, with another protocol number.
 func TestSCTP(t *testing.T) {
 	c := newCluster(t, nil)
 	c.account()

@@ -22,12 +22,13 @@ import (
 // cidrWait is how long the start waits for ServiceCIDRs, which an API server may not have.
 const cidrWait = 5 * time.Second
 
-// sources are the caches of all that the proxy reads from the API. A change is noted in dirty.
+// sources are the caches of all objects that the proxy reads from the API. Each change is noted in
+// dirty.
 type sources struct {
 	nodeName string
 	clock    clock.Clock
 	objects  *objects
-	nodes    *follow.Cache[corev1.Node, corev1.Node] // the own one only
+	nodes    *follow.Cache[corev1.Node, corev1.Node] // only the Node of this proxy
 	cidrs    *follow.Cache[networkingv1.ServiceCIDR, []string]
 	running  sync.WaitGroup
 }
@@ -81,7 +82,7 @@ func (s *sources) start(ctx context.Context) error {
 // wait returns when all goroutines of start have ended.
 func (s *sources) wait() { s.running.Wait() }
 
-// node returns the own Node, or nil if it does not exist.
+// node returns the Node of this proxy, or nil if it does not exist.
 func (s *sources) node() *corev1.Node { return s.nodes.Get(types.NamespacedName{Name: s.nodeName}) }
 
 // serviceCIDRs returns the ranges of cluster IPs, in no order.

@@ -32,7 +32,8 @@ type staleCase struct {
 	families []string
 }
 
-// staleService is a service under test. Its first endpoint is a; b may become one.
+// staleService is a service under test. Its first endpoint is the pod a. The pod b may become an
+// endpoint too.
 type staleService struct {
 	*cluster
 	svc      *corev1.Service
@@ -180,7 +181,7 @@ func staleCases() map[string]staleCase {
 	}
 }
 
-// back makes the pods the service's endpoints in both families.
+// back makes the pods the endpoints of the service, in both families.
 func (s *staleService) back(pods ...endpoint) { s.target(targetPort, pods...) }
 
 func (s *staleService) target(port int32, pods ...endpoint) {
@@ -216,7 +217,7 @@ func (s *staleService) remove() {
 func (s *staleService) remake(f func(*corev1.ServiceSpec)) {
 	s.t.Helper()
 	old := s.svc
-	// Another service takes the address, so that it is not allocated again.
+	// Give the address to another service, so that it is not allocated again.
 	s.remove()
 	taken := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: old.Name + "-taken"}, Spec: corev1.ServiceSpec{
 		ClusterIP: old.Spec.ClusterIPs[0], ClusterIPs: old.Spec.ClusterIPs, IPFamilyPolicy: old.Spec.IPFamilyPolicy,

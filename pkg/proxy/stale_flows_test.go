@@ -32,7 +32,7 @@ type sender struct {
 // ask sends one datagram and returns the name in the answer.
 func (s *sender) ask(wait time.Duration) string {
 	_ = s.conn.SetDeadline(clock.Real().Now().Add(wait))
-	_, _ = s.conn.Write([]byte("?")) // returns the rejection of the previous datagram
+	_, _ = s.conn.Write([]byte("?")) // the error is the rejection of the previous datagram
 	buf := make([]byte, 100)
 	n, err := s.conn.Read(buf)
 	if err != nil {
@@ -147,8 +147,8 @@ func (s *staleService) check(t *testing.T, tt staleCase, all []*sender) {
 	}
 }
 
-// settled waits until the proxy has deleted all flows that are stale now. It deletes them in the
-// order of changes.
+// settled waits until the proxy has deleted all flows that are stale now. For that it makes a
+// further change and waits for it, because the proxy handles flows in the order of changes.
 func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	t.Helper()
 	s, all := c.staleService(n, client, nil)
@@ -156,13 +156,13 @@ func (c *cluster) settled(t *testing.T, n int, client *pod) {
 	s.check(t, staleCase{reason: "the proxy cleans up", follow: true}, all)
 }
 
-// TestStaleFlows removes UDP services in every possible way, while the proxy runs and while it
-// does not, and checks where flows continue to.
+// TestStaleFlows removes UDP services in every possible way, while the proxy runs and while it does
+// not, and checks to which endpoint flows continue.
 func TestStaleFlows(t *testing.T) {
 	for _, down := range []bool{false, true} {
 		t.Run(map[bool]string{false: "Running", true: "Down"}[down], func(t *testing.T) {
 			c := &cluster{node: newNode(t, newSpace(t))}
-			c.must(c.in(func() error { // no flow expires during this test
+			c.must(c.in(func() error { // long timeouts, so that no flow expires during this test
 				for _, f := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} {
 					if err := os.WriteFile("/proc/sys/net/netfilter/"+f, []byte("7200"), 0o644); err != nil {
 						return err
@@ -202,7 +202,7 @@ func TestStaleFlows(t *testing.T) {
 	}
 }
 
-// others creates flows that the proxy must not touch, although they use the ports of services.
+// others creates flows that the proxy must not delete, although they use the ports of services.
 func (c *cluster) others() []*netlink.ConntrackFlow {
 	c.t.Helper()
 	flow := func(from, to, answer, answerTo string) *netlink.ConntrackFlow {
@@ -222,19 +222,19 @@ func (c *cluster) others() []*netlink.ConntrackFlow {
 	}
 	var out []*netlink.ConntrackFlow
 	add := func(from, to, answer, answerTo string) { out = append(out, flow(from, to, answer, answerTo)) }
-	for port := 30000; port < 32768; port += 1 { // every possible node port
+	for port := 30000; port < 32768; port += 1 { // each number that can be a node port
 		n := fmt.Sprint(port)
-		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7") // between pods
-		// masqueraded, to an address outside
+		add("10.244.1.200:7", "10.244.1.201:"+n, "10.244.1.201:"+n, "10.244.1.200:7") // a flow between pods
+		// a masqueraded flow to an address outside of the cluster
 		add("10.244.1.200:7", "192.0.2.99:"+n, "192.0.2.99:"+n, "192.0.2.1:7")
-		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // within the node
-		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // between pods
+		add("127.0.0.1:7", "127.0.0.1:"+n, "127.0.0.1:"+n, "127.0.0.1:7")                 // a flow within the node
+		add("[fd44:1::200]:7", "[fd44:1::201]:"+n, "[fd44:1::201]:"+n, "[fd44:1::200]:7") // a flow between pods
 	}
-	add("192.0.2.2:7", "192.0.2.1:53", "10.244.1.200:5353", "192.0.2.2:7")              // to a host port
-	add("[2001:db8::2]:7", "[2001:db8::1]:53", "[fd44:1::200]:5353", "[2001:db8::2]:7") // to a host port
-	// between pods, on the services' port
+	add("192.0.2.2:7", "192.0.2.1:53", "10.244.1.200:5353", "192.0.2.2:7")              // a flow to a host port
+	add("[2001:db8::2]:7", "[2001:db8::1]:53", "[fd44:1::200]:5353", "[2001:db8::2]:7") // a flow to a host port
+	// flows between pods, at the port number of the services
 	add("10.244.1.200:8", "10.244.1.201:80", "10.244.1.201:80", "10.244.1.200:8")
-	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8") // masqueraded
+	add("10.244.1.200:8", "192.0.2.99:80", "192.0.2.99:80", "192.0.2.1:8") // a masqueraded flow
 	h, err := netlink.NewHandleAt(c.ns, unix.NETLINK_NETFILTER)
 	c.must(err)
 	defer h.Close()
@@ -264,7 +264,7 @@ func (c *cluster) stillThere(list []*netlink.ConntrackFlow) {
 }
 
 // TestFlowsToNowhere checks that a client that sent to an address before it was a frontend reaches
-// the service once it is one.
+// the service when the address has become a frontend.
 func TestFlowsToNowhere(t *testing.T) {
 	c := newCluster(t, nil)
 	c.settled(t, 100, c.pod()) // from now on the kernel tracks connections

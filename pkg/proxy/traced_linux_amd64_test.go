@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cut is the point at which a process is killed: at its nth transaction, when the process hands it
-// to the kernel or when the kernel has taken it.
+// cut is the point at which a process is killed: at its nth transaction, either before the kernel
+// gets the transaction or after the kernel has applied it.
 type cut struct {
 	n     int
 	taken bool
@@ -22,24 +22,24 @@ type cut struct {
 
 const syscallStop = unix.SIGTRAP | 0x80
 
-// runUntil runs a process and kills it exactly at a cut. It reports whether the cut was reached.
-// If the process has nothing more to do before that, idle may end it; a transaction that it was in
-// then counts as taken.
+// runUntil runs a process and kills it exactly at a cut. It reports whether the cut was reached. If
+// the process has nothing more to do before that, idle may end it; then a transaction in progress
+// counts as applied.
 func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
-	runtime.LockOSThread() // a tracer is a thread, not a process
+	runtime.LockOSThread() // the tracer must always be the same thread
 	defer runtime.UnlockOSThread()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
 	if err := cmd.Start(); err != nil {
 		return false, err
 	}
-	defer func() { _ = cmd.Wait() }() // for its output; the loop has waited for its end
+	defer func() { _ = cmd.Wait() }() // Wait completes the output; the loop has waited for the end of the process
 	pid := cmd.Process.Pid
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
 		case <-idle:
-			_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end
+			_ = unix.Kill(pid, unix.SIGKILL) // the loop below notices the end of the process
 		case <-ended:
 		}
 	}()
@@ -66,7 +66,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 		}
 		pass := 0
 		switch sig := status.StopSignal(); sig {
-		case unix.SIGTRAP, unix.SIGSTOP: // a new thread
+		case unix.SIGTRAP, unix.SIGSTOP: // a new thread of the process
 		case syscallStop:
 			inside[tid] = !inside[tid]
 			if transaction(tid) {
@@ -75,7 +75,7 @@ func runUntil(cmd *exec.Cmd, at cut, idle <-chan struct{}) (bool, error) {
 				}
 				if transactions == at.n && inside[tid] != at.taken {
 					reached = true
-					_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end
+					_ = unix.Kill(pid, unix.SIGKILL) // the loop notices the end of the process
 				}
 			}
 		default:
@@ -100,6 +100,6 @@ func transaction(tid int) bool {
 		return binary.LittleEndian.Uint64(b[:])
 	}
 	const vectors, batchBegins = 16, 0x10
-	message := word(word(regs.Rsi + vectors)) // the first vector of the message's header
+	message := word(word(regs.Rsi + vectors)) // the first vector has the first part of the message
 	return uint16(word(message)>>32) == batchBegins
 }

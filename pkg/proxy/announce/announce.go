@@ -30,7 +30,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is the name of the device with the addresses.
+// Device is the name of the network device that has the addresses of load balancers.
 const Device = "keelson-lb"
 
 // Announcer manages the addresses of one node.
@@ -53,11 +53,11 @@ func Open(netNS int) (*Announcer, error) {
 	return &Announcer{handle: h, netNS: netNS}, nil
 }
 
-// Close closes the connection. The addresses stay.
+// Close closes the connection. The addresses stay on the node.
 func (a *Announcer) Close() { a.handle.Close() }
 
-// Set makes the node answer for exactly these addresses of load balancers. After an error it may
-// answer for some of them; Set can be called again.
+// Set makes the node answer for exactly these addresses of load balancers. After an error the node
+// may answer for only some of them. Set can be called again.
 func (a *Announcer) Set(ctx context.Context, want []netip.Addr) error {
 	device, err := a.device(len(want) > 0)
 	if device == nil || err != nil {
@@ -139,7 +139,7 @@ func (a *Announcer) addresses(device netlink.Link) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// link is a link of the node with neighbours.
+// link is a network interface of the node that can have neighbours.
 type link struct {
 	netlink.Link
 	prefixes []netip.Prefix
@@ -243,14 +243,15 @@ func (a *Announcer) answerFor(l link, addr netip.Addr) error {
 	return nil
 }
 
-// in runs f in the network namespace, because /proc/sys/net shows that of the calling thread.
+// in runs f in the network namespace, because /proc/sys/net shows the settings of the calling
+// thread's namespace.
 func (a *Announcer) in(f func() error) error {
 	if a.netNS == 0 {
 		return f()
 	}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		err := netns.Set(netns.NsHandle(a.netNS))
 		if err == nil {
 			err = f()

@@ -31,7 +31,7 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	to := [8]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	if addr.Is6() {
 		if !l.self.IsValid() {
-			return nil // without a link-local address there are no IPv6 neighbours
+			return nil // without a link-local address the link has no IPv6 neighbours
 		}
 		payload, protocol = neighbour(l.Attrs().HardwareAddr, l.self, addr), unix.ETH_P_IPV6
 		to = [8]byte{0x33, 0x33, 0, 0, 0, 1}
@@ -50,8 +50,8 @@ func (a *Announcer) tell(ctx context.Context, l link, addr netip.Addr) error {
 	return nil
 }
 
-// arp returns an ARP announcement: a request for an address from that address, by which neighbours
-// update their entries (RFC 5227, section 3).
+// arp returns an ARP announcement: a request for an address from that address, with which
+// neighbours update their entries (RFC 5227, section 3).
 func arp(hw []byte, addr netip.Addr) []byte {
 	b := binary.BigEndian.AppendUint16(nil, ethernet)
 	b = binary.BigEndian.AppendUint16(b, unix.ETH_P_IP)

@@ -101,7 +101,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 		served.Go(func() {
 			select {
 			case <-ctx.Done():
-			case <-started: // the API server answers
+			case <-started: // the API server has answered
 				if err := agent.Run(ctx); err != nil {
 					cancel(fmt.Errorf("network policies: %w", err))
 				}
@@ -117,7 +117,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	return err
 }
 
-// proxyConfig converts a validated configuration for package proxy.
+// proxyConfig converts a validated configuration to the configuration of package proxy.
 func proxyConfig(c *config.Config) proxy.Config {
 	k := &c.KubeProxyConfiguration
 	out := proxy.Config{
@@ -164,7 +164,7 @@ func families() []ruleset.Family {
 	return out
 }
 
-// policyConfig converts a validated configuration for package netpolicy.
+// policyConfig converts a validated configuration to the configuration of package netpolicy.
 func policyConfig(c *config.Config) netpolicy.Config {
 	return netpolicy.Config{Node: c.Hostname, IPv6: slices.Contains(families(), ruleset.IPv6),
 		Audit: c.NFTables.SyncPeriod.Duration}

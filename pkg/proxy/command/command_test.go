@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Network) }
 
-// TestCleanup checks that --cleanup removes all tables of the proxy and no others, and succeeds if
-// there are none.
+// TestCleanup checks that --cleanup removes all tables of the proxy and no other tables, and
+// succeeds if there are none.
 func TestCleanup(t *testing.T) {
 	unshare.Need(t)
 	conn, err := nft.Open(0)

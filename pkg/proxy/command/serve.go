@@ -39,7 +39,7 @@ type server struct {
 }
 
 // servers returns the servers for health and for metrics. Health is for load balancers, which have
-// no credentials, so it reports only whether the node wants traffic.
+// no credentials, so its server reports only whether the node accepts traffic.
 func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g prometheus.Gatherer,
 	log *slog.Logger) ([]server, error) {
 	k := &cfg.KubeProxyConfiguration
@@ -58,8 +58,8 @@ func servers(cfg *config.Config, guard *daemon.Guard, h *healthcheck.Proxy, g pr
 	return []server{{name: "health", address: k.HealthzBindAddress, handler: healthHandler(h)}, metrics}, nil
 }
 
-// serve runs each server that has an address until ctx ends. If the configuration says so, failing
-// to listen ends the process; otherwise serve tries again.
+// serve runs each server that has an address until ctx ends. If a server cannot listen, serve calls
+// end if the configuration requires that, and otherwise tries again.
 func serve(ctx context.Context, k *kubeproxy.KubeProxyConfiguration, all []server, log *slog.Logger,
 	end func(error)) *sync.WaitGroup {
 	var running sync.WaitGroup

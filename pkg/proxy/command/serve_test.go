@@ -37,7 +37,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("health checks are not counted: %s", slis)
 	}
 	flags := get("/flagz")
-	// Zpages vary the text between name and value, so that no program parses them.
+	// The zpages library varies the text between name and value, so that no program parses them.
 	for _, want := range []string{"kube-proxy flagz", "\nhostname-override[:= ]+n1\n", "\nmasquerade-all[:= ]+true\n"} {
 		if !regexp.MustCompile(want).MatchString(flags) {
 			t.Errorf("flagz has no %q: %s", want, flags)
@@ -50,7 +50,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("statusz: %s", status)
 	}
 	for _, path := range paths {
-		if path != "/debug" { // the common root of several
+		if path != "/debug" { // the common root of several paths
 			get(path)
 		}
 	}

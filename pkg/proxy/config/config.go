@@ -50,7 +50,8 @@ const (
 type Config struct {
 	daemon.Flags
 	kubeproxy.KubeProxyConfiguration
-	// Cleanup makes the process remove the tables of an earlier proxy from the kernel and exit.
+	// Cleanup makes the process remove from the kernel the tables that an earlier proxy made, and
+	// exit.
 	Cleanup bool
 	// Hostname is the name of the node.
 	Hostname string
@@ -128,7 +129,7 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 		"A list of CIDR ranges that contain valid node IPs, or alternatively, the single string 'primary'."+ignored)
 }
 
-// addMetrics defines the flags without a field in the file.
+// addMetrics defines the flags that have no field in the file.
 func (c *Config) addMetrics(fs *pflag.FlagSet) {
 	m := &c.Metrics
 	fs.BoolVar(&c.SecureMetrics, "secure-metrics", false,

@@ -2,13 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package conntrack deletes the kernel's entries of UDP flows that a change of a service has made
-// stale. A UDP flow has no end: as long as the client sends, the kernel sends its packets where it
-// sent the first one. That may be an endpoint that is gone, whose address may belong to another pod
-// by now, or nowhere, if the service had no endpoint yet.
+// stale. A UDP flow has no end: as long as the client sends, the kernel sends its packets to the
+// same destination as the first one. That may be an endpoint that was removed, whose address may
+// belong to another pod by now. If the service had no endpoint yet, the packets were not translated
+// at all.
 //
-// TCP and SCTP connections end by themselves and are not touched. Neither are flows to endpoints that
-// still serve while they terminate, and flows that are not to a frontend of a service: between pods,
-// to host ports, or out of the cluster.
+// The package does not delete entries of TCP and SCTP connections, which end by themselves. It does
+// not delete flows to endpoints that still serve while they terminate, nor flows that are not to a
+// frontend of a service: between pods, to host ports, or out of the cluster.
 package conntrack
 
 import (
@@ -30,15 +31,15 @@ type Claim struct {
 	// Serving are the endpoints to which flows may continue.
 	Serving ruleset.Endpoints
 	// Departed is true if no service has the frontend any more. Untranslated flows are valid then:
-	// they go to a process of the node, or to whatever has the address outside of the cluster.
+	// they go to a process of the node, or to a host outside of the cluster that has the address.
 	Departed bool
 }
 
-// Claims are the claims of one family. Flows at frontends without a claim are not touched.
+// Claims are the claims of one family. Flows at frontends without a claim are not deleted.
 type Claims struct {
 	Frontends map[ruleset.Frontend]Claim
-	// NodePorts are the addresses with node ports. A frontend at the unspecified address applies
-	// to each of them that has no frontend of its own.
+	// NodePorts are the addresses with node ports. A frontend at the unspecified address applies to
+	// each of these addresses, unless there is a frontend at the same port of that address.
 	NodePorts map[netip.Addr]bool
 }
 
@@ -48,7 +49,7 @@ type Table struct {
 	links   *netlink.Handle
 }
 
-// Open opens the table of a network namespace. 0 means that of the process.
+// Open opens the table of a network namespace. 0 means the namespace of the process.
 func Open(netNS int) (*Table, error) {
 	at := netns.None()
 	if netNS > 0 {
@@ -155,7 +156,7 @@ const (
 )
 
 // onlyUDP makes the kernel list only UDP entries. A node may have many more entries of other
-// protocols. Kernels before 5.8 list those too.
+// protocols. Kernels before 5.8 ignore this and list all entries.
 func onlyUDP(dump *nl.NetlinkRequest) {
 	original := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_ORIG, nil)
 	protocol := nl.NewRtAttr(unix.NLA_F_NESTED|nl.CTA_TUPLE_PROTO, nil)
@@ -176,7 +177,8 @@ func inet(f ruleset.Family) uint8 {
 
 // checker finds stale flows.
 type checker struct {
-	serving   map[ruleset.Frontend]map[netip.AddrPort]bool // nil for departed frontends
+	// The endpoints of each frontend to which flows may continue; nil for departed frontends.
+	serving   map[ruleset.Frontend]map[netip.AddrPort]bool
 	nodePorts map[netip.Addr]bool
 }
 

@@ -12,7 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/proxy/ruleset"
 )
 
-// TestClean creates one flow for each case in the kernel, and checks which are left.
+// TestClean creates one flow for each case in the kernel, and checks which flows are left after
+// Clean.
 func TestClean(t *testing.T) {
 	at := func(a string, port uint16) ruleset.Frontend {
 		return ruleset.Frontend{Addr: netip.MustParseAddr(a), Protocol: ruleset.UDP, Port: port}
@@ -108,7 +109,7 @@ func TestClean(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that parse does not trust the kernel's messages to be well-formed.
+// FuzzParse checks that parse does not panic if a message is not well-formed.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 8, 0, 1, 0x80, 4, 0, 1, 0x80})
 	f.Add([]byte{2, 0, 0, 0, 3, 0, 1, 0})

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is a UDP flow: the destination of its packets and the source of the answers.
+// flow is a UDP flow: the destination of its packets, and the source of the answers after
+// translation.
 type flow struct{ to, from netip.AddrPort }
 
-// parse reads the two tuples of an entry in the kernel's form. It returns false if the entry is
-// not a UDP flow. A node can have very many entries, so unlike netlink.ConntrackTableList it reads
-// nothing else and allocates nothing.
+// parse reads the two tuples of an entry in the kernel's form. It returns false if the entry is not
+// a UDP flow. A node can have very many entries, so parse reads nothing else and allocates no
+// memory, unlike netlink.ConntrackTableList.
 func parse(m []byte) (flow, bool) {
 	var original, reply tuple
 	if len(m) < nl.SizeofNfgenmsg {
@@ -77,7 +78,7 @@ func parseTuple(b []byte) tuple {
 }
 
 // attributes yields the netlink attributes in b, without the flags of their types. It stops at a
-// malformed one.
+// malformed attribute.
 func attributes(b []byte) func(yield func(uint16, []byte) bool) {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= unix.SizeofNlAttr {

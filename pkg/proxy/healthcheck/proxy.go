@@ -32,7 +32,7 @@ type Proxy struct {
 }
 
 // NewProxy returns the health of a proxy that is unhealthy if a change waits longer than the
-// timeout. count is called for each answer.
+// timeout. count is called for each response.
 func NewProxy(c clock.PassiveClock, timeout time.Duration, count func(path string, code int)) *Proxy {
 	return &Proxy{clock: c, timeout: timeout, count: count, updated: map[corev1.IPFamily]time.Time{},
 		queued: map[corev1.IPFamily]time.Time{}}
@@ -55,8 +55,8 @@ func (p *Proxy) Updated(f corev1.IPFamily) {
 	p.updated[f] = p.clock.Now()
 }
 
-// Node records the state of the node, or nil if the Node does not exist. A node that will be
-// removed gets no new traffic.
+// Node records the Node object, or nil if it does not exist. A node that will be removed gets no
+// new traffic.
 func (p *Proxy) Node(n *corev1.Node) {
 	eligible := n != nil && n.DeletionTimestamp.IsZero()
 	if eligible {
@@ -111,7 +111,7 @@ func (p *Proxy) Synced() bool {
 	return len(p.updated) > 0 && len(p.queued) == 0
 }
 
-// Healthz serves /healthz. It also fails on a node that will be removed.
+// Healthz serves /healthz. Unlike Livez, it also fails if the node will be removed.
 func (p *Proxy) Healthz(w http.ResponseWriter, _ *http.Request) {
 	r, eligible := p.report()
 	r.NodeEligible = &eligible
@@ -129,7 +129,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
 	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
-		r.LastUpdated = r.CurrentTime // no change is pending
+		r.LastUpdated = r.CurrentTime // without a pending change, everything is up to date
 	}
 	p.count(path, code)
 	w.Header().Set("Content-Type", "application/json")
@@ -137,7 +137,7 @@ func (p *Proxy) answer(w http.ResponseWriter, path string, r report, ok bool) {
 	w.WriteHeader(code)
 	body, err := json.Marshal(r)
 	if err != nil {
-		return // cannot happen: times and booleans always marshal
+		return // cannot happen, because times and booleans can always be encoded
 	}
-	_, _ = w.Write(body) // the client may have disconnected
+	_, _ = w.Write(body) // an error means that the client has disconnected
 }

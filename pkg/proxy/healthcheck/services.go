@@ -28,8 +28,8 @@ type Services struct {
 	running   sync.WaitGroup
 }
 
-// NewServices returns no servers. healthy is the proxy's own health. addresses returns the
-// addresses to listen on. failed is called when a server cannot listen.
+// NewServices returns Services without servers. healthy is the proxy's own health. addresses
+// returns the addresses to listen on. failed is called when a server cannot listen.
 func NewServices(healthy func() bool, addresses func() []string, failed func(types.NamespacedName, error),
 	log *slog.Logger) *Services {
 	return &Services{healthy: healthy, addresses: addresses, failed: failed, log: log,
@@ -43,7 +43,7 @@ type server struct {
 	http    *http.Server
 
 	mu    sync.Mutex
-	local int // guarded by mu
+	local int // number of local endpoints; guarded by mu
 }
 
 // Set makes the port of a service answer with its number of local endpoints. Port 0 stops it.
@@ -76,7 +76,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(a, strconv.Itoa(int(srv.port))))
 		if err != nil {
 			for _, l := range listeners {
-				_ = l.Close() // the listener has served nothing
+				_ = l.Close() // an error of Close loses nothing, because the listener has served nothing
 			}
 			return fmt.Errorf("listen: %w", err)
 		}
@@ -93,7 +93,7 @@ func (s *Services) start(ctx context.Context, srv *server) error {
 }
 
 func (s *Services) stop(srv *server) {
-	_ = srv.http.Close() // also closes the connections
+	_ = srv.http.Close() // closes the connections too
 	delete(s.servers, srv.name)
 }
 
@@ -119,5 +119,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 	const format = "{\n\t\"service\": {\n\t\t\"namespace\": %q,\n\t\t\"name\": " +
 		"%q\n\t},\n\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %v\n}"
-	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy) // the client may have disconnected
+	// An error means that the client has disconnected.
+	_, _ = fmt.Fprintf(w, format, s.name.Namespace, s.name.Name, local, healthy)
 }

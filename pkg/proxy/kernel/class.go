@@ -57,9 +57,10 @@ func sampleClasses() []ruleset.Class {
 // client may keep. The values of the maps of sticky services begin with the service's port, which
 // overwrites the same port.
 //
-// The kernel accepts a key that was loaded as the value of another map, but nft, which people use
-// to look at tables, cannot print that and aborts. Therefore there are words of padding: nft takes
-// the register before the key for the value, and prints what the registers of the key held before.
+// The kernel accepts a key that was loaded as the value of another map. But nft, with which people
+// inspect tables, cannot print such rules and aborts. Therefore there are words of padding before
+// keys: nft then believes that the value was loaded into the padding, and prints the earlier
+// contents of the key's registers.
 func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	w := l.Words()
 	service, endpoint := w, 2*w+2
@@ -88,11 +89,11 @@ func (l layout) classRules(c ruleset.Class) [][]expr.Any {
 	return append(rules,
 		rule(identity, blank, nft.Get(setAffinity, 0, endpoint-1), identity, nft.Member(usable, service),
 			remember(unix.NFT_DYNSET_OP_UPDATE), translate),
-		// The client is new, or its endpoint is gone. The data of an element cannot be changed, so
-		// the old element is deleted first.
+		// The client is new, or its endpoint was removed. The data of an element cannot be changed,
+		// so the old element is deleted first.
 		rule(identity, blank, remember(dynsetDelete)),
 		rule(blank, choose, identity, remember(unix.NFT_DYNSET_OP_ADD), translate),
-		// The map is full: this client is not remembered.
+		// The map is full, so the endpoint of this client is not stored.
 		rule(blank, choose, translate))
 }
 

@@ -23,9 +23,9 @@ const tableName = "keelson-proxy"
 
 // Sets that are not about services. The sets of services are named in package ruleset.
 const (
-	setClasses   = "classes"       // class → chain; elements come with the chains
-	setSplits    = "splits"        // class → chain of the classes that choose another class
-	setFilter    = "filter"        // class → verdict of the classes without endpoint
+	setClasses   = "classes"       // class → chain; elements are added together with the chains
+	setSplits    = "splits"        // class → chain, for the classes that choose another class
+	setFilter    = "filter"        // class → verdict, for the classes without endpoint
 	setAffinity  = "affinity"      // client.cluster IP.protocol.port → endpoint, with time limits
 	setPods      = "pods"          // ranges of addresses of pods
 	setServices  = "service-cidrs" // ranges of cluster IPs
@@ -45,8 +45,8 @@ const (
 	chainSplitPort = "split-nodeport"
 )
 
-// maxAffinities bounds the number of clients that session affinity remembers. Further clients are
-// spread as without affinity.
+// maxAffinities is the maximum number of clients whose endpoints are stored for session affinity.
+// Connections of further clients are distributed as without session affinity.
 const maxAffinities = 1 << 18
 
 // Settings determine the rules.
@@ -63,13 +63,14 @@ type Settings struct {
 // Detector is a way to recognize packets from pods.
 type Detector uint8
 
-// The detectors.
+// The ways to recognize packets from pods.
 const (
-	// Unknown means that they are not recognized.
+	// Unknown means that packets from pods are not recognized.
 	Unknown Detector = iota
-	// ByRange means by the source address: it is in Ranges.Pods.
+	// ByRange means that their source address is in Ranges.Pods.
 	ByRange
-	// ByInterface and ByPrefix mean by the name of the interface, or by its prefix.
+	// ByInterface and ByPrefix mean that they arrive on an interface with a given name, or whose
+	// name has a given prefix.
 	ByInterface
 	ByPrefix
 )
@@ -115,7 +116,7 @@ func (l layout) chains() []chain {
 	var (
 		filter, nat = nftables.ChainTypeFilter, nftables.ChainTypeNAT
 		in, out     = nftables.ChainHookPrerouting, nftables.ChainHookOutput
-		// runs before the destination is translated
+		// the priority of chains that run before the destination is translated
 		early = nftables.ChainPriorityRef(*nftables.ChainPriorityNATDest - 10)
 		isNew = nft.NewConnection()
 	)
@@ -135,7 +136,8 @@ func (l layout) chains() []chain {
 		base("filter-output-pre-dnat", filter, out, early, rule(isNew, nft.Jump(chainFirewall))),
 		base("filter-input", filter, nftables.ChainHookInput, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainNodePort)), rule(isNew, nft.Jump(chainEndpoints)),
-			// No process of the node listens at the address of a load balancer.
+			// Drop the packet, because no process of the node listens at the address of a load
+			// balancer.
 			rule(isNew, l.Dest(0), nft.Member(setAnnounced, 0), nft.Drop())),
 		base("filter-forward", filter, nftables.ChainHookForward, nftables.ChainPriorityFilter,
 			rule(isNew, nft.Jump(chainEndpoints)), rule(isNew, nft.Jump(chainClusterIP))),
@@ -155,8 +157,8 @@ func (l layout) services() [][]expr.Any {
 	case l.settings.MasqueradeAll:
 		rules = append(rules, rule(toService, nft.SetMark(l.bit())))
 	case l.settings.Pods != Unknown:
-		// A client outside of the cluster may route the service range to this node. It must get
-		// its answers through this node.
+		// A client outside of the cluster may route the service range to this node. The answers to
+		// it must come back through this node.
 		rules = append(rules, rule(toService, l.fromPod(false), nft.SetMark(l.bit())))
 	}
 	for _, verdicts := range []string{setClasses, setSplits} {
@@ -201,8 +203,8 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 	all := among(ruleset.ClusterList)
 	var rules [][]expr.Any
 	if l.settings.Pods != Unknown {
-		// They are treated as if their packets had gone out to a load balancer and come back to
-		// another node.
+		// Pods use all endpoints, as if their packets had gone out to a load balancer and come back
+		// to another node.
 		rules = append(rules, rule(l.fromPod(true), all))
 	}
 	return append(rules,
@@ -211,13 +213,14 @@ func (l layout) split(s ruleset.Source) [][]expr.Any {
 		among(ruleset.LocalList))
 }
 
-// frontend loads the destination into the registers from r on.
+// frontend loads the destination's address, protocol and port into the registers that begin with r.
 func (l layout) frontend(r uint32) []expr.Any {
 	w := l.Words()
 	return []expr.Any{l.Dest(r), l.Protocol(r + w), l.DestPort(r + w + 1)}
 }
 
-// nodePort loads the destination with the unspecified address instead of its own.
+// nodePort does the same as frontend, but with the unspecified address instead of the destination's
+// address.
 func (l layout) nodePort(r uint32) []expr.Any {
 	w := l.Words()
 	return []expr.Any{
@@ -225,7 +228,7 @@ func (l layout) nodePort(r uint32) []expr.Any {
 	}
 }
 
-// fromPod continues if a packet is from a pod, or, depending on its argument, if it is not.
+// fromPod continues if a packet is from a pod, or, if yes is false, if it is not.
 func (l layout) fromPod(yes bool) []expr.Any {
 	op := expr.CmpOpEq
 	if !yes {
@@ -250,7 +253,7 @@ func (l layout) bit() uint32 { return 1 << l.settings.MasqueradeBit }
 
 // masquerade makes answers come back through this node.
 func (l layout) masquerade() [][]expr.Any {
-	const dnat = 1 << 5 // IPS_DST_NAT
+	const dnat = 1 << 5 // IPS_DST_NAT: the destination was translated
 	w := l.Words()
 	return [][]expr.Any{
 		rule(nft.ClearMark(l.bit()), &expr.Masq{FullyRandom: true}),
@@ -353,7 +356,7 @@ func (l layout) marker() string {
 	return "layout-" + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// list loads the number of the list of endpoints that a key is for.
+// list loads the number of a list of endpoints, which is a part of keys, into a register.
 func list(l ruleset.List, r uint32) expr.Any {
 	return &expr.Immediate{Register: nft.Reg(r), Data: binary.NativeEndian.AppendUint32(nil, uint32(l))}
 }

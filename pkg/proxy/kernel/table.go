@@ -82,7 +82,7 @@ func (t *Table) Read() (*ruleset.Contents, bool, error) {
 	out := ruleset.NewContents()
 	if !found[marker] {
 		if len(found) > 0 {
-			// Best effort: in the other version the set may have had another form.
+			// An error is ignored: in the other version the set may have had another form.
 			_ = t.readSet(ruleset.Services, out[ruleset.Services])
 		}
 		return out, false, nil
@@ -136,7 +136,7 @@ func (t *Table) Apply(ch ruleset.Changes, r *Ranges) error {
 	return nil
 }
 
-// Replace replaces the table by one with the given elements, in one transaction.
+// Replace replaces the table by a table with the given elements, in one transaction.
 func (t *Table) Replace(all []ruleset.Element, r *Ranges) error {
 	clear(t.chains)
 	t.conn.Renew(t.table)

@@ -136,7 +136,7 @@ func testTable(t *testing.T, f ruleset.Family, s Settings) {
 	if n, err := k.Prune(table.Uses); err != nil || n == 0 {
 		t.Errorf("pruned %d, %v", n, err)
 	}
-	table.Set("all", everything(f)) // classes that were pruned come again
+	table.Set("all", everything(f)) // use classes again whose chains were pruned
 	if err := k.Apply(table.Take(), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -14,17 +14,17 @@ const (
 	Pick Action = iota + 1
 	// Reject answers the sender that the service has no endpoint.
 	Reject
-	// Drop is for a policy Local without local endpoints. Another node has some, and the sender
-	// should try that node.
+	// Drop is for a policy Local without local endpoints. Another node has endpoints, and the
+	// sender should send to that node.
 	Drop
 	// Split is the external policy Local: pods and the node itself use all endpoints, other
 	// clients only the local ones.
 	Split
-	// SplitDrop is Split without local endpoints.
+	// SplitDrop is like Split, for a service without local endpoints.
 	SplitDrop
 )
 
-// Source is where a chain finds the cluster IP that keys the endpoints.
+// Source is where a chain finds the cluster IP, which is a part of the keys of endpoints.
 type Source uint8
 
 // The sources.
@@ -45,7 +45,7 @@ type Class struct {
 	Source     Source
 	List       List
 	Masquerade bool
-	Sticky     uint32 // seconds of session affinity; 0 means none
+	Sticky     uint32 // timeout of session affinity in seconds; 0 means no affinity
 	N          uint32 // number of endpoints to choose from
 }
 

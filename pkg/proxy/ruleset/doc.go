@@ -13,7 +13,7 @@
 //	frontends  address.protocol.port         → cluster IP.protocol.port
 //	endpoints  cluster IP.protocol.port.slot → address.port
 //
-// A Class says how one of n endpoints is chosen. All services with three endpoints share one chain,
+// A Class is a way to choose one of n endpoints. All services with three endpoints share one chain,
 // which looks up a random slot of three in the endpoints map. So a new endpoint costs the same few
 // elements (its slot, and the service's class removed and added), whatever the size of the service
 // and the number of services. When an endpoint is removed, the last endpoint moves into its slot.
@@ -23,8 +23,8 @@
 //
 // Invariants of a Table, whatever the order of the changes that led to it:
 //
-//   - The slots of a service are 0 to n-1, and its class says n.
-//   - Every element is wanted by a service, or is a departed UDP frontend for which Forget was not
+//   - The slots of a service are 0 to n-1, and its class has the number n.
+//   - Every element belongs to a service, or is a departed UDP frontend for which Forget was not
 //     called yet.
 //   - If two services claim the same frontend, the older service has it.
 //

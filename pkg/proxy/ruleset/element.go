@@ -15,7 +15,8 @@ type Set uint8
 
 // The sets and maps with elements that this package computes.
 const (
-	// ClusterIPs are the addresses of services. Packets to other ports of them are rejected.
+	// ClusterIPs are the addresses of services. Packets to other ports of these addresses are
+	// rejected.
 	ClusterIPs Set = iota
 	// Services maps frontends to classes.
 	Services
@@ -27,7 +28,7 @@ const (
 	Frontends
 	// EndpointSlots maps cluster IP.protocol.port.slot to address.port.
 	EndpointSlots
-	// StickyEndpoints is the same for services with session affinity. Its values have the
+	// StickyEndpoints maps the same key for services with session affinity. Its values have the
 	// service's port before the address.
 	StickyEndpoints
 	// StickyCluster and StickyLocal hold cluster IP.protocol.port.address.port of the endpoints
@@ -54,7 +55,7 @@ var setNames = [NumSets]string{
 func (s Set) String() string { return setNames[s] }
 
 // Element is one element of a set. Key and Value are in the kernel's form. Value is empty in sets
-// that are not maps. The key of a range is its first key followed by its last.
+// that are not maps. The key of a range is the first key of the range followed by its last key.
 type Element struct {
 	Set   Set
 	Key   string
@@ -130,8 +131,8 @@ type Frontend struct {
 // frontendRest is the length of a frontend's key after the address.
 const frontendRest = 8
 
-// Each field of a key fills whole registers of four bytes, so a protocol or a port is followed by
-// zeros.
+// key returns the frontend as a key of a set. Each field of a key fills whole registers of four
+// bytes, so a protocol or a port is followed by zeros.
 func (f Frontend) key() string {
 	b := append(make([]byte, 0, 16+frontendRest), f.Addr.AsSlice()...)
 	return string(append(b, byte(f.Protocol), 0, 0, 0, byte(f.Port>>8), byte(f.Port), 0, 0))

@@ -14,10 +14,10 @@ import (
 // many endpoints, so they are packed as the bytes that the kernel takes. The zero value is empty.
 type Endpoints struct {
 	bytes string
-	size  int // bytes of one endpoint
+	size  int // length of one endpoint in bytes
 }
 
-// portSize is the length of a port after its address: it fills a register.
+// portSize is the length in bytes of a port after its address. A port fills a whole register.
 const portSize = 4
 
 // Pack packs a list in its order. All endpoints must be of the family of the first.
@@ -56,7 +56,7 @@ func (e Endpoints) All() iter.Seq[netip.AddrPort] {
 // at returns the ith endpoint in the kernel's form.
 func (e Endpoints) at(i int) string { return e.bytes[i*e.size : (i+1)*e.size] }
 
-// each is All with endpoints in the kernel's form.
+// each yields the endpoints as All does, but in the kernel's form.
 func (e Endpoints) each(yield func(string) bool) {
 	for i := range e.Len() {
 		if !yield(e.at(i)) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// flows records UDP frontends whose flows may be stale. The kernel sends all packets of a flow
-// where it sent the first one, even if the rules have changed since.
+// flows records UDP frontends whose flows may be stale. The kernel sends all packets of a flow to
+// the destination of the first one, even if the rules have changed since.
 type flows struct {
 	// departed are frontends that no port has any more, but that may still have flows. Each keeps
 	// an element in the kernel, which has no effect on packets, so that a process that starts
@@ -94,8 +94,8 @@ func (t *Table) suspectAll(p *Port) {
 	}
 }
 
-// leavesStale reports whether flows may be stale after a port has changed: its frontends differ,
-// an endpoint is gone, or it has its first endpoint.
+// leavesStale reports whether flows may be stale after a port has changed: its frontends differ, an
+// endpoint was removed, or it got its first endpoint.
 func leavesStale(before, now *Port) bool {
 	if before == nil || now == nil || !slices.Equal(before.Frontends(), now.Frontends()) {
 		return true
@@ -129,7 +129,7 @@ func (t *Table) Serving(f Frontend) (Endpoints, bool) {
 		return Endpoints{}, false
 	}
 	p := t.ports[list[0]].port
-	if t.claims[p.VIP.key()][0] != list[0] { // without its cluster IP a port has no elements
+	if t.claims[p.VIP.key()][0] != list[0] { // a port that does not have its own cluster IP has no elements
 		return Endpoints{}, false
 	}
 	return p.Serving, true

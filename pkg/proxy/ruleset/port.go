@@ -14,8 +14,8 @@ import (
 // Name names one port of one service: namespace/name:port.
 type Name string
 
-// Port is one port of a service in one family, as the ruleset needs it. It must not be changed
-// after it was passed to Set.
+// Port has the properties of one port of a service in one family that the table depends on. It must
+// not be changed after it was passed to Set.
 type Port struct {
 	// VIP is the cluster IP with protocol and port. It identifies the port in the kernel.
 	VIP Frontend
@@ -34,7 +34,8 @@ type Port struct {
 	InternalLocal, ExternalLocal bool
 	// Cluster and Local are the endpoints of the two lists, sorted and unique.
 	Cluster, Local Endpoints
-	// Serving are the endpoints of a UDP port whose existing flows may continue, ready or not.
+	// Serving are the endpoints of a UDP port whose existing flows may continue, even if they are
+	// not ready.
 	Serving Endpoints
 	// Anywhere reports whether any node has a working endpoint.
 	Anywhere bool
@@ -85,20 +86,20 @@ func (p *Port) list(l List) Endpoints {
 // that can be derived from the rest.
 type compiled struct {
 	vip string
-	// class of packets to the cluster IP. It is empty if another port has the cluster IP; then
-	// there are no elements.
+	// class is the value of the class of packets to the cluster IP. It is empty if another port has
+	// the cluster IP. Then this port has no elements.
 	class  string
-	fixed  []Element    // elements of the other frontends
+	fixed  []Element    // elements of the frontends other than the cluster IP
 	onNode []netip.Addr // copy of the port's OnNode
 	slots  [2]Endpoints
 	sticky bool
 }
 
-// compile returns the elements of a port. won reports the frontends that the port has. old are the
-// current slots of its endpoints.
+// compile returns the elements of a port. won reports whether the port has a frontend, which
+// another port may claim too. old has the endpoints in their current slots.
 func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 	c := &compiled{vip: p.VIP.key(), sticky: p.Sticky != 0}
-	if !won(p.VIP) { // the elements with this key belong to the port that has it
+	if !won(p.VIP) { // the elements with this key belong to the port that has the cluster IP
 		return c
 	}
 	for l := range c.slots {
@@ -119,7 +120,7 @@ func compile(p *Port, won func(Frontend) bool, old [2]Endpoints) *compiled {
 
 func (c *compiled) add(s Set, key, value string) { c.fixed = append(c.fixed, Element{s, key, value}) }
 
-// shared calls f with the elements that other ports may also want.
+// shared calls f with the elements that other ports may have in common with this one.
 func (c *compiled) shared(f func(Element)) {
 	if c == nil || c.class == "" {
 		return
@@ -189,8 +190,8 @@ func (c *compiled) addGuard(p *Port, f Frontend) {
 	}
 }
 
-// place assigns the wanted endpoints to slots 0 to n-1 with as few changes as possible: endpoints
-// keep their slot if it is below n, and the others fill the gaps.
+// place assigns the wanted endpoints to slots 0 to n-1 with as few changes as possible: an endpoint
+// keeps its slot if that is below n, and the other endpoints fill the gaps.
 func place(old, want Endpoints) Endpoints {
 	if old.Len() == 0 {
 		return want
@@ -238,7 +239,7 @@ func (c *compiled) each(f func(Element)) {
 	}
 }
 
-// internal returns the element of the cluster IP, if the port has the cluster IP.
+// internal returns the element of the cluster IP. The port must have the cluster IP.
 func (c *compiled) internal() Element { return Element{Services, c.vip, c.class} }
 
 func (c *compiled) slotElement(l List, i int) Element {

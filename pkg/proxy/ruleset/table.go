@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Table holds the elements that the services of one family want, and the changes that were not
-// taken yet.
+// Table holds the elements that the services of one family want, and the changes that Take has not
+// returned yet.
 type Table struct {
 	family  Family
 	ports   map[Name]*entry
@@ -29,7 +29,7 @@ type entry struct {
 	built *compiled
 }
 
-// address is a set and a key in it.
+// address identifies an element: a set and a key in it.
 type address struct {
 	set Set
 	key string
@@ -112,8 +112,8 @@ func (t *Table) unclaim(f Frontend, name Name, affected map[Name]*compiled) {
 	t.claims[key] = list
 }
 
-// rebuild compiles ports again. affected holds what each was compiled to before. One port may give
-// up what another one gets, so all removals are recorded before all additions.
+// rebuild compiles ports again. affected has the previous elements of each of these ports. An
+// element may move from one port to another, so all removals are recorded before all additions.
 func (t *Table) rebuild(affected map[Name]*compiled) {
 	type step struct{ old, new *compiled }
 	var steps []step
@@ -210,13 +210,13 @@ func missingSticky(a, b *compiled, l List, f func(Element)) {
 	}
 }
 
-// remove records that one port fewer wants an element.
+// remove records that one of the ports that have an element no longer has it.
 func (t *Table) remove(e Element) {
 	t.drop(e)
 	t.depart(e)
 }
 
-// add records that a port wants an element.
+// add records that one more port has an element.
 func (t *Table) add(e Element) {
 	t.arrive(e)
 	t.put(e)
@@ -290,7 +290,7 @@ func (t *Table) Take() Changes {
 			out.Add = append(out.Add, Element{at.set, at.key, *c.after})
 		}
 	}
-	t.pending = map[address]*change{} // iterating over a map that was once large is slow
+	t.pending = map[address]*change{} // a new map, because iterating over a map that was once large is slow
 	return out
 }
 
@@ -334,9 +334,9 @@ func (t *Table) each(f func(Element)) {
 	}
 }
 
-// Adopt takes over the elements found in the kernel, before the first Set. Endpoints found there
-// keep their slots, and UDP frontends found there that no port has count as departed. Changes are
-// not recorded until the next Diff, which must follow once all ports are set.
+// Adopt takes over the elements found in the kernel, before the first Set. Endpoints in them keep
+// their slots. UDP frontends in them that no port has count as departed. Changes are not recorded
+// until the next Diff, which must follow once all ports are set.
 func (t *Table) Adopt(found *Contents) {
 	t.pending = nil
 	t.adoptFrontends(found)
@@ -355,7 +355,7 @@ func (t *Table) Adopt(found *Contents) {
 		var seed [2]Endpoints
 		for l, list := range lists {
 			for i := range list {
-				if list[i] == "" { // the slot has no wanted endpoint
+				if list[i] == "" { // this slot has no endpoint that is still wanted
 					list[i] = strings.Repeat("\x00", size)
 				}
 			}
@@ -391,7 +391,7 @@ func splitSlot(key string) (vip string, slot uint32, ok bool) {
 	return key[:n], binary.NativeEndian.Uint32([]byte(key[n:])), true
 }
 
-// Diff returns the changes that lead from the elements found in the kernel to the wanted ones. It
+// Diff returns the changes that turn the elements found in the kernel into the wanted ones. It
 // includes and clears all pending changes, and clears what Adopt has recorded.
 func (t *Table) Diff(found *Contents) Changes {
 	t.pending = map[address]*change{}

@@ -36,8 +36,8 @@ func addrPorts(n int) []netip.AddrPort {
 	return out
 }
 
-// portGen draws ports that often claim the same things: few addresses, few node ports, few
-// endpoints.
+// portGen draws ports that often claim the same frontends: they have few different addresses, node
+// ports and endpoints.
 func portGen(t *rapid.T) *Port {
 	pick := func(label string) []netip.AddrPort {
 		var out []netip.AddrPort
@@ -70,8 +70,8 @@ func portGen(t *rapid.T) *Port {
 	return p
 }
 
-// apply applies changes to a model of the kernel that is as strict as the kernel: a deleted
-// element must exist, an added one must not.
+// apply applies changes to a model of the kernel that is as strict as the kernel: a deleted element
+// must exist, an added one must not exist.
 func apply(t rapid.TB, model *Contents, c Changes) {
 	for _, e := range c.Delete {
 		if v, ok := model[e.Set][e.Key]; !ok || v != e.Value {
@@ -126,7 +126,7 @@ func present(c *Contents) *Contents {
 }
 
 // TestChangesEqualRebuild applies random changes in transactions of random sizes. The kernel must
-// end up with the contents of a table that was built at once.
+// end up with the contents of a table that was built from the final ports.
 func TestChangesEqualRebuild(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		table, model, ports := NewTable(IPv4), NewContents(), map[Name]*Port{}
@@ -208,14 +208,14 @@ func TestCostOfAChange(t *testing.T) {
 		table.Take()
 
 		table.Set("web", web(n+1))
-		if got := table.Take().Len(); got != 3 { // the slot, the class out and in
+		if got := table.Take().Len(); got != 3 { // the slot is added, and the class is removed and added
 			t.Errorf("an endpoint more than %d: %d elements, want 3", n, got)
 		}
 		less := web(n + 1)
 		less.Cluster = Pack(addrPorts(n + 1)[1:])
 		table.Set("web", less)
 		got := table.Take()
-		if got.Len() != 5 { // the last one moves into the first slot
+		if got.Len() != 5 { // the last endpoint moves into the first slot
 			t.Errorf("an endpoint less than %d: %d elements, want 5: %v", n+1, got.Len(), got)
 		}
 		table.Set("web", less)

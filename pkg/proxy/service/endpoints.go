@@ -15,7 +15,7 @@ type endpoint struct {
 	addr                        netip.AddrPort
 	ready, serving, terminating bool
 	onNode                      bool
-	zones, nodes                []string // hints
+	zones, nodes                []string // zones and nodes in the hints
 }
 
 // endpointsOf returns the endpoints of one port in the slices of a family. Slices can overlap
@@ -61,7 +61,7 @@ func usable(list []endpoint) []endpoint {
 }
 
 func filter(list []endpoint, keep func(endpoint) bool) []endpoint {
-	out := make([]endpoint, 0, len(list)) // usually all of them are kept
+	out := make([]endpoint, 0, len(list)) // usually all endpoints are kept
 	for _, e := range list {
 		if keep(e) {
 			out = append(out, e)

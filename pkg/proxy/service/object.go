@@ -26,7 +26,7 @@ type Service struct {
 	created       int64
 	ips           []netip.Addr // at most one of each family
 	ports         []port
-	sticky        uint32 // seconds; 0 means no session affinity
+	sticky        uint32 // timeout of session affinity in seconds; 0 means none
 	healthPort    uint16
 	internalLocal bool
 	externalLocal bool
@@ -44,10 +44,10 @@ type port struct {
 type more struct {
 	external, ingress []netip.Addr
 	sources           []netip.Prefix
-	announcedBy       string // the node that answers for ingress
+	announcedBy       string // name of the node that answers for the addresses in ingress
 }
 
-// nothing is shared by the services that use none of these fields.
+// nothing is the value of more for all services that use none of these fields.
 var nothing more
 
 // New returns the part of a Service to keep, or nil if the service has no cluster IP or another
@@ -81,7 +81,7 @@ func New(s *corev1.Service) *Service {
 // Key returns the Service's name.
 func (s *Service) Key() types.NamespacedName { return s.Name }
 
-// shared returns s in one copy for all callers, to save memory.
+// shared returns a copy of s that all callers with an equal string share, to save memory.
 func shared(s string) string { return unique.Make(s).Value() }
 
 // clusterIPs returns the cluster IPs, at most one of each family.
@@ -124,7 +124,8 @@ func newMore(s *corev1.Service) *more {
 		}
 	}
 	for _, r := range s.Spec.LoadBalancerSourceRanges {
-		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil { // the API accepts white space
+		// Trimmed, because the API accepts white space.
+		if p, err := netip.ParsePrefix(strings.TrimSpace(r)); err == nil {
 			m.sources = append(m.sources, p.Masked())
 		}
 	}

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package service decides what a node does for a Service: which of its addresses the node accepts
-// packets for, and which endpoints they go to. It implements traffic policies, topology hints,
-// session affinity and endpoint conditions as Kubernetes documents them. All of it is pure.
+// Package service decides for which addresses of a Service a node accepts packets, and to which
+// endpoints it sends them. It implements traffic policies, topology hints, session affinity and
+// endpoint conditions as Kubernetes documents them. All functions are pure.
 package service
 
 import (
@@ -21,14 +21,14 @@ type Node struct {
 }
 
 // Health is the health check of a service with external traffic policy Local, which load balancers
-// ask the node for.
+// request from the node.
 type Health struct {
 	Port uint16
 	// Local is the number of ready endpoints on this node.
 	Local int
 }
 
-// Plan is what a node does for one service.
+// Plan has the ports that a node serves for one service, and related settings.
 type Plan struct {
 	Ports  []Port
 	Health *Health // nil if the service has no health check
@@ -88,7 +88,7 @@ func Decide(svc *Service, list []*Slice, n Node) Plan {
 				}
 			}
 		}
-		if svc.healthPort != 0 && plan.Health == nil { // the primary family comes first
+		if svc.healthPort != 0 && plan.Health == nil { // set once, by the primary family, which comes first
 			plan.Health = &Health{Port: svc.healthPort, Local: len(local)}
 		}
 	}
@@ -116,8 +116,8 @@ func newPort(svc *Service, p *port, ip netip.Addr, n Node) *ruleset.Port {
 		}
 	}
 	// If the load balancer's address is also one of the node's own, the node may use it as its
-	// source address. So a node that may use the load balancer must also be allowed from that
-	// address.
+	// source address. So if the sources include an address of the node, the load balancer's address
+	// must be allowed as a source too.
 	if slices.ContainsFunc(out.Sources, func(r netip.Prefix) bool { return slices.ContainsFunc(n.IPs, r.Contains) }) {
 		for _, a := range out.Guarded {
 			out.Sources = append(out.Sources, netip.PrefixFrom(a, a.BitLen()))

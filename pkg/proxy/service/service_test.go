@@ -22,9 +22,9 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// slice makes endpoints from words. A word is the last number of the address, followed by letters:
-// r ready, s serving, t terminating, h on this node, z hinted for this node's zone, y for another
-// zone, n for this node, m for another node.
+// slice makes endpoints from words. A word is the last number of the address, followed by letters
+// that mean: r ready, s serving, t terminating, h on this node, z hinted for this node's zone, y
+// for another zone, n for this node, m for another node.
 func slice(words ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		AddressType: discoveryv1.AddressTypeIPv4,
@@ -95,7 +95,7 @@ func decide(s *corev1.Service, list []*discoveryv1.EndpointSlice, n Node) Plan {
 	return Decide(New(s), kept, n)
 }
 
-// the returns a port of a plan without unexported state, or nil.
+// the returns the only port of a plan in a family, without its unexported fields, or nil.
 func the(p Plan, f ruleset.Family) *ruleset.Port {
 	if port := p.Port(f, "ns/web:http/TCP"); port != nil {
 		return port.Port

@@ -18,9 +18,9 @@ import (
 // have hundreds of thousands of endpoints, so addresses are packed. It is immutable.
 type Slice struct {
 	Service types.NamespacedName
-	name    string // name of the slice itself
+	name    string // name of the EndpointSlice
 	family  ruleset.Family
-	ports   []port   // nodePort is 0
+	ports   []port   // ports without node ports
 	addrs   string   // the addresses, concatenated
 	states  []state  // one state for each address
 	hints   []*hints // hints for each address; nil if no endpoint has hints
@@ -89,7 +89,8 @@ func (s *Slice) add(addrs []byte, e *discoveryv1.Endpoint, node string) []byte {
 	if len(e.Addresses) == 0 {
 		return addrs
 	}
-	// the API defines the others as equivalent, and no controller writes more than one
+	// Use only the first address: the API defines all addresses of an endpoint as equivalent, and
+	// no controller writes more than one.
 	addr, err := netip.ParseAddr(e.Addresses[0])
 	if err != nil || ruleset.Of(addr) != s.family || addr.Zone() != "" {
 		return addrs
@@ -132,7 +133,7 @@ func newHints(h *discoveryv1.EndpointHints) *hints {
 }
 
 // number returns the number of the slice's port that a service's port refers to, or 0 if the slice
-// has none.
+// does not have this port.
 func (s *Slice) number(of *port) uint16 {
 	i := slices.IndexFunc(s.ports, func(p port) bool { return p.name == of.name && p.protocol == of.protocol })
 	if i < 0 {
