@@ -26,7 +26,7 @@ type Config struct {
 	IPv6 bool
 	// Audit is how often to check that the tables exist and to delete unused chains and sets.
 	Audit time.Duration
-	// NetNS is a network namespace. 0 means that of the process.
+	// NetNS is a network namespace. 0 means the namespace of the process.
 	NetNS int
 	// BridgeSysctls is the directory of br_netfilter's settings. Empty means nft.BridgeSysctls.
 	BridgeSysctls string
@@ -50,7 +50,7 @@ type Agent struct {
 	// Only the goroutine of Run uses the fields below.
 	index  *Index
 	tables []*family
-	loaded bool // the caches of pods and namespaces are complete
+	loaded bool // true when the caches of pods and namespaces are complete
 	// unbridged is the last logged reason why policies are not enforced within a bridge. It is
 	// empty if they are enforced.
 	unbridged string
@@ -60,7 +60,7 @@ type Agent struct {
 type family struct {
 	*table
 	name string
-	full bool // the table must be replaced
+	full bool // true if the whole table must be replaced
 }
 
 // New returns an agent. It starts and changes nothing before Run.
@@ -91,7 +91,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() { cancel(); a.sources.end() }()
 	if a.sources.begin(ctx) != nil {
-		return nil // ctx has ended
+		return nil // an error means that ctx has ended
 	}
 	follow.Loop{
 		Clock: a.deps.Clock, Wake: a.sources.changes.Signal, Period: a.cfg.Audit, Check: a.audit,
@@ -131,11 +131,11 @@ func Remove(c Config) error {
 
 func (a *Agent) close() {
 	for _, f := range a.tables {
-		_ = f.table.close() // nothing is buffered
+		_ = f.table.close() // an error of close loses nothing, because nothing is buffered
 	}
 }
 
-// round applies what has changed. It returns whether all of it succeeded.
+// round applies all changes to the tables. It returns whether that succeeded.
 func (a *Agent) round(ctx context.Context) bool {
 	start := a.deps.Clock.Now()
 	a.sources.cluster.adjust(ctx, a.sources)
@@ -144,7 +144,7 @@ func (a *Agent) round(ctx context.Context) bool {
 			return a.idle()
 		}
 		if a.sources.start(ctx, a.sources.pods, a.sources.namespaces) != nil {
-			return false // ctx has ended
+			return false // an error means that ctx has ended
 		}
 		a.loaded = true
 		for _, f := range a.tables {
@@ -154,7 +154,7 @@ func (a *Agent) round(ctx context.Context) bool {
 		a.checkBridges()
 	}
 	if a.sources.update(ctx, a.index) != nil {
-		return false // ctx has ended
+		return false // an error means that ctx has ended
 	}
 	changes, done := a.index.Take(), true
 	for _, f := range a.tables {

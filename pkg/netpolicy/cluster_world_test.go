@@ -11,7 +11,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// oneOf draws one of a list.
+// oneOf draws an index of a list with n entries.
 func (w world) oneOf(what string, n int) int { return rapid.IntRange(0, n-1).Draw(w.T, what) }
 
 func (w world) node() *Node {
@@ -39,7 +39,7 @@ func (w world) clusterPeer(d Direction) policyv1alpha2.ClusterNetworkPolicyEgres
 		p.Pods = &policyv1alpha2.NamespacedPod{NamespaceSelector: *w.selector(), PodSelector: *w.selector()}
 	case k == 10:
 		p.Namespaces = &broken
-	case k == 11: // as from an unknown version of the API
+	case k == 11: // no known field is set, as in an object of an unknown version
 	case k < 17:
 		p.Nodes = w.selector()
 	case k < 22:

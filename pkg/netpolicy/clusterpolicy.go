@@ -37,11 +37,11 @@ type clusterPolicy struct {
 	priority int32
 	subjects selector
 	terms    [2][]term
-	nodes    bool // a peer selects nodes
+	nodes    bool // true if a peer selects nodes
 }
 
 // compareClusterPolicies orders the policies of a tier by precedence. The API does not define the
-// order of two policies with the same priority: here their names do.
+// order of two policies with the same priority: here they are in the order of their names.
 func compareClusterPolicies(a, b *clusterPolicy) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.name, b.name))
 }
@@ -73,8 +73,8 @@ func rulesOf(cnp *policyv1alpha2.ClusterNetworkPolicy, d Direction) []clusterRul
 	return out
 }
 
-// compileCluster compiles a policy. It returns a policy in any case. The error says which parts of
-// it could not be understood.
+// compileCluster compiles a policy. It returns a policy even if it returns an error. The error says
+// which parts of the policy could not be understood.
 func compileCluster(cnp *policyv1alpha2.ClusterNetworkPolicy) (*clusterPolicy, error) {
 	p := &clusterPolicy{name: cnp.Name, tier: tierOf(cnp), priority: cnp.Spec.Priority}
 	subjects, err := subjectsOf(&cnp.Spec.Subject)
@@ -110,7 +110,7 @@ func (p *clusterPolicy) compile(d Direction, r clusterRule) ([]term, error) {
 		policyv1alpha2.ClusterNetworkPolicyRuleActionPass:   pass,
 	}[r.action]
 	if v == pass && p.tier == baselineTier {
-		v = allow // no policy comes after it
+		v = allow // no policy comes after the Baseline tier, so passing is the same as allowing
 	}
 	numbers, names := splitProtocols(r.protocols)
 	var out []term
@@ -206,8 +206,8 @@ var (
 )
 
 // understood returns an error if part of a rule is not supported or invalid. The API server
-// validates most of it, but its definition of the kind may be of another version, and it does not
-// validate selectors.
+// validates most of it, but the cluster's definition of the kind may be of another version, and it
+// does not validate selectors.
 func (r clusterRule) understood() error {
 	switch r.action {
 	case policyv1alpha2.ClusterNetworkPolicyRuleActionAccept, policyv1alpha2.ClusterNetworkPolicyRuleActionDeny,

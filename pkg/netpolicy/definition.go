@@ -22,18 +22,19 @@ import (
 )
 
 // clusterPolicies follows ClusterNetworkPolicies. They are custom resources, so it follows their
-// definition too, and the policies as long as the definition is served. It follows no other
-// definition: in a cluster without ClusterNetworkPolicies this costs one idle watch.
+// CustomResourceDefinition too, and follows the policies as long as the kind is served. It follows
+// no other definition: in a cluster without ClusterNetworkPolicies this costs one idle watch.
 type clusterPolicies struct {
 	client dynamic.Interface
 	log    *slog.Logger
-	// nil if it may not be followed; empty if not served
+	// nil if this user may not follow the definition; without entry if the definition does not
+	// exist
 	definition *follow.Cache[unstructured.Unstructured, struct{}]
-	policies   *follow.Cache[unstructured.Unstructured, clusterPolicy] // nil while they are not defined
-	end        func()                                                  // stops following policies
-	logged     bool                                                    // a refusal was logged
+	policies   *follow.Cache[unstructured.Unstructured, clusterPolicy] // nil while the kind is not served
+	end        func()                                                  // ends the caches of the policies
+	logged     bool                                                    // true if a refusal was logged
 	// refused reports whether the API server does not let this user list the definition or the
-	// policies. Clusters that earlier versions made do not grant that.
+	// policies. Clusters that were created by earlier versions do not grant this right.
 	refused bool
 }
 
@@ -70,7 +71,7 @@ func (c *clusterPolicies) followDefinition(ctx context.Context, s *sources) {
 			}
 			return &struct{}{}
 		},
-	}, func(*dirty, types.NamespacedName, *struct{}) {}) // the cache only wakes the agent
+	}, func(*dirty, types.NamespacedName, *struct{}) {}) // the change is not noted: the cache only wakes the agent
 	s.running.Go(func() { c.definition.Run(ctx) })
 }
 
@@ -91,8 +92,9 @@ func clusterPolicyResource() schema.GroupVersionResource {
 	return policyv1alpha2.SchemeGroupVersion.WithResource("clusternetworkpolicies")
 }
 
-// may reports whether the API server lets this user list a resource. Only the errors that no
-// describes are refusals; others may go away, and following the resource retries.
+// may reports whether the API server lets this user list a resource. Only errors for which no
+// returns true are refusals. Other errors may be temporary: the cache of the resource retries after
+// them.
 func (c *clusterPolicies) may(
 	ctx context.Context, resource schema.GroupVersionResource, tweak func(*metav1.ListOptions), no ...func(error) bool,
 ) bool {
@@ -126,7 +128,7 @@ func isServed(definition *unstructured.Unstructured) bool {
 		has(map[string]any{"name": policyv1alpha2.GroupVersion.Version, "served": true}, "spec", "versions")
 }
 
-// exist reports whether there is a policy.
+// exist reports whether there is a ClusterNetworkPolicy.
 func (c *clusterPolicies) exist() bool { return c.policies != nil && c.policies.Len() > 0 }
 
 // compile returns a policy in the form that the index takes, or nil if it cannot be decoded.

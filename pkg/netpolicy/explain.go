@@ -28,7 +28,7 @@ type Flow struct {
 	Port     uint16
 }
 
-// Cell holds everything that policies depend on, except pods.
+// Cell has all objects of a cluster that decisions depend on, except pods.
 type Cell struct {
 	Policies   []*networkingv1.NetworkPolicy
 	Cluster    []*policyv1alpha2.ClusterNetworkPolicy
@@ -41,14 +41,14 @@ type Side struct {
 	// Admin is the rule of the Admin tier that decides the flow or passes it on. It is nil if no
 	// rule of the tier matches.
 	Admin *Decision
-	// Isolating are the policies that isolate the pod in this direction. Allowing are those of
-	// them that allow the flow.
+	// Isolating are the policies that isolate the pod in this direction. Allowing are those
+	// isolating policies that allow the flow.
 	Isolating, Allowing []types.NamespacedName
 	// Baseline is the rule of the Baseline tier that decides the flow, if no NetworkPolicy
 	// isolates the pod.
 	Baseline *Decision
-	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to it, and
-	// no policy applies to DNS queries to it.
+	// OwnNode is true if the other end is the pod's node. NetworkPolicies do not apply to
+	// connections with that node, and no policy applies to DNS queries to it.
 	OwnNode bool
 }
 
@@ -76,7 +76,7 @@ func Explain(f Flow, c Cell) Verdict {
 		return Verdict{} // a pod always reaches itself
 	}
 	if c.onOwnNode(f.To.Pod, f.From) {
-		return Verdict{Ingress: Side{OwnNode: true}} // its node always reaches it
+		return Verdict{Ingress: Side{OwnNode: true}} // the node of a pod always reaches the pod
 	}
 	ownNode := c.onOwnNode(f.From.Pod, f.To)
 	if ownNode && f.Port == dnsPort && (f.Protocol == protocolTCP || f.Protocol == protocolUDP) {

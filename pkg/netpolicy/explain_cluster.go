@@ -16,11 +16,13 @@ import (
 type Decision struct {
 	Policy string
 	Tier   policyv1alpha2.Tier
-	// Rule counts from zero; Name may be empty.
+	// Rule is the index of the rule in its direction, from zero. Name is the rule's name, which may
+	// be empty.
 	Rule   int
 	Name   string
 	Action policyv1alpha2.ClusterNetworkPolicyRuleAction
-	// Problem says which part of the rule is not understood. Such a rule denies.
+	// Problem says which part of the rule is not understood, or is nil. A rule that is not
+	// understood denies.
 	Problem error
 }
 

@@ -16,8 +16,7 @@ import (
 // Index computes the contents of the table while pods, namespaces and policies change. It belongs
 // to one goroutine.
 //
-// It contains only what protects a pod of this node: the chains that local pods use, and the sets
-// that these chains use.
+// It contains only the chains that protect pods of this node, and the sets that these chains use.
 type Index struct {
 	namespaces map[string]labels.Set
 	pods       map[string]map[string]*Pod    // keys: namespace, name
@@ -56,15 +55,16 @@ type set struct {
 
 // Changes are the changes to make to a table that was up to date before.
 type Changes struct {
-	// Sets and Chains are new. The sets must be made first. Sets of pods are empty at first.
+	// Sets and Chains are to be created, first the sets. New sets of pods are empty; their elements
+	// are in Members.
 	Sets   []setDef
 	Chains []*chain
 	// Members holds for each set which elements must be present (true) or absent.
 	Members map[string]map[element]bool
-	// Guards holds for each gate and address the chain that protects the address now, or "" for
-	// none.
+	// Guards holds for each gate and address the name of the chain that protects the address now,
+	// or "" for none.
 	Guards gates[map[netip.Addr]string]
-	// GoneChains and GoneSets are no longer used.
+	// GoneChains and GoneSets are the names of chains and sets that are no longer used.
 	GoneChains, GoneSets []string
 }
 
@@ -99,7 +99,7 @@ func (c *Changes) guard(g int, ip netip.Addr, chain string) {
 	c.Guards[g][ip] = chain
 }
 
-// SetPod sets a pod. nil deletes it.
+// SetPod sets a pod. If p is nil, it deletes the pod.
 func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	old := x.pods[name.Namespace][name.Name]
 	if old != nil {
@@ -114,7 +114,7 @@ func (x *Index) SetPod(name types.NamespacedName, p *Pod) {
 	}
 }
 
-// SetNamespace sets a namespace's labels. nil deletes the namespace.
+// SetNamespace sets a namespace's labels. If l is nil, it deletes the namespace.
 func (x *Index) SetNamespace(name string, l labels.Set) {
 	if old, ok := x.namespaces[name]; ok == (l != nil) && maps.Equal(old, l) {
 		return
@@ -134,7 +134,7 @@ func (x *Index) SetNamespace(name string, l labels.Set) {
 	}
 }
 
-// SetPolicy sets a policy. nil deletes it.
+// SetPolicy sets a policy. If p is nil, it deletes the policy.
 func (x *Index) SetPolicy(name types.NamespacedName, p *policy) {
 	put(x.policies, name, p)
 	for _, pod := range x.pods[name.Namespace] {
@@ -182,8 +182,8 @@ func (x *Index) count(s *set, elements []element, n int) {
 	}
 }
 
-// note records that an element must be present or absent. A change that cancels an earlier one,
-// which was not taken yet, leaves nothing to do.
+// note records that an element must be present or absent. If that cancels an earlier change that
+// Take has not returned yet, both are dropped.
 func (x *Index) note(set string, e element, there bool) {
 	m := x.changes.Members[set]
 	if m == nil {
@@ -215,7 +215,7 @@ func (x *Index) Take() Changes {
 	return out
 }
 
-// decide assigns the chains that follow from its policies to a local pod.
+// decide assigns to a local pod the chains that its policies require.
 func (x *Index) decide(name types.NamespacedName) {
 	old := x.guards[name]
 	var want guard
@@ -250,8 +250,8 @@ func (x *Index) decide(name types.NamespacedName) {
 	}
 }
 
-// guard sets the chains that protect a pod in a direction: the chain of its NetworkPolicies or,
-// without any, that of the Baseline tier, and before it the chain of the Admin tier.
+// guard sets the chains that protect a pod in a direction: the chain of its NetworkPolicies or, if
+// it has none, the chain of the Baseline tier, and before that the chain of the Admin tier.
 func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	at := entrance(d)
 	if terms := x.clusterTerms(adminTier, p, d); len(terms) > 0 {
@@ -265,7 +265,7 @@ func (x *Index) guard(p *Pod, d Direction, g *guard) {
 	}
 }
 
-// others marks the other local pods with an address as undecided.
+// others marks all local pods that have an address, except one, as undecided.
 func (x *Index) others(than types.NamespacedName, ip netip.Addr) {
 	for name, g := range x.guards {
 		if name != than && slices.Contains(g.ips, ip) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// SetClusterPolicy sets a ClusterNetworkPolicy. nil deletes it.
+// SetClusterPolicy sets a ClusterNetworkPolicy. If p is nil, it deletes the policy.
 func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	for t := range x.tiers {
 		x.tiers[t] = slices.DeleteFunc(x.tiers[t], func(old *clusterPolicy) bool { return old.name == name })
@@ -27,7 +27,7 @@ func (x *Index) SetClusterPolicy(name string, p *clusterPolicy) {
 	}
 }
 
-// SetNode sets a node. nil deletes it.
+// SetNode sets a node. If n is nil, it deletes the node.
 func (x *Index) SetNode(name string, n *Node) {
 	old := x.nodes[name]
 	if old != nil && n != nil && maps.Equal(old.Labels, n.Labels) && slices.Equal(old.IPs, n.IPs) {
@@ -43,7 +43,7 @@ func (x *Index) SetNode(name string, n *Node) {
 	}
 }
 
-// contributeNode adds n to the counts of a node's addresses in a set, if the set matches the node.
+// contributeNode adds by to the counts of a node's addresses in a set, if the set matches the node.
 func (x *Index) contributeNode(s *set, n *Node, by int) {
 	if n != nil && s.kind == nodesOf && s.nodes.Matches(n.Labels) {
 		x.count(s, s.ofNode(n), by)

@@ -21,7 +21,7 @@ import (
 	policyv1alpha2 "sigs.k8s.io/network-policy-api/apis/v1alpha2"
 )
 
-// fake is a model of the kernel's table. It fails where the kernel would reject a change.
+// fake is a model of the kernel's table. It fails the test if the kernel would reject a change.
 type fake struct {
 	sets   map[string]setDef
 	chains map[string]*chain
@@ -87,7 +87,7 @@ type packet struct {
 	from, to netip.Addr
 	protocol uint8
 	port     uint16
-	toNode   bool // its destination is the node itself
+	toNode   bool // true if its destination is the node itself
 }
 
 // passes reports whether a packet passes the rules.
@@ -141,7 +141,7 @@ func (f *fake) has(d setDef, a netip.Addr, p packet) bool {
 	return true
 }
 
-// world draws small random objects.
+// world draws random API objects with few different values.
 type world struct{ *rapid.T }
 
 func (w world) labels() map[string]string {
@@ -250,7 +250,8 @@ func (w world) step(o *objects, x *Index) {
 	switch rapid.IntRange(0, 10).Draw(w.T, "what") {
 	case 0, 1:
 		o.pods[name] = w.pod(name)
-		for n, p := range o.pods { // an address belongs to one pod
+		// Another pod with the same address is removed, because an address belongs to one pod.
+		for n, p := range o.pods {
 			if n != name && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return slices.Contains(o.pods[name].IPs, a) }) {
 				delete(o.pods, n)
 				x.SetPod(n, nil)
@@ -271,7 +272,8 @@ func (w world) step(o *objects, x *Index) {
 		x.SetNamespace(namespace, o.Namespaces[namespace])
 	case 7, 8:
 		o.cluster[name.Name] = w.clusterPolicy(name.Name)
-		p, _ := compileCluster(o.cluster[name.Name]) // rules that are not understood have an effect too
+		// The error is ignored, because rules that are not understood have an effect too.
+		p, _ := compileCluster(o.cluster[name.Name])
 		x.SetClusterPolicy(name.Name, p)
 	case 9:
 		delete(o.cluster, name.Name)
@@ -289,7 +291,7 @@ func (w world) step(o *objects, x *Index) {
 }
 
 // TestIndex applies random changes, and compares the decisions of the resulting tables with
-// Explain, which looks at the objects alone.
+// Explain, which uses only the API objects.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, x, f := world{t}, NewIndex(), newFake()
@@ -346,8 +348,8 @@ func (o *objects) compare(t *rapid.T, tables ...*fake) {
 	}
 }
 
-// comparePacket compares the decisions about one packet as far as this node makes them. Packets that the
-// node's own processes send are not checked.
+// comparePacket compares the decisions about one packet, without the parts that other nodes decide.
+// Packets that the node's own processes send are not checked.
 func (o *objects) comparePacket(t *rapid.T, f Flow, tables []*fake) {
 	here := &Pod{Node: "here"}
 	if o.onOwnNode(here, f.From) {

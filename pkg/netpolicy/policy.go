@@ -42,14 +42,14 @@ type verdict uint8
 const (
 	allow verdict = iota // return to the calling chain
 	deny
-	pass // continue after the Admin tier
+	pass // continue with the rules after the Admin tier
 )
 
 // term matches connections. All of its parts must match.
 type term struct {
-	peers   setDef // pods, nodes or blocks at the other end; zero matches any
-	ports   setDef // protocol and number; zero matches any
-	named   setDef // destination, protocol and number; zero matches any
+	peers   setDef // pods, nodes or blocks at the other end; the zero value matches any
+	ports   setDef // protocols and port numbers; the zero value matches any
+	named   setDef // destination addresses, protocols and port numbers; the zero value matches any
 	verdict verdict
 }
 
@@ -82,8 +82,8 @@ func isolates(np *networkingv1.NetworkPolicy) (ingress, egress bool) {
 		slices.Contains(np.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// terms returns the terms of a rule: for each peer one with all numbered ports, and one for each
-// named port.
+// terms returns the terms of a rule: for each peer, one term with all numbered ports and one term
+// for each named port.
 func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	ports []networkingv1.NetworkPolicyPort) []term {
 	peers := []setDef{{}}
@@ -110,7 +110,7 @@ func (c compiler) terms(d Direction, from []networkingv1.NetworkPolicyPeer,
 	return out
 }
 
-// destination returns the pods whose containers' ports a port name refers to.
+// destination returns the pods in whose containers a port name is looked up.
 func (c compiler) destination(d Direction, peer setDef) selector {
 	if d == Ingress {
 		return c.own
@@ -148,7 +148,7 @@ func (c compiler) peer(p *networkingv1.NetworkPolicyPeer) setDef {
 // selector matches pods of one namespace, or of the namespaces that a selector matches.
 type selector struct {
 	namespace        string
-	namespaces, pods labels.Selector // namespaces is nil if namespace counts
+	namespaces, pods labels.Selector // nil if the selector matches only pods of namespace
 	key              string
 }
 
@@ -166,8 +166,8 @@ func selectorOf(namespace string, namespaces, pods *metav1.LabelSelector) select
 	return s
 }
 
-// text returns a text that differs between any two selectors, including the three kinds that print
-// as nothing.
+// text returns a text that differs between any two selectors, including the three kinds of
+// selectors whose String method returns "".
 func text(s labels.Selector) string {
 	switch {
 	case s == nil:
@@ -205,7 +205,7 @@ type portRange struct {
 
 // portName is a named port of containers.
 type portName struct {
-	protocol uint8 // 0 means any
+	protocol uint8 // protocol number; 0 means any
 	name     string
 }
 
@@ -265,8 +265,8 @@ const (
 	protocolSCTP = 132
 )
 
-// dnsPort is always open from a pod to its node. The node forwards queries to the cluster's name
-// servers, and a policy that allows DNS names those servers and not the node.
+// dnsPort is the port to which a pod may always send on its own node. The node forwards queries to
+// the cluster's name servers, and a policy that allows DNS names those servers and not the node.
 const dnsPort = 53
 
 func protocolNumber(p corev1.Protocol) uint8 {

@@ -20,26 +20,26 @@ type kind uint8
 
 const (
 	none     kind = iota
-	podsOf        // addresses of pods
-	portsOf       // addresses, protocols and numbers of named ports of pods
-	nodesOf       // addresses of nodes
-	blocks        // ranges of addresses
-	numbered      // protocols and ranges of ports
+	podsOf        // the elements are addresses of pods
+	portsOf       // the elements are addresses, protocols and port numbers of named ports of pods
+	nodesOf       // the elements are addresses of nodes
+	blocks        // the elements are ranges of addresses
+	numbered      // the elements are protocols and ranges of ports
 )
 
-// setDef describes a set of the table. The name of a set follows from its description, so rules of
-// many policies share it.
+// setDef describes a set of the table. The name of a set is derived from its description, so that
+// rules of many policies share the set.
 type setDef struct {
 	kind     kind
 	name     string
-	selector selector        // podsOf, portsOf
-	port     portName        // portsOf
-	nodes    labels.Selector // nodesOf
+	selector selector        // for podsOf and portsOf
+	port     portName        // for portsOf
+	nodes    labels.Selector // for nodesOf
 	ranges   []nft.Range
 	numbers  []portRange
 }
 
-// kept reports whether members of such sets are added and deleted one by one.
+// kept reports whether elements of sets of this kind are added and deleted one by one.
 func (k kind) kept() bool { return k == podsOf || k == portsOf || k == nodesOf }
 
 func (k kind) named(content string) string {
@@ -117,13 +117,13 @@ func (d *setDef) ofNode(n *Node) []element {
 	return out
 }
 
-// chain holds the terms that decide about packets of pods in one direction. The chain's name
-// follows from its content.
+// chain holds the terms that decide about packets of pods in one direction. The chain's name is
+// derived from its content.
 type chain struct {
 	name      string
 	direction Direction
 	terms     []term
-	otherwise verdict // verdict on packets that no term matches
+	otherwise verdict // verdict for packets that no term matches
 }
 
 func newChain(d Direction, terms []term, otherwise verdict) *chain {
@@ -135,7 +135,8 @@ func newChain(d Direction, terms []term, otherwise verdict) *chain {
 	return &chain{name: d.String() + "-" + hash(b.String()), direction: d, terms: terms, otherwise: otherwise}
 }
 
-// gate is a map from pods' addresses to chains, through which packets of protected pods go.
+// gate is one of the maps from addresses of protected pods to chains. Each packet is looked up in
+// them.
 type gate int
 
 // entrance returns the first gate of a direction; passed returns the gate for packets that the

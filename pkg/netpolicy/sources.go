@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// sources are the caches of all that the agent reads from the API. A change is noted in changes.
+// sources are the caches of all objects that the agent reads from the API. Each change is noted in
+// changes.
 type sources struct {
 	clock   clock.Clock
 	log     *slog.Logger
@@ -29,7 +30,8 @@ type sources struct {
 
 	policies *follow.Cache[networkingv1.NetworkPolicy, policy]
 	cluster  clusterPolicies
-	// pods and namespaces are followed once there is a policy, nodes once a policy selects nodes.
+	// pods and namespaces are followed from the time when there is a policy, and nodes from the
+	// time when a policy selects nodes.
 	pods         *follow.Cache[corev1.Pod, Pod]
 	namespaces   *follow.Cache[corev1.Namespace, labels.Set]
 	nodes        *follow.Cache[corev1.Node, Node]
@@ -95,7 +97,7 @@ func labelsOf(ns *corev1.Namespace) *labels.Set {
 	return &set
 }
 
-// followed is a cache of any kind.
+// followed is a cache of objects of any kind.
 type followed interface {
 	Run(ctx context.Context)
 	Synced() <-chan struct{}

@@ -26,7 +26,8 @@ const (
 	setSelf      = "self"
 )
 
-// chainPassed is the chain for packets of a direction that the Admin tier passes on.
+// chainPassed returns the name of the chain for packets of a direction that the Admin tier passes
+// on.
 func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
 // table is the agent's table of one family in the kernel. It belongs to one goroutine.
@@ -37,11 +38,11 @@ type table struct {
 	guards gates[*nftables.Set]
 	self   *nftables.Set
 
-	// These exist in the kernel.
+	// The sets and chains that exist in the kernel.
 	sets    map[string]*nftables.Set
 	guarded gates[map[netip.Addr]string]
-	// These are no longer used. They are deleted some time later, because kernels before 6.2 take
-	// a moment to notice that a chain has no references.
+	// trash has the names of sets and chains that are no longer used. They are deleted some time
+	// later, because kernels before 6.2 take a moment to notice that a chain has no references.
 	trash struct{ sets, chains map[string]bool }
 }
 
@@ -74,7 +75,7 @@ func (t *table) addr() nftables.SetDatatype {
 	return nftables.TypeIPAddr
 }
 
-// replace replaces the table by one with the given contents, in one transaction.
+// replace replaces the table by a table with the given contents, in one transaction.
 func (t *table) replace(all Changes) error {
 	t.forget()
 	t.conn.Renew(t.table)
@@ -102,7 +103,7 @@ func (t *table) replace(all Changes) error {
 	return t.commit(errors.Join(err, t.tell(all)))
 }
 
-// end loads the address that belongs to the pod that a direction is about.
+// end loads the address of the protected pod: the source for egress, the destination for ingress.
 func (t *table) end(d Direction) expr.Any {
 	if d == Egress {
 		return t.Source(0)
@@ -162,7 +163,7 @@ func (t *table) addSet(d setDef) error {
 	if t.trash.sets[d.name] {
 		delete(t.trash.sets, d.name)
 		if d.kind.kept() {
-			t.conn.FlushSet(t.sets[d.name]) // its members are outdated
+			t.conn.FlushSet(t.sets[d.name]) // removes its members, which are outdated
 		}
 		return nil
 	}
@@ -201,7 +202,8 @@ func (t *table) addChain(c *chain) {
 		t.rule(c.name, t.term(c.direction, m))
 	}
 	if c.otherwise == deny && c.direction == Egress {
-		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...)) // a pod always reaches its node
+		// Unless a term denies it, a pod reaches its own node.
+		t.rule(c.name, append(nft.IsLocal(true), t.verdict(c.direction, allow)...))
 	}
 	if c.otherwise != allow {
 		t.rule(c.name, t.verdict(c.direction, c.otherwise))
@@ -297,7 +299,7 @@ func (t *table) isGuarded(a netip.Addr) bool {
 	return false
 }
 
-// sweep deletes what has not been used since the last sweep.
+// sweep deletes the chains and sets that have not been used since the last sweep.
 func (t *table) sweep() error {
 	if len(t.trash.chains)+len(t.trash.sets) == 0 {
 		return nil

@@ -43,8 +43,8 @@ func realPlugins(t testing.TB, own string) string {
 	return dir
 }
 
-// mustLimit checks the node's end of a pod's link: it limits what the pod receives, in bytes a
-// second, and it may send a frame back to the pod that sent it (hairpin).
+// mustLimit checks the node's end of a pod's link: the rate at which the pod receives must be
+// limited to rate bytes per second, and a frame may be sent back to the pod that sent it (hairpin).
 func mustLimit(t *testing.T, pod *space, rate uint64) {
 	t.Helper()
 	end, err := netlink.LinkByIndex(pod.link("eth0").Attrs().ParentIndex)
@@ -93,7 +93,7 @@ func TestAttach(t *testing.T) {
 	sandbox := func(id string, pod *space) *libcni.RuntimeConf {
 		return &libcni.RuntimeConf{
 			ContainerID: id, IfName: "eth0", NetNS: fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), int(pod.ns)),
-			// The runtime derives this from a pod's annotations, in bits.
+			// The runtime derives these values, in bits, from a pod's annotations.
 			CapabilityArgs: map[string]any{"bandwidth": map[string]any{"ingressRate": 8_000_000, "ingressBurst": 80_000}},
 		}
 	}
@@ -157,8 +157,8 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach attaches and detaches a sandbox, and reports the CPU time of the plugins that
-// hack/tools.sh builds.
+// BenchmarkAttach attaches and detaches a sandbox, with the plugins that hack/tools.sh builds, and
+// reports their CPU time.
 func BenchmarkAttach(b *testing.B) {
 	unshare.Need(b)
 	built, err := filepath.Abs("../../bin/cni")

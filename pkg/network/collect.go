@@ -18,19 +18,19 @@ import (
 // addressesDir is the directory of allocated addresses, below CNI's own directory.
 const addressesDir = "networks"
 
-// Attachment is an interface of a sandbox that is in use.
+// Attachment is a network interface of a sandbox that is in use.
 type Attachment struct {
 	ContainerID string
 	IfName      string
 }
 
-// Collect frees what is allocated to sandboxes that are not in use. It detaches those that CNI
-// remembers; then the plugin frees the addresses that CNI does not remember. No sandbox may be
-// created meanwhile, so the kubelet calls it when it starts.
+// Collect frees addresses and other resources of sandboxes that are not in use. It detaches those
+// of which CNI has a record. Then the plugin frees the addresses of which CNI has no record. No
+// sandbox may be created meanwhile, so the kubelet calls it when it starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // nothing was ever attached
+		return nil // no sandbox was ever attached
 	}
 	if err != nil {
 		return fmt.Errorf("read CNI configuration: %w", err)

@@ -23,7 +23,7 @@ const (
 	pluginName  = "keelson"
 	bridgeName  = "cni0"
 	confName    = "10-keelson.conflist"
-	cniVersion  = "1.1.0" // the first version with STATUS and GC
+	cniVersion  = "1.1.0" // the first version of CNI with STATUS and GC
 )
 
 type confList struct {
@@ -64,15 +64,15 @@ func restorePorts(content []byte) (changed bool, err error) {
 	return attach.Restore(c)
 }
 
-// linkPlugin links our plugin into the directory where runtimes look for plugins, unless that has
-// an executable plugin already.
+// linkPlugin links our plugin into the directory where runtimes look for plugins, unless the
+// directory already has an executable plugin of that name.
 func linkPlugin(program, dir string) error {
 	link := filepath.Join(dir, pluginName)
 	if _, err := os.Stat(link); err == nil {
 		return nil
 	}
 	if _, err := os.Stat(program); err != nil {
-		return nil // the check of the configuration reports a missing plugin
+		return nil // if the plugin is missing, the check of the configuration reports it
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("make directory of CNI plugins: %w", err)
@@ -100,7 +100,7 @@ func writeConf(dir string, content []byte) (changed bool, err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return false, fmt.Errorf("make CNI directory: %w", err)
 	}
-	// The runtime reads *.conf, *.conflist and *.json only.
+	// The runtime does not read this file, because it reads only *.conf, *.conflist and *.json.
 	tmp := path + ".new"
 	if err := os.WriteFile(tmp, content, 0o644); err != nil {
 		return false, fmt.Errorf("write CNI configuration: %w", err)

@@ -7,7 +7,7 @@
 //
 // A node with an address on one of this node's links is reached by a plain route through that
 // address. Any other node is reached through one VXLAN device with static neighbour and forwarding
-// entries, so nothing is learned or flooded. Everything is derived from the Node objects: the
+// entries, so nothing is learned or flooded. All addresses are derived from the Node objects: the
 // hardware address of a node's VXLAN device from the node's name, the device's inner address from
 // the node's pod range, and the outer address from the node's addresses.
 //

@@ -20,12 +20,12 @@ import (
 // impossible sources.
 const guardName = "keelson-guard"
 
-// guard is what a node knows about the sources of packets.
+// guard has the data from which a node decides whether the source of a packet is possible.
 type guard struct {
 	// pods are this node's own pod ranges. Packets from them may come only from the bridge, where
 	// ports are bound.
 	pods []netip.Prefix
-	// tunnel reports whether there is a VXLAN device. The device accepts packets from any sender.
+	// tunnel reports whether there is a VXLAN device. It would accept packets from any sender.
 	tunnel bool
 	// nodes are the addresses that may send to the VXLAN device.
 	nodes []netip.Prefix
@@ -113,8 +113,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 	fromOutside := slices.Concat(notFrom(bridgeName), notFrom("lo"), untracked())
 	add(prerouting, fromOutside, []expr.Any{p.Source(0), nft.Member(pods.Name, 0)})
 	if p.IPv6 {
-		// For IPv4 the kernel itself drops packets from other links with one of its own addresses
-		// as source.
+		// This rule is needed for IPv6 only: for IPv4 the kernel itself drops packets from other
+		// links whose source is one of its own addresses.
 		add(prerouting, fromOutside, nft.IsLocal(false))
 	} else {
 		// Host ports make loopback addresses routable. Packets from other links must not open
@@ -126,8 +126,8 @@ func addGuard(conn *nft.Conn, t *nftables.Table, want guard, p nft.Packet) error
 			p.Protocol(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{unix.IPPROTO_UDP}},
 			p.DestPort(0), &expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{vxlanPort >> 8, vxlanPort & 0xff}},
 			// The VXLAN header must have our identifier, because other networks may use the same
-			// port. A match of the destination address would not do: the device accepts packets
-			// to any address of the node.
+			// port. A match of the destination address would not be enough, because the device
+			// accepts packets to any address of the node.
 			&expr.Payload{DestRegister: nft.Reg(0), Base: expr.PayloadBaseTransportHeader, Offset: 8 + 4, Len: 3},
 			&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: []byte{0, 0, vxlanID}},
 			p.Source(0), nft.NotMember(nodes.Name, 0),
@@ -149,7 +149,7 @@ func notFrom(link string) []expr.Any {
 // connection tracking saw that packet when it was sent. "meta pkttype" cannot be used here: nftables
 // reports such copies as ordinary multicast.
 func untracked() []expr.Any {
-	const invalid = 1 // nftables reports it for packets without a state too
+	const invalid = 1 // nftables also reports this state for packets without a state
 	return []expr.Any{
 		&expr.Ct{Key: expr.CtKeySTATE, Register: nft.Reg(0)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: nft.Reg(0), Data: nft.Native(invalid)},

@@ -58,11 +58,11 @@ func listen(t *testing.T, s *space) *net.UDPConn {
 	return c
 }
 
-// before calls send until c receives "end", and reports whether c received "attack" before.
+// before calls send until c receives "end", and reports whether c received "attack" before that.
 func before(t *testing.T, c *net.UDPConn, send func()) bool {
 	t.Helper()
 	buf, found := make([]byte, 64), false
-	for range 60 { // the first datagrams may be lost during neighbour discovery
+	for range 60 { // several times, because the first datagrams may be lost during neighbour discovery
 		send()
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
 		for {
@@ -103,7 +103,7 @@ func raw(t *testing.T, s *space, link string, list ...[]byte) {
 	})
 }
 
-// say sends a datagram through the pod's UDP stack.
+// say sends a datagram from a UDP socket in the pod's namespace.
 func say(t *testing.T, from *space, to netip.Addr, port uint16, what []byte) {
 	t.Helper()
 	in(t, from.ns, func() error {
@@ -192,7 +192,7 @@ func listenMulticast(t *testing.T, s *space, group netip.AddrPort) *net.UDPConn 
 	return c
 }
 
-// sendFrom sends a datagram from any source address; a multicast one by the link.
+// sendFrom sends a datagram from any source address; a multicast datagram is sent on the link.
 func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.AddrPort, what string) {
 	t.Helper()
 	index := s.link(link).Attrs().Index
@@ -223,7 +223,8 @@ func sendFrom(t *testing.T, s *space, link string, source netip.Addr, to netip.A
 // if it came in by the link, is not dropped, and that the same packet from outside is.
 func TestGuardMulticast(t *testing.T) {
 	for name, c := range map[string]struct{ address, peer, own, other, group string }{
-		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"}, // the first address is from the node's pod range
+		// The first source address is from the node's pod range.
+		"IPv4": {"", "", "10.244.0.1", "10.50.0.12", "239.1.2.3"},
 		"IPv6": {"fd50::11/64", "fd50::12/64", "fd50::11", "fd50::12", "ff05::7"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +237,7 @@ func TestGuardMulticast(t *testing.T) {
 			}
 			l.apply(n1, n2)
 			own, other, group := netip.MustParseAddr(c.own), netip.MustParseAddr(c.other), netip.MustParseAddr(c.group)
-			port := uint16(7) // another port each time, so that late packets are not counted
+			port := uint16(7) // another port for each case, so that late packets are not counted
 			for from, host := range map[string]*labNode{"itself": n1, "another node": n2} {
 				for _, to := range []netip.Addr{group, own} {
 					port++

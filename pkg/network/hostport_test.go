@@ -19,7 +19,7 @@ import (
 )
 
 // TestHostPort checks that the node (at its loopback address), another pod and the pod itself reach
-// a host port while ports are bound and the guard is in place.
+// a host port while ports are bound and the guard's tables exist.
 func TestHostPort(t *testing.T) {
 	unshare.Need(t)
 	self, err := os.Executable()

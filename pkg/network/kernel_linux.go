@@ -15,7 +15,7 @@ import (
 )
 
 // routeProtocol marks the routes of this package. It is in the range that the kernel leaves to
-// daemons, and iproute2's list assigns it to no other program.
+// daemons, and the list of iproute2 does not assign it to another program.
 const routeProtocol netlink.RouteProtocol = 107
 
 // nowherePriority gives the routes to nowhere a lower precedence than those of the bridge.
@@ -26,8 +26,8 @@ type kernel struct {
 	h     *netlink.Handle
 	netNS int // descriptor of the namespace; 0 means the process's own
 
-	applied *masquerade // last applied; nil if none was applied yet
-	guarded *guard      // last applied guard; nil if none was applied yet
+	applied *masquerade // the masquerade that was last applied; nil if none was applied yet
+	guarded *guard      // the guard that was last applied; nil if none was applied yet
 }
 
 func newKernel() (*kernel, error) {
@@ -85,7 +85,7 @@ func ipNet(p netip.Prefix) *net.IPNet {
 // apply makes the kernel's state match the wanted state. It continues after a failure, and returns
 // all errors.
 func (k *kernel) apply(w wanted) error {
-	errs := []error{k.applyGuard(w.guard)} // first, because it protects the devices below
+	errs := []error{k.applyGuard(w.guard)} // the guard comes first, because it protects the devices below
 	index, err := k.applyVXLAN(w.vxlan)
 	errs = append(errs, err)
 	if w.vxlan != nil && err == nil {
@@ -177,7 +177,7 @@ func (k *kernel) applyAddresses(l netlink.Link, want []netip.Prefix) error {
 	for _, p := range want {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // usable at once; no other node can have it
+			addr.Flags = unix.IFA_F_NODAD // the address is usable at once, because no other node can have it
 		}
 		if err := k.h.AddrReplace(l, addr); err != nil {
 			return fmt.Errorf("add address to %s: %w", vxlanName, err)
@@ -200,7 +200,8 @@ func (k *kernel) applyNeighbours(index int, want []neighbour) error {
 		case !ok || have[i].State&netlink.NUD_PERMANENT == 0:
 		case slices.Contains(want, n):
 			keep[n] = true
-		case !slices.ContainsFunc(want, func(x neighbour) bool { return x.ip == n.ip }): // changed entries are replaced below
+		// Entries that have changed are replaced below.
+		case !slices.ContainsFunc(want, func(x neighbour) bool { return x.ip == n.ip }):
 			errs = append(errs, named("remove neighbour", k.h.NeighDel(&have[i])))
 		}
 	}
@@ -242,7 +243,7 @@ func (k *kernel) applyForwards(index int, want []forward) error {
 }
 
 func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
-	hw, _ := net.ParseMAC(mac) // cannot fail: it is from hardwareAddress
+	hw, _ := net.ParseMAC(mac) // cannot fail, because the address is from hardwareAddress
 	n := &netlink.Neigh{LinkIndex: index, State: netlink.NUD_PERMANENT, IP: ip.AsSlice(), HardwareAddr: hw}
 	switch {
 	case family == unix.AF_BRIDGE:
@@ -256,7 +257,8 @@ func neigh(index, family int, ip netip.Addr, mac string) *netlink.Neigh {
 }
 
 func named(what string, err error) error {
-	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) { // already removed
+	// These errors mean that the entry was already removed.
+	if err == nil || errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -287,7 +289,7 @@ func (k *kernel) applyRoutes(want []route) error {
 	return errors.Join(errs...)
 }
 
-// routeOf converts a route of the kernel to the wanted route that leads to it.
+// routeOf converts a route of the kernel to the form in which plan returns routes.
 func (k *kernel) routeOf(r *netlink.Route) route {
 	var out route
 	out.dst, _ = prefixOf(r.Dst)

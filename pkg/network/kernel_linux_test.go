@@ -39,13 +39,13 @@ type labNode struct {
 	podIP     netip.Addr
 }
 
-// in runs f in the namespace, on a thread of its own. A thread that cannot return to its namespace
-// is ended.
+// in runs f in the namespace, on a thread of its own. If the thread cannot return to its own
+// namespace, it ends.
 func in(t testing.TB, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		err := netns.Set(ns)
 		if err == nil {
 			err = f()
@@ -162,7 +162,7 @@ func (l *lab) add(name string, on int, address, podCIDR string) *labNode {
 	return n
 }
 
-// apply applies the plan of every node for the nodes in the API server.
+// apply makes every node apply its plan. known are the nodes in the API server.
 func (l *lab) apply(known ...*labNode) {
 	l.t.Helper()
 	var api []node
@@ -181,8 +181,8 @@ func (l *lab) apply(known ...*labNode) {
 	}
 }
 
-// reaches sends a datagram from one pod to another and back. It returns the address that it seemed
-// to come from.
+// reaches sends a datagram from one pod to another and back. It returns the source address that the
+// receiver saw.
 func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.Addr, ok bool) {
 	l.t.Helper()
 	var server, client *net.UDPConn
@@ -207,17 +207,18 @@ func (l *lab) reaches(from, to *labNode, patience time.Duration) (source netip.A
 			}
 			select {
 			case seen <- peer.Addr():
-			default: // the first was reported
+			default: // the first one was reported already
 			}
 			_, _ = server.WriteToUDPAddrPort(buf[:n], peer)
 		}
 	}()
-	deadline := time.Now().Add(patience) // bounds the wait for a packet that does not arrive
+	deadline := time.Now().Add(patience) // limits the wait for a packet that does not arrive
 	_ = server.SetDeadline(deadline)
 	answered := false
-	for !answered && time.Now().Before(deadline) { // datagrams may be lost until links and neighbours are ready
+	// In a loop, because datagrams may be lost until links and neighbours are ready.
+	for !answered && time.Now().Before(deadline) {
 		if _, err := client.Write([]byte("ping")); err != nil {
-			continue // the answer to an earlier datagram
+			continue // this is the answer to an earlier datagram
 		}
 		_ = client.SetReadDeadline(time.Now().Add(min(patience, time.Second)))
 		_, err := client.Read(make([]byte, 16))
@@ -233,12 +234,12 @@ func (l *lab) mustReach(from, to *labNode) {
 	}
 }
 
-// mustLeave sends from a pod to the router, which has no routes to pods. The router's answer to
-// the node must reach the pod.
+// mustLeave sends a packet from a pod to the router, which has no routes to pods. The router's
+// answer to the node must reach the pod.
 func (l *lab) mustLeave(from *labNode) {
 	l.t.Helper()
 	if from.podIP.Is6() != from.addresses[0].Is6() {
-		return // the node has no address of that family
+		return // the node has no address of this family
 	}
 	outside := &labNode{node: node{name: "outside"}, pod: l.router, podIP: netip.MustParseAddr("10.60.0.1")}
 	if from.podIP.Is6() {
@@ -270,7 +271,7 @@ func (n *labNode) sentByVXLAN() uint64 {
 func TestKernel(t *testing.T) {
 	for name, c := range map[string]struct {
 		near1, near2, far, pods1, pods2, pods3 string
-		always                                 bool // nodes on one link need VXLAN too
+		always                                 bool // if true, nodes on one link need VXLAN too
 	}{
 		"IPv4": {"10.50.0.11/24", "10.50.0.12/24", "10.60.0.11/24", "10.244.0.0/24",
 			"10.244.1.0/24", "10.244.2.0/24", false},

@@ -18,15 +18,16 @@ import (
 // tableName is the name of the package's nftables table in each address family.
 const tableName = "keelson-network"
 
-// masquerade says whose packets leave under the node's own address, and to which destinations they
-// do not. The rest of the world has no route back to a pod, while pods and nodes see each other's
-// own addresses.
+// masquerade says which pods' packets get the node's own address as their source, and for which
+// destinations they do not. This is needed because hosts outside of the cluster have no route back
+// to a pod. Pods and nodes see each other's own addresses.
 type masquerade struct {
 	from   []netip.Prefix
-	except []netip.Prefix // sorted and disjoint
+	except []netip.Prefix // destinations that are not masqueraded, sorted and disjoint
 }
 
-// multicast is never masqueraded, because receivers depend on the sender's address.
+// multicast returns the multicast ranges. Packets to them are never masqueraded, because receivers
+// depend on the sender's address.
 func multicast() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("ff00::/8")}
 }
@@ -105,7 +106,7 @@ func addTable(conn *nft.Conn, want masquerade, p nft.Packet) error {
 		Name: "postrouting", Table: table, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource,
 	})
-	// ip saddr @pods ip daddr != @inside masquerade fully-random
+	// In the language of nft: ip saddr @pods ip daddr != @inside masquerade fully-random
 	conn.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		p.Source(0), nft.Member(pods.Name, 0), p.Dest(0), nft.NotMember(inside.Name, 0), &expr.Masq{FullyRandom: true},
 	}})

@@ -29,12 +29,12 @@ const (
 var namespaceName = regexp.MustCompile(`^cni-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // Namespaces finds network namespaces that were left behind by a runtime that was killed while it
-// created a sandbox. The runtime does not remember them, and they have no processes. It must not
-// be used concurrently.
+// created a sandbox. The runtime has no record of them, and no process runs in them. It must not be
+// used concurrently.
 type Namespaces struct {
 	dir, proc string
 	clock     clock.PassiveClock
-	// since is when each was first found without a process.
+	// since is when each namespace was first found without a process, by its file.
 	since map[string]time.Time
 	// dwellers holds for each namespace's inode the directory of a process that was found in it.
 	dwellers map[uint64]string
@@ -79,7 +79,7 @@ func (n *Namespaces) empty() ([]string, error) {
 		if !namespaceName.MatchString(e.Name()) {
 			continue
 		}
-		if inode, err := inodeOf(file); err == nil { // otherwise it was removed meanwhile
+		if inode, err := inodeOf(file); err == nil { // an error means that the namespace was removed meanwhile
 			files[file] = inode
 		}
 	}
@@ -98,8 +98,8 @@ func (n *Namespaces) empty() ([]string, error) {
 	return out, nil
 }
 
-// findDwellers finds a process in each namespace that has any. Usually the known process is still
-// there. It looks at all processes only if a namespace's known process is gone.
+// findDwellers finds a process in each namespace that has one. Usually the process that was found
+// last is still there. All processes are examined only if that process of a namespace has ended.
 func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	still := map[uint64]string{}
 	for _, inode := range files {
@@ -122,9 +122,9 @@ func (n *Namespaces) findDwellers(files map[string]uint64) error {
 	return nil
 }
 
-// lived returns the network namespaces of all processes, each with the directory of one process.
-// It does not use a pattern for the whole path, because that would read the directory of
-// namespaces of every process.
+// lived returns the inodes of the network namespaces of all processes, each with the directory of
+// one process. It does not use a pattern for the whole path, because that would read the directory
+// of namespaces of every process.
 func (n *Namespaces) lived() (map[uint64]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(n.proc, "[0-9]*"))
 	if err != nil {
@@ -132,7 +132,8 @@ func (n *Namespaces) lived() (map[uint64]string, error) {
 	}
 	out := map[uint64]string{}
 	for _, dir := range dirs {
-		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil { // otherwise the process ended meanwhile
+		// An error means that the process has ended meanwhile.
+		if inode, err := inodeOf(filepath.Join(dir, "ns", "net")); err == nil {
 			out[inode] = dir
 		}
 	}
@@ -154,7 +155,8 @@ func inodeOf(file string) (uint64, error) {
 func (n *Namespaces) Remove(file string) error {
 	if err := unix.Unmount(file, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
 		!errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("unmount %s: %w", file, err) // EINVAL: the runtime was killed before it mounted the namespace
+		// EINVAL means that the runtime was killed before it mounted the namespace.
+		return fmt.Errorf("unmount %s: %w", file, err)
 	}
 	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove network namespace: %w", err)

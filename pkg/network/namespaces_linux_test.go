@@ -15,8 +15,8 @@ import (
 )
 
 // TestAbandonedNamespaces checks that namespaces without processes count as abandoned after a
-// while, and that those with processes or with other names never do. Namespaces are plain files
-// here. A process of the fake proc file system is in one if it has a link to it.
+// while, and that namespaces with processes or with other names never do. Namespaces are plain
+// files here. A process of the fake proc file system is in one if it has a link to it.
 func TestAbandonedNamespaces(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	const (
@@ -63,14 +63,14 @@ func TestAbandonedNamespaces(t *testing.T) {
 	laterFile := create(later)
 	expect()
 	clk.Step(abandonedFor - time.Second)
-	enter("2", laterFile) // its first process
+	enter("2", laterFile) // the first process of this namespace
 	expect()
 	clk.Step(time.Second)
 	expect(leftFile)
 	if err := os.RemoveAll(filepath.Join(proc, "2")); err != nil {
 		t.Fatal(err)
 	}
-	expect(leftFile) // the other one has been empty only briefly
+	expect(leftFile) // the other namespace has been without processes only briefly
 	if err := n.Remove(leftFile); err != nil {
 		t.Fatal(err)
 	}
@@ -82,8 +82,8 @@ func TestAbandonedNamespaces(t *testing.T) {
 	expect(laterFile)
 }
 
-// TestDwellers checks that one process of each namespace is remembered, and that another one is
-// found when that process has ended or moved.
+// TestDwellers checks that one process of each namespace is stored, and that another process is
+// found when this one has ended or has moved to another namespace.
 func TestDwellers(t *testing.T) {
 	dir, proc := t.TempDir(), t.TempDir()
 	home, other := filepath.Join(dir, "cni-11111111-1111-1111-1111-111111111111"), filepath.Join(dir, "elsewhere")
@@ -111,7 +111,7 @@ func TestDwellers(t *testing.T) {
 		live(pid, home)
 	}
 	empty(false, "three there")
-	for _, pid := range []string{"3", "1"} { // the remembered process is one of these or the last
+	for _, pid := range []string{"3", "1"} { // the stored process is one of these or the last one
 		if err := os.RemoveAll(filepath.Join(proc, pid)); err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	// repairInterval is how often the kernel's state is compared even if no node has changed.
+	// repairInterval is how often the kernel's state is compared with the wanted state even if no
+	// node has changed.
 	repairInterval = 30 * time.Second
 	// retryInterval is the delay after a failure.
 	retryInterval = time.Second
@@ -46,8 +47,8 @@ type Config struct {
 	ConfDir, BinDir, CacheDir string
 	// Plugin is the program that attaches pods. It is linked into BinDir.
 	Plugin string
-	// MTU of pods' interfaces. 0 means the MTU of the link that carries their packets, minus
-	// VXLAN's overhead if VXLAN is used.
+	// MTU is the MTU of pods' interfaces. 0 means the MTU of the link that carries their packets,
+	// minus VXLAN's overhead if VXLAN is used.
 	MTU int
 	// NoMasquerade keeps the source addresses of packets that leave the cluster. The surrounding
 	// network must have routes to pods.
@@ -73,7 +74,7 @@ type Network struct {
 	refused []string
 
 	mu    sync.Mutex
-	ready error // nil once the configuration is written and checked
+	ready error // nil when the configuration is written and checked
 }
 
 var errNotYet = errors.New("pod network is not set up yet")
@@ -96,8 +97,8 @@ func (n *Network) setReady(err error) {
 	n.ready = err
 }
 
-// Run keeps the network up to date until ctx ends. Everything stays then, so that pods keep their
-// network while the kubelet restarts.
+// Run keeps the network up to date until ctx ends. Configuration, routes and devices stay after
+// that, so that pods keep their network while the kubelet restarts.
 func (n *Network) Run(ctx context.Context) error {
 	k, err := newKernel()
 	if err != nil {
@@ -118,7 +119,7 @@ func (n *Network) Run(ctx context.Context) error {
 	defer following.Wait()
 	following.Go(func() { nodes.Run(ctx) })
 	if follow.Wait(ctx, nodes) != nil {
-		return nil // ctx has ended
+		return nil // an error means that ctx has ended
 	}
 	follow.Loop{
 		Clock: n.cfg.Clock, Wake: changed, Period: repairInterval, FirstRetry: retryInterval, LastRetry: retryInterval,
@@ -210,7 +211,7 @@ func (n *Network) sync(ctx context.Context, k *kernel, all map[types.NamespacedN
 		n.cfg.Log.Warn("Addresses or pod ranges of nodes rejected", "claims", w.refused)
 	}
 	if len(w.podCIDRs) == 0 {
-		if n.Ready() != nil { // otherwise the existing network keeps working
+		if n.Ready() != nil { // if the network was ready before, it keeps working
 			n.setReady(fmt.Errorf("node %s has no pod CIDR", n.cfg.NodeName))
 		}
 		return nil

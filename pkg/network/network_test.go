@@ -107,8 +107,8 @@ func routesTo(t *testing.T) []string {
 	return out
 }
 
-// TestRun starts with a node without a pod range. The node gets a range and two peers, and one
-// peer is deleted.
+// TestRun starts the network on a node without a pod range. Then the node gets a range and two
+// peers, and one peer is deleted.
 func TestRun(t *testing.T) {
 	unshare.Need(t)
 	attrs := netlink.NewLinkAttrs()
@@ -160,8 +160,8 @@ func TestRun(t *testing.T) {
 	createNode(t, api, "n3", "10.244.2.0/24", "10.50.0.13")
 	eventually(t, "route to n3", func() bool { return slices.Contains(routesTo(t), "10.244.2.0/24 via 10.50.0.13") })
 
-	// The network stays when the process ends. The next process is ready at once, and finds what
-	// changed meanwhile.
+	// The network stays when the process ends. The next process is ready at once, and finds the
+	// changes that happened meanwhile.
 	stop()
 	if err := api.CoreV1().Nodes().Delete(t.Context(), "n2", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -224,7 +224,7 @@ func TestIllPlugin(t *testing.T) {
 }
 
 // TestCollect checks that the attachments of sandboxes in use are kept, that a sandbox that CNI
-// remembers is detached, and that the plugin is asked to free the rest.
+// remembers is detached, and that the plugin is called to free the other addresses.
 func TestCollect(t *testing.T) {
 	unshare.Need(t)
 	bin, calls := plugins(t)
@@ -265,8 +265,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// TestLinkPlugin checks that our plugin is linked if there is none, also in place of a broken
-// link, and that an existing plugin is kept.
+// TestLinkPlugin checks that our plugin is linked if the directory has no such plugin or only a
+// broken link, and that an existing plugin is kept.
 func TestLinkPlugin(t *testing.T) {
 	dir, program := filepath.Join(t.TempDir(), "bin"), filepath.Join(t.TempDir(), "cni")
 	link := filepath.Join(dir, pluginName)

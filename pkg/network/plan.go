@@ -24,7 +24,7 @@ const (
 	vxlanPort = 4789
 )
 
-// Bytes that VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
+// The number of bytes that VXLAN adds to a packet: inner Ethernet, VXLAN, UDP and outer IP headers.
 const (
 	overheadIPv4 = 50
 	overheadIPv6 = 70
@@ -37,7 +37,7 @@ const defaultMTU = 1500
 type node struct {
 	name      string
 	podCIDRs  []netip.Prefix
-	addresses []netip.Addr // internal addresses, the primary one first
+	addresses []netip.Addr // internal addresses, beginning with the primary one
 	uid       types.UID
 	created   time.Time
 }
@@ -46,15 +46,15 @@ type node struct {
 type link struct {
 	name     string
 	mtu      int
-	prefixes []netip.Prefix // its addresses with their networks
+	prefixes []netip.Prefix // the addresses of the link, with the lengths of their networks
 }
 
-// route leads to another node's pods, or, without a link, to nowhere.
+// route leads to another node's pods, or, if it has no link, drops packets.
 type route struct {
 	dst    netip.Prefix
 	via    netip.Addr
 	link   string
-	onLink bool // via is a neighbour on the link, although no route says so
+	onLink bool // treat via as a neighbour on the link, although no route says so
 }
 
 // neighbour maps the inner address of another node's VXLAN device to its hardware address.
@@ -71,8 +71,8 @@ type forward struct {
 
 // vxlan is this node's device.
 type vxlan struct {
-	local     netip.Addr     // outer address
-	addresses []netip.Prefix // inner addresses
+	local     netip.Addr     // outer address: source of the VXLAN packets
+	addresses []netip.Prefix // inner addresses of the device
 	mac       string
 	mtu       int
 }
@@ -89,20 +89,22 @@ type wanted struct {
 	guard      guard
 	// unreachable are the names of nodes without a route.
 	unreachable []string
-	// refused are claims of nodes to ranges and addresses that they do not own. They get no
-	// routes.
+	// refused are claims of nodes to ranges and addresses that they do not own. These ranges and
+	// addresses get no routes.
 	refused []string
 }
 
-// plan decides how this node reaches the pods of other nodes. Nodes without pod ranges are left out.
-// Ranges outside the cluster's ranges, and ranges and addresses that an older node owns, are left out
-// too, because nodes write them themselves (package nodeclaims). within may be empty.
+// plan decides how this node reaches the pods of other nodes. Nodes without pod ranges are left
+// out. Ranges outside the cluster's ranges, and ranges and addresses that an older node owns, are
+// left out too. This check is needed because nodes write their ranges and addresses themselves
+// (package nodeclaims). within may be empty.
 func plan(self string, nodes []node, links []link, within []netip.Prefix) wanted {
 	said := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	if said < 0 {
 		return wanted{}
 	}
-	addresses := nodes[said].addresses // all that the node reports, because its links show which of them it has
+	// All addresses that the node reports, because its links show which of them it has.
+	addresses := nodes[said].addresses
 	nodes, refused := settle(nodes, within)
 	i := slices.IndexFunc(nodes, func(n node) bool { return n.name == self })
 	nodes[i].addresses = addresses
@@ -155,7 +157,7 @@ type planner struct {
 	// macs maps each hardware address to the node that owns it. Hardware addresses are derived from node
 	// names, so an attacker can choose a name that collides with another node's.
 	macs     map[string]string
-	underlay link       // carries VXLAN packets
+	underlay link       // the link that carries VXLAN packets
 	local    netip.Addr // this node's address on the link; invalid if there is none
 	out      wanted
 }
@@ -199,7 +201,8 @@ func (p *planner) reach(peer node) {
 	}
 }
 
-// sameLink returns the peer's address that is on one of this node's links.
+// sameLink returns an address of the peer that is in a network of one of this node's links, and the
+// name of this link.
 func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok bool) {
 	for _, a := range peer.addresses {
 		if a.Is4() != ipv4 {
@@ -216,7 +219,8 @@ func (p *planner) sameLink(peer node, ipv4 bool) (via netip.Addr, on string, ok 
 	return netip.Addr{}, "", false
 }
 
-// outer returns the peer's address for VXLAN packets. It is of the same family as this node's own.
+// outer returns the peer's address for VXLAN packets. It has the same family as this node's own
+// address for VXLAN packets.
 func (p *planner) outer(peer node) (netip.Addr, bool) {
 	if !p.local.IsValid() {
 		return netip.Addr{}, false
@@ -228,9 +232,9 @@ func (p *planner) outer(peer node) (netip.Addr, bool) {
 	return peer.addresses[i], true
 }
 
-// finish adds the device if any route uses it. It also adds a route to nowhere for this node's own
-// pods. While there is no bridge, that route drops packets to pods, which otherwise could circle
-// between nodes.
+// finish adds the device if any route uses it. It also adds a route without a link for this node's
+// own pods. While there is no bridge, that route drops packets to pods. Otherwise nodes could send
+// them back and forth.
 func (p *planner) finish() {
 	for _, own := range p.own.podCIDRs {
 		p.out.routes = append(p.out.routes, route{dst: own})

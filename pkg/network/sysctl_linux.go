@@ -21,12 +21,12 @@ func sysctls(podCIDRs []netip.Prefix) []string {
 		out = append(out, "/proc/sys/net/ipv6/conf/all/forwarding")
 	}
 	// When a pod answers another pod on its bridge through a service, the answer must pass address
-	// translation, and network policies must see the packet. Without the module these files do not
-	// exist; nft.BridgeFiltered reports that.
+	// translation, and network policies must see the packet. Without the kernel module br_netfilter
+	// these files do not exist, which nft.BridgeFiltered reports.
 	return append(out, "/proc/sys/net/bridge/bridge-nf-call-iptables", "/proc/sys/net/bridge/bridge-nf-call-ip6tables")
 }
 
-// enable writes 1 into those files that have another value.
+// enable writes 1 into each of the files that has another value.
 func enable(files []string) error {
 	var errs []error
 	for _, path := range files {

@@ -16,9 +16,9 @@ import (
 const BridgeSysctls = "/proc/sys/net/bridge"
 
 // BridgeFiltered returns an error unless packets between ports of a bridge pass the rules of IPv4
-// and IPv6, as routed packets do. Otherwise neither network policies nor Services work between pods
-// of one bridge. ARP is not checked, because its rules are in the bridge family. dir is
-// BridgeSysctls, except in tests.
+// and IPv6, as routed packets do. If they do not, neither network policies nor Services work
+// between pods of one bridge. ARP is not checked, because its rules are in the bridge family. dir
+// is BridgeSysctls, except in tests.
 func BridgeFiltered(dir string) error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
 		have, err := os.ReadFile(filepath.Join(dir, name))

@@ -11,8 +11,9 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// Netlink sends a transaction as one message, so the buffer bounds the size of a full resync. The
-// kernel uses the memory only while the message is sent.
+// Sizes of the socket's buffers in bytes. Netlink sends a transaction as one message, so sendBuffer
+// limits the size of a transaction that writes a whole table. The kernel uses the memory only while
+// the message is sent.
 const (
 	sendBuffer    = 256 << 20
 	receiveBuffer = 16 << 20
@@ -27,8 +28,8 @@ type Conn struct {
 	netNS int
 }
 
-// Open connects to the kernel, in the network namespace netNS, or in that of the
-// process if it is 0. It changes nothing.
+// Open connects to the kernel, in the network namespace netNS, or in the namespace of the process
+// if netNS is 0. It changes nothing.
 func Open(netNS int) (*Conn, error) {
 	c := &Conn{netNS: netNS}
 	return c, c.dial()
@@ -99,7 +100,7 @@ func (c *Conn) Renew(t *nftables.Table) {
 
 // Drop deletes a table, if it exists.
 func (c *Conn) Drop(t *nftables.Table) {
-	c.AddTable(t) // deleting a missing table would fail
+	c.AddTable(t) // adds the table first, because deleting a missing table would fail
 	c.DelTable(t)
 }
 

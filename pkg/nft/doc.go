@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nft has what all owners of nftables tables share: expressions of rules, sets of address
-// ranges, and netlink transactions of any size. It runs no other program.
+// Package nft has the code that all packages with nftables tables share: expressions of rules, sets
+// of address ranges, and netlink transactions of any size. It runs no other program.
 //
 // It does not know what a table is used for.
 package nft

@@ -28,10 +28,10 @@ func (p Packet) Size() int {
 // Words returns the number of registers that an address fills.
 func (p Packet) Words() uint32 { return uint32(p.Size() / 4) }
 
-// Source loads the source address into the registers from r on.
+// Source loads the source address into the registers that begin with r.
 func (p Packet) Source(r uint32) expr.Any { return p.address(r, 12, 8) }
 
-// Dest loads the destination address into the registers from r on.
+// Dest loads the destination address into the registers that begin with r.
 func (p Packet) Dest(r uint32) expr.Any { return p.address(r, 16, 24) }
 
 func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
@@ -42,7 +42,7 @@ func (p Packet) address(r, offset4, offset6 uint32) expr.Any {
 	return &expr.Payload{DestRegister: Reg(r), Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(p.Size())}
 }
 
-// Protocol loads the number of the transport protocol.
+// Protocol loads the number of the transport protocol into register r.
 func (p Packet) Protocol(r uint32) expr.Any {
 	return &expr.Meta{Key: expr.MetaKeyL4PROTO, Register: Reg(r)}
 }
@@ -68,10 +68,10 @@ func (p Packet) TableFamily() nftables.TableFamily {
 	return nftables.TableFamilyIPv6
 }
 
-// Member continues if the value in the registers from r on is in the set.
+// Member continues if the value in the registers that begin with r is in the set.
 func Member(set string, r uint32) expr.Any { return &expr.Lookup{SourceRegister: Reg(r), SetName: set} }
 
-// NotMember continues if it is not in the set.
+// NotMember continues if the value in the registers that begin with r is not in the set.
 func NotMember(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), SetName: set, Invert: true}
 }
@@ -82,12 +82,12 @@ func Get(set string, r, to uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: Reg(to), IsDestRegSet: true, SetName: set}
 }
 
-// Decide looks up the registers from r on in a map of verdicts.
+// Decide looks up the registers that begin with r in a map of verdicts.
 func Decide(set string, r uint32) expr.Any {
 	return &expr.Lookup{SourceRegister: Reg(r), DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true, SetName: set}
 }
 
-// Jump calls a chain. At the end of that chain the packet comes back.
+// Jump calls a chain. After the end of that chain, the rules of the calling chain continue.
 func Jump(chain string) expr.Any { return &expr.Verdict{Kind: expr.VerdictJump, Chain: chain} }
 
 // Drop drops the packet.

@@ -58,7 +58,7 @@ func Ranges(list []netip.Prefix) []Range {
 	return out
 }
 
-// Without returns the parts of a prefix that are in none of the others.
+// Without returns the parts of a prefix that are in none of the other prefixes.
 func Without(p netip.Prefix, others []netip.Prefix) []Range {
 	first, last := p.Masked().Addr(), Last(p)
 	var out []Range
@@ -84,7 +84,7 @@ func Elements(list []Range, ipv6 bool) []nftables.SetElement {
 			continue
 		}
 		out = append(out, nftables.SetElement{Key: r.First.AsSlice()})
-		end := r.Last.Next() // the kernel's ends are exclusive
+		end := r.Last.Next() // the address after the range, because the end of an interval is exclusive in the kernel
 		if !end.IsValid() {
 			break
 		}

@@ -19,11 +19,11 @@ import (
 )
 
 // addresses is a directory with three kinds of files: one for each allocated address, named after
-// it, with the owner in it; a lock file; and one for each range with the address that was
-// allocated last.
+// the address and containing the owner; a lock file; and one for each range with the address that
+// was allocated last.
 type addresses struct{ dir string }
 
-// lineBreak separates the sandbox's ID from the interface's name.
+// lineBreak separates the sandbox's ID from the interface's name in the file of an address.
 const lineBreak = "\r\n"
 
 // gateway returns the first address of a range.
@@ -62,8 +62,8 @@ func (a addresses) lock() (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// give allocates an address of each range to an owner, or of none. A freed address is allocated
-// again as late as possible.
+// give allocates an address of each range to an owner. If a range has no free address, it allocates
+// none. A freed address is allocated again as late as possible.
 func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []netip.Prefix, err error) {
 	unlock, err := a.lock()
 	if err != nil {
@@ -85,7 +85,8 @@ func (a addresses) give(to types.GCAttachment, subnets []netip.Prefix) (given []
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return given, fmt.Errorf("last address: %w", err)
 		}
-		// invalid if no address was allocated yet: next then starts with the first
+		// after is invalid if no address was allocated yet. Then next starts with the first
+		// address.
 		after, _ := netip.ParseAddr(strings.TrimSpace(string(text)))
 		free, ok := next(subnet, after, taken)
 		if !ok {
@@ -111,14 +112,15 @@ func (a addresses) takeBack(given []netip.Prefix) error {
 	return errors.Join(errs...)
 }
 
-// next returns the first free address of a range after another one. At the end of the range it
-// continues with the start.
+// next returns the first free address of a range after the address after. At the end of the range
+// it continues at the start.
 func next(subnet netip.Prefix, after netip.Addr, taken map[netip.Addr]bool) (netip.Addr, bool) {
 	first, end := gateway(subnet).Next(), last(subnet)
 	if !subnet.Contains(after) || after.Less(first) {
 		after = end
 	}
-	// Among one more address than are taken, one is free, unless the range is smaller than that.
+	// It is enough to try one address more than the number of taken ones: one of these must be
+	// free, unless the whole range is taken.
 	for a, tries := after, 0; tries <= len(taken); tries++ {
 		if a = a.Next(); !a.IsValid() || end.Less(a) {
 			a = first
@@ -178,7 +180,7 @@ func (a addresses) owners() (map[types.GCAttachment][]netip.Addr, error) {
 	return out, errors.Join(errs...)
 }
 
-// unbind revokes an owner's permission to send from addresses.
+// unbind is a function that revokes an owner's permission to send from addresses.
 type unbind func(types.GCAttachment, []netip.Addr) error
 
 // release unbinds and then frees the addresses of all owners for which keeps returns false.
@@ -210,7 +212,7 @@ func (a addresses) releaseOf(gone types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return owner != gone }, unbind)
 }
 
-// releaseBut frees the addresses of all owners except the given ones.
+// releaseBut unbinds and frees the addresses of all owners except the given ones.
 func (a addresses) releaseBut(owners []types.GCAttachment, unbind unbind) error {
 	return a.release(func(owner types.GCAttachment) bool { return slices.Contains(owners, owner) }, unbind)
 }

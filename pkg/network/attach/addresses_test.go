@@ -33,11 +33,12 @@ func subnets(texts ...string) []netip.Prefix {
 	return out
 }
 
-// naive is a simple model: it allocates the addresses of a small range in a circle.
+// naive is a simple model: it allocates the addresses of a small range in order and starts again at
+// its end.
 type naive struct {
 	order []netip.Addr // all addresses of the range
 	given map[netip.Addr]types.GCAttachment
-	at    int // index to start with
+	at    int // index in order of the next address to try
 }
 
 func (n *naive) give(to types.GCAttachment) (netip.Addr, bool) {
@@ -116,7 +117,7 @@ func must(t testing.TB, err error) {
 }
 
 // TestExhausted checks that nothing is allocated if one of two ranges is used up, and that the
-// error names that range as host-local does.
+// error names that range in the same way as host-local.
 func TestExhausted(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	ranges := subnets("fd00::/64", "10.0.0.0/30")
@@ -133,7 +134,7 @@ func TestExhausted(t *testing.T) {
 }
 
 // TestHostLocalsFiles checks that addresses allocated by host-local are not allocated again, and
-// are freed for their owner only.
+// are freed only when their owner is detached.
 func TestHostLocalsFiles(t *testing.T) {
 	a := addresses{dir: t.TempDir()}
 	for name, text := range map[string]string{"10.0.0.2": "old\r\neth0", "10.0.0.3": "old\r\nnet1",
@@ -155,7 +156,7 @@ func TestHostLocalsFiles(t *testing.T) {
 	}
 }
 
-// TestTogether checks that concurrent owners get different addresses.
+// TestTogether checks that owners which request addresses at the same time get different ones.
 func TestTogether(t *testing.T) {
 	a := addresses{dir: filepath.Join(t.TempDir(), "made")}
 	var all sync.WaitGroup

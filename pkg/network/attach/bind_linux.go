@@ -21,8 +21,8 @@ func addressesOf(given []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// bindingOf returns the binding of an owner of addresses. The hardware address is derived from its
-// address in the first range.
+// bindingOf returns the binding of an owner of addresses. The hardware address is derived from the
+// owner's address in the first range.
 func (c *Config) bindingOf(owner types.GCAttachment, addrs []netip.Addr) ports.Binding {
 	first := slices.MinFunc(addrs, netip.Addr.Compare)
 	for _, a := range addrs {
@@ -55,7 +55,7 @@ func (c *Config) unbind(owner types.GCAttachment, addrs []netip.Addr) error {
 	return errors.Join(t.Unbind(c.bindingOf(owner, addrs)), t.Close())
 }
 
-// restore binds all addresses in use. It holds the lock, so that no address is given out or freed
+// restore binds all addresses in use. It holds the lock, so that no address is allocated or freed
 // meanwhile.
 func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 	unlock, err := c.addresses().lock()
@@ -76,7 +76,7 @@ func (c *Config) restore(t *ports.Table) (changed bool, err error) {
 
 // Restore binds the ports of all sandboxes of a network to their addresses and removes other
 // bindings. It reports whether it changed anything. The kubelet calls it regularly, because other
-// programs may flush nftables, and an earlier version of the plugin may have bound nothing.
+// programs may flush nftables, and earlier versions of the plugin did not bind ports.
 func Restore(network Config) (changed bool, err error) {
 	t, err := ports.Open(0)
 	if err != nil {

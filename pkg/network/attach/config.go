@@ -15,16 +15,17 @@ import (
 
 // Config is the plugin's configuration.
 type Config struct {
-	// CNIVersion and Name are those of the network. Runtimes add them.
+	// CNIVersion and Name are the version and name of the network's configuration. Runtimes add
+	// them.
 	CNIVersion string `json:"cniVersion,omitempty"`
 	Name       string `json:"name,omitempty"`
 	Type       string `json:"type"`
 	// Bridge is created if it does not exist.
 	Bridge string `json:"bridge"`
-	// MTU of sandboxes' interfaces. 0 keeps the kernel's default.
+	// MTU is the MTU of sandboxes' interfaces. 0 means the kernel's default.
 	MTU int `json:"mtu,omitempty"`
-	// Subnets are the ranges. A sandbox gets an address of each. The first address of each is the
-	// bridge's.
+	// Subnets are the ranges. A sandbox gets an address of each. The first address of each range
+	// belongs to the bridge.
 	Subnets []netip.Prefix `json:"subnets"`
 	// DataDir holds the allocated addresses, in a directory with the network's name.
 	DataDir string `json:"dataDir"`
@@ -67,7 +68,7 @@ func (c *Config) addresses() addresses {
 	return addresses{dir: filepath.Join(c.DataDir, c.Name)}
 }
 
-// previous returns the result of ADD.
+// previous returns the result of the earlier ADD, which runtimes add to the configuration.
 func (c *Config) previous() (types.Result, error) {
 	conf := &types.PluginConf{CNIVersion: c.CNIVersion, RawPrevResult: c.PrevResult}
 	if err := version.ParsePrevResult(conf); err != nil {

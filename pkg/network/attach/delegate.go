@@ -25,8 +25,8 @@ type delegate struct {
 	PrevResult    types.Result  `json:"prevResult,omitempty"`
 }
 
-// portmap implements host ports with nftables, as the proxy does for Services. If it has to find
-// out which backend exists, it runs nft twice.
+// portmap implements host ports with nftables, as the proxy does for Services. The backend is set,
+// because otherwise portmap runs nft twice to find out which backend exists.
 func (c *Config) portmap() delegate {
 	return delegate{CNIVersion: c.CNIVersion, Name: c.Name, Type: "portmap", SNAT: true, Backend: "nftables"}
 }
@@ -62,7 +62,7 @@ func (d delegate) conf() ([]byte, error) {
 	return out, nil
 }
 
-// addDelegates calls each plugin with the result of the one before.
+// addDelegates calls ADD of each plugin, with the result of the previous plugin.
 func addDelegates(ctx context.Context, plugins []delegate, result types.Result) (types.Result, error) {
 	for _, d := range plugins {
 		d.PrevResult = result
@@ -77,7 +77,7 @@ func addDelegates(ctx context.Context, plugins []delegate, result types.Result) 
 	return result, nil
 }
 
-// delDelegates continues after a failure, to undo as much as possible.
+// delDelegates calls DEL of each plugin. It continues after a failure, to undo as much as possible.
 func delDelegates(ctx context.Context, plugins []delegate, result types.Result) error {
 	var errs []error
 	for _, d := range slices.Backward(plugins) {
@@ -87,7 +87,7 @@ func delDelegates(ctx context.Context, plugins []delegate, result types.Result) 
 	return errors.Join(errs...)
 }
 
-// ask runs a plugin that returns no result.
+// ask runs a command of a plugin that returns no result.
 func (d delegate) ask(ctx context.Context, how func(context.Context, string, []byte, invoke.Exec) error) error {
 	conf, err := d.conf()
 	if err == nil {

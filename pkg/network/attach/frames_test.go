@@ -110,7 +110,7 @@ func openWire(t testing.TB, ns *netlink.Handle, file, link string) *wire {
 	w := &wire{t: t, index: l.Attrs().Index}
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- func() error {
 			err := enter(file)
 			if err == nil {
@@ -148,12 +148,12 @@ func openPacketSocket(index int) (int, error) {
 		unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: uint16(all), Ifindex: index}))
 }
 
-// send sends frames in order. It stays on one processor so that they arrive in this order.
+// send sends frames in order. It runs on one processor, so that the frames arrive in this order.
 func (w *wire) send(frames ...[]byte) {
 	w.t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- func() error {
 			var one unix.CPUSet
 			if err := unix.SchedGetaffinity(0, &one); err != nil {
@@ -176,7 +176,8 @@ func (w *wire) send(frames ...[]byte) {
 	must(w.t, <-done)
 }
 
-// seen reads frames until one contains end, and reports whether an earlier one contained frame.
+// seen reads frames until it finds one that contains end, and reports whether a frame before that
+// contained frame.
 func (w *wire) seen(frame, end []byte) bool {
 	w.t.Helper()
 	buf, found := make([]byte, 2048), false

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/nft"
 )
 
-// dualStack is the address ranges of most tests.
+// dualStack has the address ranges that most tests use.
 const dualStack = `"10.9.0.0/24", "fd09::/64"`
 
 // testSandbox is an attached sandbox with its addresses.
@@ -31,7 +31,7 @@ type testSandbox struct {
 	inside *netlink.Handle
 	mac    net.HardwareAddr
 	v4, v6 netip.Addr
-	local  netip.Addr // its link-local address
+	local  netip.Addr // link-local address of the sandbox
 }
 
 // attachSandbox attaches a sandbox that gets the address with the given number of each range.
@@ -60,7 +60,7 @@ func newBridgeLab(t *testing.T) *bridgeLab {
 		bob: n.attachSandbox("bob", 4), gateway: mac("0a:58:0a:09:00:01")}
 }
 
-// end returns a frame that a sandbox may send, identified by its payload.
+// end returns a frame that a sandbox may send. The test recognizes the frame by its payload.
 func (r *testSandbox) end(to *testSandbox, payload []byte) []byte {
 	return ether(to.mac, r.mac, 0x0800, ip4(r.v4, to.v4, 17, udp(1, 2, payload)))
 }
@@ -176,7 +176,7 @@ func TestAttacks(t *testing.T) {
 	for name, frame := range w.attacks() {
 		number++
 		found := frame[14:]
-		if frame[12] == 0x81 || frame[12] == 0x88 { // receivers remove the tag
+		if frame[12] == 0x81 || frame[12] == 0x88 { // without its tag, because receivers remove it
 			found = frame[18:]
 		}
 		if w.arrives(number, frame, found) {
@@ -319,7 +319,7 @@ func (n *network) bound() int {
 
 // TestUnbound checks that a detached sandbox leaves no elements in the table, however it is detached.
 func TestUnbound(t *testing.T) {
-	const each = 4 // the port, an IPv4 address, an IPv6 address and the link-local one
+	const each = 4 // elements of a sandbox: the port, an IPv4, an IPv6 and a link-local address
 	n := newNetwork(t, dualStack)
 	kept := n.attachSandbox("kept", 2)
 	if n.bound() != each {
@@ -329,7 +329,7 @@ func TestUnbound(t *testing.T) {
 		"detached":                 n.del,
 		"detached when it is gone": func(rt *libcni.RuntimeConf) { rt.NetNS = ""; n.del(rt) },
 		"collected": func(rt *libcni.RuntimeConf) {
-			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // was never attached
+			n.del(&libcni.RuntimeConf{ContainerID: "x", IfName: "eth0"}) // this sandbox was never attached
 			valid := []types.GCAttachment{{ContainerID: kept.rt.ContainerID, IfName: "eth0"}}
 			must(t, n.cni.GCNetworkList(t.Context(), n.list, &libcni.GCArgs{ValidAttachments: valid}))
 		},

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// portPatience is how long a bridge may take to forward packets of a new port. The plugin
-	// checks every portPoll.
+	// portPatience is how long a bridge may take until it forwards packets of a new port. The
+	// plugin checks every portPoll.
 	portPatience = 2 * time.Second
 	portPoll     = time.Millisecond
 )
@@ -52,7 +52,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 }
 
 // connect links a sandbox with the bridge and gives it its addresses. It binds the port to these
-// addresses before it brings up the sandbox's end, so that the sandbox never sends unchecked.
+// addresses before it brings up the sandbox's end, so that all packets that the sandbox sends are
+// checked.
 func (p plugin) connect(c *Config, args *skel.CmdArgs, given []netip.Prefix) (*types100.Result, error) {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -111,13 +112,13 @@ func ensureBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	return bridge, nil
 }
 
-// addBridge creates the bridge. It has a hardware address of its own, so that it does not take
-// over those of its ports. It ignores router advertisements, because they could only be from
+// addBridge creates the bridge. It has a hardware address of its own, because otherwise its address
+// would change with its ports. It ignores router advertisements, because they could only be from
 // sandboxes.
 func addBridge(host *netlink.Handle, c *Config) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.HardwareAddr = c.Bridge, c.MTU, hardwareAddr(gateway(c.Subnets[0]))
-	// another instance of the plugin created it
+	// The error EEXIST is ignored: another process of the plugin has created the bridge meanwhile.
 	if err := host.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, err
 	}
@@ -135,8 +136,8 @@ func addressFlags(a netip.Addr) int {
 	return 0
 }
 
-// addVeth creates the link, with one end in the sandbox. The port may send packets back out the
-// way that they came in, so that a sandbox reaches itself through a Service.
+// addVeth creates the link, with one end in the sandbox. The bridge may send packets back to the
+// port from which they came (hairpin), so that a sandbox can reach itself through a Service.
 func addVeth(host *netlink.Handle, c *Config, args *skel.CmdArgs, bridge netlink.Link, sandbox netns.NsHandle,
 	addr netip.Addr) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
@@ -166,7 +167,7 @@ func configure(args *skel.CmdArgs, sandbox netns.NsHandle, given []netip.Prefix)
 	for _, p := range given {
 		if p.Addr().Is6() {
 			// accept_dad=0 makes addresses usable at once. addr_gen_mode=0 derives the link-local
-			// address from the hardware address, which is the one that is bound.
+			// address from the hardware address, because that address is bound.
 			if err := within(sandbox, func() error {
 				return errors.Join(writeSysctl("ipv6", args.IfName, "accept_dad", "0"),
 					writeSysctl("ipv6", args.IfName, "addr_gen_mode", "0"))
@@ -222,8 +223,8 @@ func resultOf(c *Config, args *skel.CmdArgs, given []netip.Prefix) *types100.Res
 	return result
 }
 
-// disconnect removes a sandbox's link, if it exists. It finds it by the node's end or, if the
-// bridge plugin made the link, by the end in the sandbox.
+// disconnect removes a sandbox's link, if it exists. It finds the link by the name of the node's
+// end or, if the bridge plugin made the link, by the end in the sandbox.
 func disconnect(args *skel.CmdArgs) error {
 	host, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -244,7 +245,7 @@ func disconnect(args *skel.CmdArgs) error {
 	defer sandbox.Close()
 	inside, err := netlink.NewHandleAt(sandbox, unix.NETLINK_ROUTE)
 	if errors.Is(err, unix.EINVAL) {
-		return nil // the file exists, but the namespace does not
+		return nil // the file of the namespace exists, but not the namespace
 	}
 	if err != nil {
 		return fmt.Errorf("open netlink: %w", err)
@@ -263,7 +264,7 @@ func remove(h *netlink.Handle, name string) (bool, error) {
 	if err == nil {
 		err = h.LinkDel(link)
 	}
-	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV: the link was removed with its other end
+	if err != nil && !errors.Is(err, unix.ENODEV) { // ENODEV means that the link was removed with its other end
 		return false, fmt.Errorf("remove link %s: %w", name, err)
 	}
 	return true, nil
@@ -312,8 +313,8 @@ func within(ns netns.NsHandle, f func() error) error {
 	return <-done
 }
 
-// writeSysctl sets a setting of an interface in the thread's network namespace. A kernel without
-// the protocol has no such file.
+// writeSysctl sets a setting of an interface in the thread's network namespace. It succeeds if the
+// file does not exist, because the kernel does not support the protocol.
 func writeSysctl(protocol, link, name, value string) error {
 	path := "/proc/sys/net/" + protocol + "/conf/" + link + "/" + name
 	if err := os.WriteFile(path, []byte(value), 0o644); err != nil && !errors.Is(err, os.ErrNotExist) {

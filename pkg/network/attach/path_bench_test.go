@@ -25,14 +25,15 @@ import (
 func (r *testSandbox) within(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		done <- errors.Join(enter(r.rt.NetNS), f())
 	}()
 	return <-done
 }
 
-// BenchmarkPath measures the processor time that binding costs between two sandboxes, alternating
-// with and without it: for a small datagram and its answer, and for 1 MiB over TCP.
+// BenchmarkPath measures the processor time that the check of bindings costs between two sandboxes,
+// for a small datagram and its answer, and for 1 MiB over TCP. It alternates between measurements
+// with and without the check.
 func BenchmarkPath(b *testing.B) {
 	for name, measure := range map[string]func(*testing.B, *testSandbox, *testSandbox) func() error{
 		"datagram": datagrams, "stream": streams} {
@@ -53,7 +54,7 @@ func BenchmarkPath(b *testing.B) {
 				return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 			}
 			run := func(into *[]float64) {
-				runtime.GC() // collect garbage of the change
+				runtime.GC() // collects the garbage of the change before the measurement
 				for range 100 {
 					must(b, step())
 				}

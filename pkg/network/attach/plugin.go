@@ -32,7 +32,7 @@ func ownerOf(args *skel.CmdArgs) types.GCAttachment {
 	return types.GCAttachment{ContainerID: args.ContainerID, IfName: args.IfName}
 }
 
-// add attaches a sandbox. If that fails, it undoes what it has done.
+// add attaches a sandbox. If that fails, it reverses the steps that succeeded.
 func (p plugin) add(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -55,8 +55,8 @@ func (p plugin) add(args *skel.CmdArgs) error {
 	return types.PrintResult(result, c.CNIVersion)
 }
 
-// del detaches a sandbox, or what is left of it. It frees the addresses last, when no interface
-// has them any more.
+// del detaches a sandbox, which may be only partly attached. It frees the addresses at the end,
+// when no interface has them any more.
 func del(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -72,7 +72,7 @@ func del(args *skel.CmdArgs) error {
 	return c.addresses().releaseOf(ownerOf(args), c.unbind)
 }
 
-// check returns an error if the sandbox is not attached as add has left it.
+// check returns an error if the sandbox is not attached in the way in which add attaches sandboxes.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -132,7 +132,7 @@ func collect(args *skel.CmdArgs) error {
 	return c.addresses().releaseBut(c.ValidAttachments, c.unbind)
 }
 
-// status returns an error if sandboxes cannot be attached, including those that need other
+// status returns an error if sandboxes cannot be attached, including sandboxes that need other
 // plugins.
 func status(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)

@@ -25,7 +25,7 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain runs as the plugin when CNI executes the test binary.
+// TestMain runs the plugin instead of the tests when CNI executes the test binary.
 func TestMain(m *testing.M) {
 	if os.Getenv("CNI_COMMAND") != "" {
 		Main(clock.Real())
@@ -80,7 +80,7 @@ func sandbox(t testing.TB, id string) (*libcni.RuntimeConf, *netlink.Handle) {
 	t.Helper()
 	made := make(chan netns.NsHandle)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		ns, err := netns.New()
 		if err != nil {
 			t.Error(err)
@@ -101,7 +101,7 @@ func (n *network) add(rt *libcni.RuntimeConf) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// the namespace may outlive the test
+	// Detach the sandbox, because its namespace may exist longer than the test.
 	n.t.Cleanup(func() { _ = n.cni.DelNetworkList(context.Background(), n.list, rt) })
 	return types100.NewResultFromResult(result)
 }
@@ -164,7 +164,7 @@ func TestAttach(t *testing.T) {
 	addrs, err := inside.AddrList(link, netlink.FAMILY_V6)
 	must(t, err)
 	for _, a := range addrs {
-		if a.Scope == int(netlink.SCOPE_UNIVERSE) && a.Flags&0x40 != 0 { // IFA_F_TENTATIVE
+		if a.Scope == int(netlink.SCOPE_UNIVERSE) && a.Flags&0x40 != 0 { // 0x40 is IFA_F_TENTATIVE
 			t.Errorf("%v cannot be used yet", a)
 		}
 	}
@@ -284,7 +284,7 @@ func TestDelegates(t *testing.T) {
 func TestBridgePluginsLink(t *testing.T) {
 	n := newNetwork(t, `"10.9.0.0/24"`)
 	other, _ := sandbox(t, "b")
-	_, err := n.add(other) // creates the bridge
+	_, err := n.add(other) // attached first, so that the bridge exists
 	must(t, err)
 	rt, inside := sandbox(t, "a")
 	ns, err := netns.GetFromPath(rt.NetNS)

@@ -44,8 +44,8 @@ const (
 	redirect         = 137
 	mldv2Report      = 143
 
-	optionSource = 1 // source link-layer address
-	optionTarget = 2 // target link-layer address
+	optionSource = 1 // option with the source link-layer address
+	optionTarget = 2 // option with the target link-layer address
 
 	dhcpServer   = 67
 	dhcpv6Server = 547
@@ -57,7 +57,7 @@ const (
 
 type chain struct {
 	name  string
-	hook  *nftables.ChainHook // nil if other chains jump to it
+	hook  *nftables.ChainHook // nil if the chain is not a base chain, so that other chains jump to it
 	rules [][]expr.Any
 }
 
@@ -80,7 +80,7 @@ func chains() []chain {
 			rule(protocol(unix.IPPROTO_UDP), transport(8, 0, 2), equal(8, big(dhcpServer)...), counted()),
 			rule(protocol(unix.IPPROTO_ICMP), transport(8, 0, 1), equal(8, icmpRedirect), counted()),
 			rule(protocol(unix.IPPROTO_IGMP), transport(8, 0, 1), equal(8, igmpQuery), counted()),
-			rule(accept()), // also later fragments: only the first one has the header
+			rule(accept()), // later fragments are accepted too, because only the first one has the header
 		}},
 		{name: "solicitation", rules: discovery(optionSource, network(regAddress, 8, 16))},
 		{name: "advertisement", rules: discovery(optionTarget, transport(regAddress, 8, 16))},
@@ -88,7 +88,9 @@ func chains() []chain {
 			rule(message(neighbourSolicit), gotoChain("solicitation")),
 			rule(message(neighbourAdvert), gotoChain("advertisement")),
 			rule(message(mldQuery), counted()),
-			rule(message(routerSolicit), counted()), // there is no router to answer, and its option sets a neighbour's address
+			// Dropped, because there is no router to answer and its option would set a neighbour's
+			// address.
+			rule(message(routerSolicit), counted()),
 			rule(message(routerAdvert), counted()),
 			rule(message(redirect), counted()),
 			rule(accept()),
@@ -119,14 +121,15 @@ func chains() []chain {
 			rule(etherType(unix.ETH_P_IPV6), port(), hardware, network(regAddress, 8, 16), bound6, gotoChain("ipv6")),
 			rule(port(), nft.NotMember(setPorts, regPort), accept()),
 			rule(etherType(unix.ETH_P_ARP), gotoChain("arp")),
-			// Duplicate address detection asks, from the unspecified address, for a bound address.
+			// For duplicate address detection, a pod sends a solicitation for a bound address from
+			// the unspecified address.
 			rule(etherType(unix.ETH_P_IPV6), network(8, 8, 16), equal(8, make([]byte, 16)...), network(8, 6, 1),
 				equal(8, unix.IPPROTO_ICMPV6),
 				message(neighbourSolicit), port(), hardware, transport(regAddress, 8, 16), bound6, accept()),
 			drop(),
 		}},
-		// Frames to 01:80:c2:00:00:0x are for bridges. They pass this hook only, and the bridge
-		// would learn their source.
+		// Frames to 01:80:c2:00:00:0x are for bridges. They pass only this hook. If they were
+		// accepted, the bridge would learn their source address.
 		{name: "input", hook: nftables.ChainHookInput, rules: [][]expr.Any{
 			rule(link(8, 0, 5), equal(8, 0x01, 0x80, 0xc2, 0, 0), port(), nft.Member(setPorts, regPort), counted()),
 		}},
@@ -134,8 +137,8 @@ func chains() []chain {
 }
 
 // discovery accepts a neighbour discovery message without extension headers. If the message has an
-// option, it must be the hardware address that is bound to the address that of loads. Other layouts
-// are dropped, because they could hide a second option.
+// option, the option must be the hardware address that is bound to the IP address which of loads.
+// Other layouts are dropped, because they could hide a second option.
 func discovery(option byte, of expr.Any) [][]expr.Any {
 	plain := rule(network(8, 6, 1), equal(8, unix.IPPROTO_ICMPV6), network(8, 4, 2))
 	bound := rule(port(), of, link(regMAC, 6, 6), nft.Member(setIPv6, regPort))

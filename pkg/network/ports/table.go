@@ -65,7 +65,8 @@ func Open(netNS int) (*Table, error) {
 // Close closes the connection. The table stays.
 func (t *Table) Close() error { return t.conn.Close() }
 
-// Bind lets a pod send. It returns ErrNoTable if the table does not exist; Restore creates it.
+// Bind adds the elements that let a pod send. It returns ErrNoTable if the table does not exist;
+// Restore creates it.
 func (t *Table) Bind(b Binding) error {
 	err := t.conn.Commit(t.each(elementsOf(b), t.conn.Put))
 	if errors.Is(err, unix.ENOENT) {
@@ -130,7 +131,7 @@ func (t *Table) Restore(all []Binding) (changed bool, err error) {
 	return true, nil
 }
 
-// Remove removes the table. Ports can then send anything.
+// Remove removes the table. After that, ports can send any frames.
 func (t *Table) Remove() error {
 	t.conn.Drop(t.table)
 	if err := t.conn.Commit(nil); err != nil {
@@ -203,7 +204,8 @@ func elementsOf(b Binding) elements {
 	var out elements
 	out[0] = []nftables.SetElement{{Key: name}}
 	bind := func(set int, a netip.Addr) {
-		key := append(append(append([]byte{}, name...), b.MAC...), 0, 0) // each field of a key fills whole registers
+		// Each field of a key fills whole registers, so zeros are added.
+		key := append(append(append([]byte{}, name...), b.MAC...), 0, 0)
 		out[set] = append(out[set], nftables.SetElement{Key: append(key, a.AsSlice()...)})
 	}
 	for _, a := range b.Addresses {
