@@ -4,9 +4,9 @@
 // Package beneath opens files below directories that containers can change at any time, such as
 // volumes and logs.
 //
-// Checking a path before using it does not help there: a container can replace a directory by a
-// symbolic link in between. Here the kernel resolves each path in one step, and the file type is
-// checked through a descriptor before the file is opened.
+// To check a path before it is used is not enough: between the two a container can replace a
+// directory by a symbolic link. Here the kernel resolves each path in one step, and the file type
+// is checked through a descriptor before the file is opened.
 //
 // Invariants:
 //
@@ -32,7 +32,7 @@ import (
 // ErrSpecial reports that a file is a pipe, a socket or a device.
 var ErrSpecial = errors.New("not a regular file")
 
-// maxAttempts is how often a path is resolved if renames interfere.
+// maxAttempts is how often the kernel is asked to resolve a path if concurrent renames interfere.
 const maxAttempts = 1000
 
 // Open opens a regular file or a directory below dir for reading. Symbolic links that stay below
@@ -52,7 +52,7 @@ func OpenRoot(dir, name string) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // the root has its own descriptor
+	defer func() { _ = f.Close() }() // can be closed, because the root has its own descriptor
 	return os.OpenRoot(Path(int(f.Fd())))
 }
 
@@ -62,12 +62,14 @@ func open(dir, name string, resolve uint64) (*os.File, error) {
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: dir, Err: err}
 	}
-	defer func() { _ = unix.Close(root) }() // opened with O_PATH
+	// An error of close loses nothing, because the descriptor is only a reference (O_PATH).
+	defer func() { _ = unix.Close(root) }()
 	fd, err := openat2(root, name, unix.O_PATH, resolve)
 	if err != nil {
 		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	defer func() { _ = unix.Close(fd) }() // opened with O_PATH
+	// An error of close loses nothing, because the descriptor is only a reference (O_PATH).
+	defer func() { _ = unix.Close(fd) }()
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
@@ -121,7 +123,8 @@ func openat2(root int, path string, flags, resolve uint64) (int, error) {
 	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: resolve}
 	for attempt := 1; ; attempt++ {
 		fd, err := unix.Openat2(root, path, &how)
-		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) // a rename during resolution
+		// The path is resolved again if there was a rename meanwhile.
+		again := errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR)
 		if !again || attempt == maxAttempts {
 			return fd, err
 		}

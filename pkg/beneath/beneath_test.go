@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	}
 	check(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600))
 	for name, c := range map[string]struct {
-		followed, exact bool // whether Open and OpenNoLinks open it
+		followed, exact bool // followed: Open opens the file; exact: OpenNoLinks opens it too
 	}{
 		"sub/file": {true, true}, "sub/../sub/file": {true, true}, "link": {true, false}, "dirlink/file": {true, false},
 		"absolute": {}, "up": {}, "outdir/file": {}, "magic" + outside + "/file": {}, "loop": {}, "missing": {}, "pipe": {},

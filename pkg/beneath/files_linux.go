@@ -21,8 +21,8 @@ type Files string
 
 var _ fs.StatFS = Files("")
 
-// escapeError is the error for a link that leads out of the directory. It has the text of
-// [os.Root]'s error. HTTP servers answer it with 403.
+// escapeError is the error for a link that leads out of the directory. Its text is the same as that
+// of [os.Root]'s error. HTTP servers respond to it with 403.
 type escapeError struct{}
 
 func (escapeError) Error() string        { return "path escapes from parent" }

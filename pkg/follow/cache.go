@@ -20,8 +20,8 @@ import (
 )
 
 // Delays between attempts to list and watch. They grow slowly, so that after a short outage a
-// process is up to date again in about as much time as the outage lasted. They start again from the
-// first after an attempt that lasted longer than resetAfter.
+// process is up to date again in about as much time as the outage lasted. After an attempt that
+// lasted longer than resetAfter, the next delay is firstDelay again.
 const (
 	firstDelay  = 50 * time.Millisecond
 	delayFactor = 1.5
@@ -34,21 +34,22 @@ const (
 )
 
 // quietFailures is how many failures in succession are logged at debug level only. The first
-// failures are usual: the authorizer of an API server learns of a new pod a moment later than the
-// kubelet.
+// failures are usual: for example, the authorizer of an API server sees a new pod a moment later
+// than the kubelet.
 const quietFailures = 5
 
 // Config describes a Cache of objects of type A. The cache keeps a K for each object.
 type Config[A, K any] struct {
 	// Source lists and watches the objects.
 	Source cache.ListerWatcher
-	// Keep converts an object. The cache does not have objects for which it returns nil. Managed
-	// fields are already dropped. The result may share memory with the object.
+	// Keep converts an object. The cache does not keep objects for which it returns nil. Managed
+	// fields are removed from the object before the call. The result may share memory with the
+	// object.
 	Keep func(*A) *K
 	// Changed, if not nil, is called for each change after the cache has it: old is nil for a new
 	// object, and current is nil for a deleted one. After a repeated list it is called for all
 	// objects, changed or not. If a watch was interrupted, current can be another object of the
-	// same name as old. Calls do not overlap, and must not block for long.
+	// same name as old. Calls do not overlap. They must not block for long.
 	Changed func(name types.NamespacedName, old, current *K)
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -68,7 +69,7 @@ var (
 	_ cache.TransformingStore = (*Cache[int, int])(nil)
 )
 
-// NewCache returns an empty cache. Nothing is followed before Run.
+// NewCache returns an empty cache. The cache follows nothing before Run is called.
 func NewCache[A, K any](cfg Config[A, K]) *Cache[A, K] {
 	return &Cache[A, K]{cfg: cfg, synced: make(chan struct{}), kept: map[types.NamespacedName]*K{}}
 }
@@ -81,7 +82,7 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 	r := cache.NewReflectorWithOptions(c.cfg.Source, new(A), c, cache.ReflectorOptions{
 		Name: kind, Clock: until, Backoff: &backoff,
 	})
-	failures := 0 // number of failures in succession
+	failures := 0 // number of failures in a row
 	for delays := backoff; ctx.Err() == nil; {
 		began := until.Now()
 		err := r.ListAndWatchWithContext(ctx)
@@ -105,17 +106,17 @@ func (c *Cache[A, K]) Run(ctx context.Context) {
 }
 
 // Synced returns a channel that is closed when the first list is complete, and Changed has been
-// called for all of it.
+// called for all objects in it.
 func (c *Cache[A, K]) Synced() <-chan struct{} { return c.synced }
 
-// Get returns what is kept of an object, or nil.
+// Get returns the kept form of an object, or nil if the cache does not have it.
 func (c *Cache[A, K]) Get(name types.NamespacedName) *K {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.kept[name]
 }
 
-// All returns what is kept now, by name. The map belongs to the caller.
+// All returns the kept form of all objects, by name. The map belongs to the caller.
 func (c *Cache[A, K]) All() map[types.NamespacedName]*K {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -135,7 +136,7 @@ type entry[K any] struct {
 	kept *K
 }
 
-// convert returns what is kept of an object, which may have been converted already.
+// convert returns the kept form of an object. The object may have been converted already.
 func (c *Cache[A, K]) convert(obj any) (entry[K], error) {
 	if e, ok := obj.(entry[K]); ok {
 		return e, nil
@@ -205,8 +206,8 @@ func (c *Cache[A, K]) Replace(list []any, _ string) error {
 	return nil
 }
 
-// Resync implements cache.ReflectorStore. It does nothing: owners that want to look at everything
-// again do it by themselves.
+// Resync implements cache.ReflectorStore. It does nothing: owners that want to handle all objects
+// again do so without the cache.
 func (c *Cache[A, K]) Resync() error { return nil }
 
 func (c *Cache[A, K]) put(e entry[K]) {
@@ -223,7 +224,8 @@ func (c *Cache[A, K]) put(e entry[K]) {
 	}
 }
 
-// Wait returns when the first list of every cache is complete. If ctx ends before, it returns why.
+// Wait returns when the first list of every cache is complete. If ctx ends earlier, it returns the
+// cause.
 func Wait(ctx context.Context, caches ...interface{ Synced() <-chan struct{} }) error {
 	for _, c := range caches {
 		select {

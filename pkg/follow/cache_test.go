@@ -37,15 +37,16 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // advance lets the virtual time of a test's bubble pass.
 func advance(d time.Duration) { clock.Real().Sleep(d) }
 
-// server is a fake API server with one list of ConfigMaps. It streams lists, as Keelson's does.
+// server is a fake API server with one list of ConfigMaps. It streams lists, as Keelson's API
+// server does.
 type server struct {
 	mu       sync.Mutex
 	revision int
 	objects  map[string]*v1.ConfigMap
 	watches  []*watch.FakeWatcher
-	compact  int   // watches from earlier revisions are refused as expired
-	down     error // if not nil, all requests fail with it
-	noWatch  error // if not nil, all watches fail with it
+	compact  int   // watches from revisions before this one are refused as expired
+	down     error // if not nil, all requests fail with this error
+	noWatch  error // if not nil, all watches fail with this error
 	requests int
 }
 
@@ -165,7 +166,7 @@ func (s *server) data() map[string]string {
 type follower struct {
 	*Cache[v1.ConfigMap, string]
 	log  bytes.Buffer
-	seen map[string]string // what Changed reported
+	seen map[string]string // the objects that Changed has reported
 	stop func()
 }
 
@@ -222,7 +223,7 @@ func (f *follower) data() map[string]string {
 	return out
 }
 
-// check compares the cache with the server after everything has come to rest.
+// check compares the cache with the server when no goroutine has work left.
 func (f *follower) check(t interface {
 	Helper()
 	Errorf(string, ...any)
@@ -238,7 +239,7 @@ func (f *follower) check(t interface {
 	}
 }
 
-// TestInterruptions checks what a cache does when a watch ends, in each of the ways that it can.
+// TestInterruptions checks what a cache does when a watch ends, in each possible way.
 func TestInterruptions(t *testing.T) {
 	refused := fmt.Errorf("dial: %w", syscall.ECONNREFUSED)
 	internal := apierrors.NewInternalError(errors.New("x"))
@@ -283,7 +284,7 @@ func TestInterruptions(t *testing.T) {
 	}
 }
 
-// TestStartBeforeTheServer checks that a cache waits for an API server that is not there yet, that
+// TestStartBeforeTheServer checks that a cache waits for an API server that does not run yet, that
 // it is synced only then, and that it is not much later than the server.
 func TestStartBeforeTheServer(t *testing.T) {
 	for name, err := range map[string]error{
@@ -315,7 +316,7 @@ func TestStartBeforeTheServer(t *testing.T) {
 }
 
 // TestBackoff checks that requests to a server that is down become rare, and that failures are
-// logged once they last.
+// logged if they continue.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -495,7 +496,7 @@ func TestRandom(t *testing.T) {
 }
 
 // TestReplaceOrder checks the calls of Changed in detail: a list that follows an interruption is
-// reported as changes to what was known.
+// reported as changes of the objects that were known.
 func TestReplaceOrder(t *testing.T) {
 	var got []string
 	c := NewCache(Config[v1.ConfigMap, v1.ConfigMap]{
@@ -540,7 +541,7 @@ func TestReplaceOrder(t *testing.T) {
 	}
 }
 
-// TestSelectors checks what is sent to the API server.
+// TestSelectors checks which selectors are sent to the API server.
 func TestSelectors(t *testing.T) {
 	var got []string
 	for _, option := range []func(*metav1.ListOptions){Named("n1"), Fields("spec.nodeName=n1")} {

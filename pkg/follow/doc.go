@@ -10,10 +10,10 @@
 //   - NewInformers makes shared informers with listers, for processes in which many parts read the
 //     same objects, such as the controller manager.
 //
-// The rest is for owners that compute something from all that they follow. They note what changed
-// in Changes (or raise a Signal if they always compute everything), and a Loop calls them: many
-// changes at once lead to one round, a failed round is repeated later, and a periodic check repairs
-// what changed behind the owner's back.
+// The rest is for owners that compute something from all objects that they follow. They note in
+// Changes what has changed (or raise a Signal if they always compute everything), and a Loop calls
+// them: many changes at once lead to one round, a failed round is repeated later, and a periodic
+// check finds and repairs changes that other programs made to the owner's results.
 //
 // A Cache that cannot reach the API server retries until its context ends. It keeps what it has.
 // When a watch cannot be resumed, the cache lists again and reports the objects that are missing

@@ -11,7 +11,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Signal wakes one goroutine. It remembers that it was raised, but not how often.
+// Signal wakes one goroutine. It stores that it was raised, but not how often.
 type Signal chan struct{}
 
 // NewSignal returns a signal that is not raised.
@@ -26,10 +26,10 @@ func (s Signal) Raise() {
 }
 
 // Changes collects changes in a batch until its owner takes them. A batch should have one entry for
-// each object, however often the object changes, so that it cannot grow beyond what is followed. It
-// is safe for concurrent use.
+// each object, however often the object changes, so that it never has more entries than there are
+// objects. It is safe for concurrent use.
 type Changes[B any] struct {
-	// Signal is raised by each change.
+	// Each change raises Signal.
 	Signal
 	empty func() B
 
@@ -83,7 +83,7 @@ func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 		defer t.Stop()
 		period = t.C()
 	}
-	retry := l.Clock.NewTimer(0) // the first round
+	retry := l.Clock.NewTimer(0) // expires at once, for the first round
 	defer retry.Stop()
 	delay := l.FirstRetry
 	var took time.Duration
@@ -114,7 +114,8 @@ func (l Loop) Run(ctx context.Context, round func(ctx context.Context) bool) {
 	}
 }
 
-// settle waits for further changes, or the end of ctx. The changes need no round of their own.
+// settle waits for the time that Settle returns, or for the end of ctx. Changes that happen
+// meanwhile need no further round.
 func (l Loop) settle(ctx context.Context, took time.Duration) {
 	if l.Settle == nil {
 		return

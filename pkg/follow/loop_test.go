@@ -104,7 +104,7 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// TestSettleTakesTheLastRound checks that the pause can depend on how long a round takes.
+// TestSettleTakesTheLastRound checks that Settle gets the duration of the last round.
 func TestSettleTakesTheLastRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took []time.Duration
@@ -130,7 +130,7 @@ func TestStopWhileSettling(t *testing.T) {
 	})
 }
 
-// TestSignal checks that a signal without a receiver is remembered once.
+// TestSignal checks that a signal that is raised several times without a receiver wakes it once.
 func TestSignal(t *testing.T) {
 	s := NewSignal()
 	s.Raise()
@@ -156,7 +156,7 @@ func TestChanges(t *testing.T) {
 		})
 	}
 	total := map[string]int{}
-	for len(total) < writers*each { // the test's deadline ends it if changes are lost
+	for len(total) < writers*each { // if changes are lost, this loop ends with the test's deadline
 		<-c.Signal
 		for name, n := range c.Take() {
 			total[name] += n

@@ -23,7 +23,7 @@ type Client[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// Source returns what a Cache lists and watches: all objects of client, or those that the options
+// Source returns the source of a Cache: all objects of client, or the objects that the options
 // select.
 func Source[L runtime.Object](client Client[L], options ...func(*metav1.ListOptions)) cache.ListerWatcher {
 	apply := func(o metav1.ListOptions) metav1.ListOptions {
@@ -53,17 +53,18 @@ func Fields(selector string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) { o.FieldSelector = selector }
 }
 
-// Latest makes lists return the latest state. Without it a list may return an older state, if the API
-// server cannot stream lists: a process that has just started could then act on less than was written
-// before.
+// Latest makes lists return the latest state. Without it a list may return an older state, if the
+// API server cannot stream lists: a process that has just started could then miss objects that it
+// or an earlier process has written.
 func Latest(o *metav1.ListOptions) {
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = ""
 	}
 }
 
-// NewInformers returns shared informers without managed fields. Options can replace that transform.
-// If resync is not 0, the informers repeat all objects to their handlers after each such period.
+// NewInformers returns shared informers without managed fields. Options can replace the transform
+// that removes them. If resync is not 0, the informers repeat all objects to their handlers after
+// each such period.
 func NewInformers(
 	client kubernetes.Interface, resync time.Duration, options ...informers.SharedInformerOption,
 ) informers.SharedInformerFactory {

@@ -21,7 +21,7 @@ import (
 // Check is one named condition. Run returns nil if it holds.
 type Check struct {
 	Name string
-	// Group is a name that excludes several checks at once; may be empty.
+	// Group is a name that excludes several checks at once; it may be empty.
 	Group string
 	Run   func(ctx context.Context) error
 }
@@ -29,14 +29,14 @@ type Check struct {
 // Ping is a check that always passes.
 func Ping() Check { return Check{Name: "ping", Run: func(context.Context) error { return nil }} }
 
-// Gate is a check that fails until its owner opens it.
+// Gate is a check that fails until Open is called.
 type Gate struct {
 	name string
 	open atomic.Bool
 	why  string
 }
 
-// NewGate returns a closed gate; why is the error while it is closed.
+// NewGate returns a closed gate; why is the text of the check's error while it is closed.
 func NewGate(name, why string) *Gate { return &Gate{name: name, why: why} }
 
 // Open makes the check pass.
@@ -55,7 +55,7 @@ func (g *Gate) Check() Check {
 	}}
 }
 
-// Once returns a check that runs c until it has passed once, and passes from then on.
+// Once returns a check that runs c until c has passed once. From then on it always passes.
 func Once(c Check) Check {
 	var held atomic.Bool
 	return Check{Name: c.Name, Group: c.Group, Run: func(ctx context.Context) error {

@@ -44,7 +44,7 @@ type Backends struct {
 	made    map[string]*Backend
 }
 
-// NewBackends returns the backends that follow from Services and their slices.
+// NewBackends returns the backends that are defined by Services and their EndpointSlices.
 func NewBackends(service func(namespace, name string) *v1.Service,
 	slices func(namespace, service string) []*discoveryv1.EndpointSlice) Backends {
 	return Backends{service, slices, map[string]*Backend{}}

@@ -37,8 +37,8 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// busy is the minimum pause between two tables, as a multiple of the time that the first one took
-// to build.
+// busy times the time that it took to build a table is the minimum pause before the next table is
+// built.
 const busy = 9
 
 // Controller keeps a proxy's table up to date with the cluster.
@@ -61,7 +61,7 @@ type Controller struct {
 }
 
 // NewController returns a controller. The addresses of the Service publish are written into the
-// status of Ingresses. If its name is zero, none are.
+// status of Ingresses. If its name is empty, no addresses are written.
 func NewController(client kubernetes.Interface, p *Proxy, publish types.NamespacedName, clk clock.Clock,
 	log *slog.Logger) (*Controller, error) {
 	factory := follow.NewInformers(client, 0)
@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	defer c.informers.Shutdown()
 	defer c.secrets.stop()
 	if c.informers.WaitForCacheSyncWithContext(ctx).AsError() != nil {
-		return nil // ctx has ended
+		return nil // an error means that ctx has ended
 	}
 	var reporting sync.WaitGroup
 	defer reporting.Wait()
@@ -104,7 +104,8 @@ func (c *Controller) Run(ctx context.Context, ready func()) error {
 	first := true
 	follow.Loop{
 		Clock: c.clock, Wake: c.changed, FirstRetry: firstRetry, LastRetry: lastRetry,
-		// However often tenants change their Ingresses, most of the time is left for requests.
+		// Because of this pause, most of the CPU time is left for requests, however often tenants
+		// change their Ingresses.
 		Settle: func(took time.Duration) time.Duration { return max(settle, busy*took) },
 	}.Run(ctx, func(ctx context.Context) bool {
 		if err := c.sync(ctx); err != nil {
@@ -130,14 +131,14 @@ func (c *Controller) sync(ctx context.Context) error {
 	t := Build(mine, NewBackends(c.service, c.endpoints), c.secrets.certificate)
 	c.proxy.Use(t)
 	select {
-	case <-c.reports: // replaces an outdated report that was not processed yet
+	case <-c.reports: // drops an outdated report that was not processed yet
 	default:
 	}
 	c.reports <- report{mine, t}
 	return nil
 }
 
-// mine returns the Ingresses of our classes.
+// mine returns the Ingresses whose class this proxy serves.
 func (c *Controller) mine() ([]*networkingv1.Ingress, error) {
 	classes, err := c.classes.List(labels.Everything())
 	if err != nil {
@@ -173,7 +174,7 @@ func (c *Controller) endpoints(namespace, name string) []*discoveryv1.EndpointSl
 	out, err := c.slices.EndpointSlices(namespace).List(
 		labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: name}))
 	if err != nil {
-		return nil // does not happen: the lister reads a cache
+		return nil // cannot fail, because the lister reads a cache
 	}
 	return out
 }

@@ -4,9 +4,9 @@
 // Package ingress serves Ingresses of its class: it forwards HTTP and HTTPS requests from outside of
 // the cluster, by host and path, to the endpoints of Services.
 //
-// Ingresses are compiled into a Table, which never changes. When Ingresses, Services, EndpointSlices
-// or the Secrets of certificates change, a new table replaces it. Running requests continue with the
-// old one.
+// Ingresses are compiled into a Table, which never changes. When Ingresses, Services,
+// EndpointSlices or the Secrets of certificates change, a new table replaces it. Running requests
+// continue with the old table.
 //
 // Nothing in an Ingress becomes text of a configuration: hosts, paths and names are compared, never
 // interpreted, and only one annotation is read. Services of type ExternalName and endpoints with
@@ -21,5 +21,5 @@
 // does not run out of memory. Request rates are not limited.
 //
 // The package reads only Secrets that Ingresses name, one by one. Package controllers/ingresstls
-// grants no more.
+// grants it no other rights to Secrets.
 package ingress

@@ -26,36 +26,38 @@ var (
 	errSilent = errors.New("nothing was exchanged for too long")
 )
 
-// longAgo returns a deadline in the past. Setting it ends pending reads and writes.
+// longAgo returns a deadline in the past. If it is set on a connection, pending reads and writes
+// end.
 func longAgo() time.Time { return time.Unix(1, 0) }
 
-// exchange is one request and its answer. It implements http.ResponseWriter and
-// bounds how long the client may take. A deadline starts when it is the client's
-// turn, and moves on as the client sends or reads. So long uploads and downloads,
-// event streams and upgraded connections last as long as they make progress.
+// exchange is one request and its answer. It implements http.ResponseWriter and bounds how long the
+// client may take. A deadline is set when the client has to send or read, and is extended whenever
+// the client does so. So long uploads and downloads, event streams and upgraded connections last as
+// long as they make progress.
 type exchange struct {
 	http.ResponseWriter
 	clock   clock.Clock
 	limits  *Limits
 	control *http.ResponseController
-	conn    *connection // nil if the proxy's listener did not accept it
+	conn    *connection // nil if the proxy's listener did not accept the connection
 	http2   bool
 	code    int
 
 	reading, writing, silence utilclock.Timer
-	budget                    time.Duration // time left for the client to send; used only by the body's reader
-	ended                     atomic.Bool   // the handler has returned
+	// The time that the client still has to send the body; used only by the body's reader.
+	budget time.Duration
+	ended  atomic.Bool // true when the handler has returned
 
 	mu        sync.Mutex
-	over      bool // the handler has returned, or the connection was taken over
-	stalled   bool // the body did not arrive in time
-	streaming bool // the body is a stream: only the silence timer bounds it
-	unread    bool // the body has not been read to its end
-	queued    int  // unacknowledged bytes when the write timer last fired; 0 if it has not
+	over      bool // true when the handler has returned or the connection was taken over
+	stalled   bool // true when the body did not arrive in time
+	streaming bool // true if the body is a stream, for which only the silence timer applies
+	unread    bool // true until the body has been read to its end
+	queued    int  // number of unacknowledged bytes when the write timer last fired; 0 if it has not
 	hijacked  net.Conn
 }
 
-// newExchange returns the exchange of a request. cancel ends the request.
+// newExchange returns the exchange of a request. It calls cancel to end the request.
 func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel context.CancelCauseFunc) *exchange {
 	e := &exchange{
 		ResponseWriter: w, clock: p.clock, limits: &p.limits, control: http.NewResponseController(w),
@@ -79,7 +81,7 @@ func newExchange(w http.ResponseWriter, r *http.Request, p *Proxy, cancel contex
 		r.Body = &body{r.Body, e}
 	}
 	if !e.http2 {
-		_ = e.control.SetWriteDeadline(time.Time{}) // clear the deadline of the connection's previous request
+		_ = e.control.SetWriteDeadline(time.Time{}) // clears the deadline of the connection's previous request
 	}
 	return e
 }
@@ -105,10 +107,10 @@ func (e *exchange) end() {
 	e.over, e.hijacked = true, nil
 }
 
-// active restarts the silence timer. A read or a write may return after the
-// handler, when the connection is closed. The timer is then stopped, because it
-// would keep the exchange and its connection in memory. The check comes after
-// the restart, so that it also covers an end between the two.
+// active restarts the silence timer. A read or a write may return after the handler, when the
+// connection is closed. The timer is then stopped, because it would keep the exchange and its
+// connection in memory. Whether the handler has returned is checked after the restart, because it
+// may return during the restart.
 func (e *exchange) active() {
 	e.silence.Reset(e.limits.Silence)
 	if e.ended.Load() {
@@ -134,8 +136,8 @@ func (e *exchange) gaveUp() bool {
 	return e.stalled
 }
 
-// notTaken is called when a write takes too long. It disconnects the client unless
-// fewer bytes wait in the kernel than before. These bytes may be from several writes.
+// notTaken is called when a write takes too long. It disconnects the client unless fewer bytes than
+// before wait in the kernel for the client. These bytes may be from several writes.
 func (e *exchange) notTaken() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,21 +153,21 @@ func (e *exchange) notTaken() {
 	case e.hijacked != nil:
 		_ = e.hijacked.SetDeadline(longAgo())
 	case !e.over:
-		_ = e.control.SetReadDeadline(longAgo()) // a write may first read the rest of the body
+		_ = e.control.SetReadDeadline(longAgo()) // ends a read too, because a write may first read the rest of the body
 		_ = e.control.SetWriteDeadline(longAgo())
 	}
 }
 
-// markStreaming lets only the silence timer bound the body. It is for HTTP/2 requests
-// whose answer has begun, or whose client may wait for an answer before it sends more.
+// markStreaming makes the silence timer the only time limit of the body. It is called for HTTP/2
+// requests whose answer has begun, or whose client may wait for an answer before it sends more.
 func (e *exchange) markStreaming() {
 	e.mu.Lock()
 	e.streaming = true
 	e.mu.Unlock()
 }
 
-// WriteHeader implements http.ResponseWriter. It keeps the last code, because informational
-// codes precede it.
+// WriteHeader implements http.ResponseWriter. It keeps the last code, because informational codes
+// may come before the final one.
 func (e *exchange) WriteHeader(code int) {
 	e.code = code
 	if e.http2 && code >= http.StatusOK {
@@ -235,7 +237,7 @@ func (u *upgraded) Write(b []byte) (int, error) {
 	return u.Conn.Write(b)
 }
 
-// CloseWrite closes the direction to the client, which can still send.
+// CloseWrite closes the direction to the client. The client can still send.
 func (u *upgraded) CloseWrite() error { return closeWrite(u.Conn) }
 
 // body is the body of a request. Its reads enforce the time limits of the exchange.

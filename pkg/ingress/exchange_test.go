@@ -41,8 +41,8 @@ func newTimedProxy(t *testing.T, handler http.HandlerFunc) (*testingclock.FakeCl
 	return clk, l.Addr().String()
 }
 
-// written waits until the proxy has finished the write that the client has read. From then on only
-// the silence timer of its only request runs.
+// written waits until the proxy has finished the write that the client has read. After that, the
+// silence timer of the proxy's only request is the only timer that runs.
 func written(clk *testingclock.FakeClock) {
 	for clk.Waiters() > 1 {
 		runtime.Gosched()
@@ -178,7 +178,7 @@ type hijackable struct {
 
 func (h hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.conn, nil, nil }
 
-// endsWhileRead is a body during whose read the request ends.
+// endsWhileRead is a body. The request ends while the body is being read.
 type endsWhileRead struct{ end func() }
 
 func (b *endsWhileRead) Read([]byte) (int, error) {
@@ -188,8 +188,8 @@ func (b *endsWhileRead) Read([]byte) (int, error) {
 
 func (b *endsWhileRead) Close() error { return nil }
 
-// TestNoTimerAfterEnd checks that reads and writes that return after the handler start no timer: it
-// would keep the exchange in memory.
+// TestNoTimerAfterEnd checks that reads and writes that return after the handler start no timer:
+// such a timer would keep the exchange in memory.
 func TestNoTimerAfterEnd(t *testing.T) {
 	for name, run := range map[string]func(e *exchange, b *endsWhileRead, r *http.Request){
 		"body": func(e *exchange, b *endsWhileRead, r *http.Request) {
@@ -226,7 +226,7 @@ func TestNoTimerAfterEnd(t *testing.T) {
 	}
 }
 
-// slowBody returns some bytes with each read, which takes a second.
+// slowBody is a body each read of which takes a second and returns some bytes.
 type slowBody struct {
 	clock *testingclock.FakeClock
 	bytes int
@@ -239,7 +239,8 @@ func (d slowBody) Read(p []byte) (int, error) {
 
 func (d slowBody) Close() error { return nil }
 
-// TestBodyRate checks that a body is given up for its average rate, not for a single pause.
+// TestBodyRate checks that a body is aborted if its average rate is too low, and not because of a
+// single pause.
 func TestBodyRate(t *testing.T) {
 	for bytes, want := range map[int]bool{1: false, minRate / 2: false, minRate: true, 10 * minRate: true} {
 		clk := testingclock.NewFakeClock(time.Unix(1000, 0))
@@ -264,7 +265,7 @@ func TestBodyRate(t *testing.T) {
 	}
 }
 
-// TestPatience checks that only the silence timer bounds a body that is a stream.
+// TestPatience checks that the silence timer is the only time limit of a body that is a stream.
 func TestPatience(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(1000, 0))
 	p := &Proxy{clock: clk, limits: DefaultLimits(1 << 30)}
@@ -279,7 +280,7 @@ func TestPatience(t *testing.T) {
 }
 
 // TestCancelsCounted checks that a client may cancel any number of streams that have begun, and
-// that cancelling many requests before their answers closes the connection.
+// that the connection is closed if a client cancels many requests before their answers begin.
 func TestCancelsCounted(t *testing.T) {
 	for code, closes := range map[int]bool{0: true, http.StatusEarlyHints: true, http.StatusOK: false} {
 		p := NewProxy(Options{Limits: DefaultLimits(1 << 30),

@@ -18,15 +18,15 @@ import (
 type Limits struct {
 	// Connections are the open connections of all clients and of one client, on both ports together.
 	Connections, ClientConnections int
-	// Requests are the concurrent requests of all clients, of one client, and to the Services of one
-	// namespace.
+	// Requests are the concurrent requests of all clients, of one client, and of all requests to
+	// the Services of one namespace.
 	Requests, ClientRequests, NamespaceRequests int
 	// Header is how long a TLS handshake or the header of a request may take.
 	Header time.Duration
 	// Idle is how long a connection is kept between requests.
 	Idle time.Duration
-	// Stall is how long a client may neither send nor read when it is its turn. A body must also
-	// arrive at minRate on average.
+	// Stall is how long a client may take to send the next bytes, or to read bytes that were sent
+	// to it. A body must also arrive at minRate on average.
 	Stall time.Duration
 	// Silence is how long a stream may exchange no data: an answer that has begun, an upgraded
 	// connection, or gRPC.
@@ -36,11 +36,12 @@ type Limits struct {
 }
 
 const (
-	// Memory of a connection and of a request whose client sends and reads as slowly as it may:
-	// buffers of TLS, HTTP/2 windows and copying, goroutines and headers. TestMemory measures it.
+	// Memory of a connection, and of a request whose client sends and reads as slowly as the limits
+	// allow: buffers for TLS, HTTP/2 windows and copying, goroutines and headers. TestMemory
+	// measures it.
 	connectionMemory, requestMemory = 64 << 10, 256 << 10
 	maxConnections, maxRequests     = 16384, 8192
-	minRate                         = 500 // bytes per second of a request's body
+	minRate                         = 500 // minimum average rate of a request's body in bytes per second
 )
 
 // DefaultLimits returns limits for a process that may use the given number of bytes: half of it for
@@ -68,8 +69,8 @@ func newShares[K comparable](all, each int) *shares[K] {
 	return &shares[K]{max: all, each: each, held: map[K]int{}}
 }
 
-// take takes one unit for a holder. If it fails, full reports whether all units are in use;
-// otherwise the holder has used up its share.
+// take takes one unit for a holder. If ok is false, full reports the reason: either all units are
+// in use, or the holder has used up its share.
 func (s *shares[K]) take(holder K) (ok, full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +100,7 @@ func (s *shares[K]) give(holder K) {
 func client(remote string) netip.Prefix {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
-		return netip.Prefix{} // all clients without a valid address count as one
+		return netip.Prefix{} // all clients without a valid address count as one client
 	}
 	a := at.Addr().Unmap().WithZone("")
 	bits := 64
@@ -145,7 +146,7 @@ type connection struct {
 	net.Conn
 	release func()
 
-	done, cancelled atomic.Int64 // HTTP/2 requests
+	done, cancelled atomic.Int64 // numbers of HTTP/2 requests that were completed and cancelled
 }
 
 // Close implements net.Conn.
@@ -154,8 +155,7 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// CloseWrite shuts down the sending side. The HTTP server and upgraded connections
-// use it.
+// CloseWrite shuts down the sending side. The HTTP server and upgraded connections call it.
 func (c *connection) CloseWrite() error { return closeWrite(c.Conn) }
 
 // closeWrite shuts down the sending side of a connection that supports it.
@@ -167,11 +167,12 @@ func closeWrite(conn net.Conn) error {
 }
 
 // cancelsFreely is how many requests a client may cancel on a connection before the ratio of
-// cancelled to completed requests matters.
+// cancelled to completed requests is limited.
 const cancelsFreely = 100
 
 // ended counts a finished request. It closes the connection of a client that cancels most of its
-// requests before their answers begin, because each of them costs the endpoint more than the client.
+// requests before their answers begin, because such a request costs the endpoint more than the
+// client.
 func (c *connection) ended(cancelled bool) (closed bool) {
 	if !cancelled {
 		c.done.Add(1)

@@ -25,7 +25,7 @@ import (
 func TestMemory(t *testing.T) {
 	const n = 100
 	release, arrived := make(chan struct{}), make(chan struct{}, n)
-	endpoint := httptest.NewTLSServer(nil) // only its certificate is used
+	endpoint := httptest.NewTLSServer(nil) // only the certificate of this server is used
 	certificate := endpoint.TLS.Certificates[0]
 	endpoint.Close()
 	endpoint = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -54,7 +54,7 @@ func TestMemory(t *testing.T) {
 	defer close(release)
 	var conns []net.Conn
 	header := ""
-	for i := range 100 { // well below the limit on headers
+	for i := range 100 { // headers that are well below the limit
 		header += fmt.Sprintf("X-Header-%d: some text, as headers have\r\n", i)
 	}
 	before := held()

@@ -54,8 +54,8 @@ func TestOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ingresses  []*networkingv1.Ingress
 		host, path string
-		want       string // namespace/service
-		refused    int    // names of all Ingresses
+		want       string // namespace/name of the Service
+		refused    int    // number of refused hosts in all Ingresses
 	}{
 		"OldestOwns": {[]*networkingv1.Ingress{of("a", ing(t, 2, host, "Prefix / to s")),
 			of("b", ing(t, 1, host, "Prefix / to s", "Prefix /login to s"))}, host, "/login", "a/s", 1},
@@ -122,7 +122,7 @@ func TestOwners(t *testing.T) {
 				of("a", ing(t, 15, host, "Prefix /a to s"))}, host, "/", "", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for range 2 { // in both orders
+			for range 2 { // with the Ingresses in both orders
 				table, refused := Build(tc.ingresses, noBackends(), noCertificates), 0
 				for _, i := range tc.ingresses {
 					refused += len(table.Refused(i))

@@ -26,12 +26,13 @@ import (
 
 const (
 	dialTimeout         = 2 * time.Second
-	idleConnections     = 64 // per endpoint
+	idleConnections     = 64 // maximum number of idle connections to each endpoint
 	idleTimeout         = 60 * time.Second
-	attempts            = 3         // how many endpoints to try if connecting fails
-	copyBytes           = 32 << 10  // buffer for copying answers
-	endpointHeaderBytes = 64 << 10  // maximum size of an answer's header
-	endpointWindow      = 128 << 10 // HTTP/2 window: how far an endpoint may be ahead of the client
+	attempts            = 3        // how many endpoints are tried if connecting fails
+	copyBytes           = 32 << 10 // size of the buffers for copying answers
+	endpointHeaderBytes = 64 << 10 // maximum size of an answer's header
+	// HTTP/2 window: how many bytes an endpoint may send before the client has read them.
+	endpointWindow = 128 << 10
 )
 
 // Proxy forwards requests by its current table.
@@ -48,7 +49,7 @@ type Proxy struct {
 	namespaces  *shares[string]
 }
 
-// backendKey finds the backend of a request in its context.
+// backendKey is the context key for the backend of a request.
 type backendKey struct{}
 
 // Options configure a Proxy.
@@ -124,14 +125,15 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) end(e *exchange, r *http.Request) {
 	e.end()
 	p.metrics.requests.WithLabelValues(class(e.code)).Inc()
-	// Clients end event streams and gRPC streams by a cancel as well.
+	// A cancel after the answer has begun does not count, because clients end event streams and
+	// gRPC streams in this way.
 	cancelled := r.Context().Err() != nil && e.code < http.StatusOK
 	if e.http2 && e.conn != nil && e.conn.ended(cancelled) {
 		p.metrics.refused("cancelled_requests")
 	}
 }
 
-// refuse rejects a request beyond a limit.
+// refuse rejects a request that exceeds a limit.
 func (p *Proxy) refuse(e *exchange, limit string, code int, text string) {
 	p.metrics.refused(limit)
 	if !e.http2 {
@@ -197,13 +199,13 @@ func rewrite(r *httputil.ProxyRequest) {
 		r.Out.Header.Del("Upgrade")
 		r.Out.Header.Del("Connection")
 	}
-	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the transport chooses the endpoint
+	r.Out.URL.Scheme, r.Out.URL.Host = "http", r.In.Host // the host is not used: the transport chooses the endpoint
 	r.Out.URL.RawQuery = r.In.URL.RawQuery
 	r.Out.Host = r.In.Host
 	r.SetXForwarded()
 }
 
-// failed answers a request whose endpoint failed.
+// failed sends an error response for a request whose endpoint failed.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	if e, ok := w.(*exchange); ok && e.gaveUp() {
 		p.refuse(e, "slow_body", http.StatusRequestTimeout, "The body of the request did not arrive in time.")
@@ -252,7 +254,7 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 	out := r.Clone(r.Context())
 	if r.Body != nil {
-		out.Body = io.NopCloser(r.Body) // a failed attempt would close the body; the caller closes it
+		out.Body = io.NopCloser(r.Body) // not closed by a failed attempt; the caller closes the body
 	}
 	for i := 1; ; i++ {
 		out.URL.Host = b.next()
@@ -267,8 +269,8 @@ func (t *endpointsTransport) RoundTrip(r *http.Request) (*http.Response, error) 
 	}
 }
 
-// Certificate returns the certificate for a TLS connection. It rejects hosts without one, so that
-// no client sees another host's certificate.
+// Certificate returns the certificate for a TLS connection. It rejects hosts that have no
+// certificate, so that no client sees another host's certificate.
 func (p *Proxy) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := p.table.Load().Certificate(hello.ServerName); c != nil {
 		return c, nil

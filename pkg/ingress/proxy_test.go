@@ -61,7 +61,7 @@ func request(t *testing.T, method, path, body string) *http.Request {
 	return r
 }
 
-// echo answers with the request that it received.
+// echo starts an endpoint that answers each request with the text of the request.
 func echo(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +90,7 @@ func TestForwards(t *testing.T) {
 // TestAnotherEndpoint checks that a request that could not be sent goes to another endpoint, with
 // its body.
 func TestAnotherEndpoint(t *testing.T) {
-	const closed = "127.0.0.1:1" // a port that no other test can get
+	const closed = "127.0.0.1:1" // a port at which no process listens and that no other test can get
 	_, s := front(t, closed, closed, echo(t))
 	for range 3 {
 		if code, body, _ := ask(t, s, request(t, http.MethodPut, "/", "text")); code != http.StatusOK ||
@@ -153,7 +153,7 @@ func TestRedirectsToHTTPS(t *testing.T) {
 	}
 }
 
-// TestUpgrade checks that an upgraded connection forwards both directions.
+// TestUpgrade checks that data is forwarded in both directions on an upgraded connection.
 func TestUpgrade(t *testing.T) {
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, rw, err := http.NewResponseController(w).Hijack()

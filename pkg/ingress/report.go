@@ -25,7 +25,7 @@ const (
 	// refusedReason is the reason of the event on an Ingress that names hosts of another namespace.
 	refusedReason = "HostOwnedByAnotherNamespace"
 	component     = "ingress"
-	namedHosts    = 10 // maximum number of hosts in an event
+	namedHosts    = 10 // maximum number of hosts that are named in an event
 )
 
 // report is the input for the status and the events of Ingresses.
@@ -34,10 +34,10 @@ type report struct {
 	table     *Table
 }
 
-// report writes status and events. It runs apart from the building of tables, which must not wait
-// for these writes, because a tenant can cause many of them.
+// report writes status and events. It runs in its own goroutine, because a tenant can cause many of
+// these writes and the building of tables must not wait for them.
 func (c *Controller) report(ctx context.Context) {
-	written := map[types.UID]string{} // the last event of each Ingress
+	written := map[types.UID]string{} // the last event message that was written for each Ingress
 	for {
 		var r report
 		select {
@@ -97,7 +97,7 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 		return nil
 	}
 	hash := fnv.New64a()
-	_, _ = fmt.Fprint(hash, ing.UID, message) // never fails (hash)
+	_, _ = fmt.Fprint(hash, ing.UID, message) // writing to a hash never fails
 	now := metav1.NewTime(c.clock.Now())
 	_, err := c.client.CoreV1().Events(ing.Namespace).Create(ctx, &v1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: ing.Namespace, Name: ing.Name + "." + hex.EncodeToString(hash.Sum(nil))},
@@ -116,8 +116,8 @@ func (c *Controller) writeEvent(ctx context.Context, ing *networkingv1.Ingress, 
 	return err
 }
 
-// writeStatus writes the addresses at which an Ingress is served into its status, unless they are
-// there already. An Ingress that is not served has no addresses.
+// writeStatus writes the addresses at which an Ingress is served into its status, unless the status
+// already has them. An Ingress that is not served has no addresses.
 func (c *Controller) writeStatus(ctx context.Context, ing *networkingv1.Ingress, served bool) error {
 	at := []networkingv1.IngressLoadBalancerIngress{}
 	if s := c.service(c.publish.Namespace, c.publish.Name); s != nil && served {

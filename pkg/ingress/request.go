@@ -12,7 +12,7 @@ import (
 const (
 	digits     = "0123456789"
 	labelChars = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_" + digits
-	maxHost    = 254 // a name and its trailing dot
+	maxHost    = 254 // a name of 253 characters and its trailing dot
 )
 
 // validHost reports whether a Host header is empty or is a name or an address, with or without a
@@ -40,8 +40,9 @@ func validHost(host string) bool {
 
 func only(text, chars string) bool { return strings.Trim(text, chars) == "" }
 
-// invalidPath reports whether endpoints may resolve a path to another than the routed one: it has
-// "." or ".." as an element, possibly with a backslash or parameters.
+// invalidPath reports whether endpoints may resolve a path to another path than the one that was
+// used for routing: the path has "." or ".." as an element, possibly with a backslash or
+// parameters.
 func invalidPath(path string) bool {
 	if !strings.HasPrefix(path, "/") || strings.IndexByte(path, 0) >= 0 {
 		return true
@@ -80,8 +81,8 @@ func plain(path string) string {
 }
 
 // upgrade returns the protocol that a request asks to upgrade to; "" if the upgrade is not
-// forwarded. After an upgrade to HTTP/2 or TLS at the endpoint, the connection would carry requests
-// that no rule has checked. Servers are allowed to ignore such upgrades.
+// forwarded. Upgrades to HTTP/2 and TLS are not forwarded, because after them the connection would
+// carry requests that no rule has checked. Servers are allowed to ignore such upgrades.
 func upgrade(h http.Header) string {
 	offers := h["Upgrade"]
 	if len(offers) != 1 || strings.Contains(offers[0], ",") {
@@ -95,8 +96,8 @@ func upgrade(h http.Header) string {
 	return offers[0]
 }
 
-// claims reports whether a header holds information that only the ingress may set: where a request
-// came from, or its original URL. Some endpoints read "_" as "-".
+// claims reports whether a header contains information that only the ingress proxy may set: the
+// origin of a request, or its original URL. It treats "_" as "-", because some endpoints do so.
 func claims(header string) bool {
 	switch header[0] | 0x20 {
 	case 'f', 'p', 't', 'x':

@@ -42,8 +42,8 @@ func newSecrets(client kubernetes.Interface, clk clock.Clock, log *slog.Logger, 
 	return &secrets{client: client, clock: clk, log: log, changed: changed, followed: map[types.NamespacedName]*secret{}}
 }
 
-// want watches the Secrets that the Ingresses name. In each namespace it watches only those that the
-// proxy has the right to read: the first service.MaxIngressSecrets by name.
+// want watches the Secrets that the Ingresses name. In each namespace it watches only the Secrets
+// that the proxy has the right to read: the first service.MaxIngressSecrets by name.
 func (s *secrets) want(ctx context.Context, ingresses []*networkingv1.Ingress) {
 	namespaces := map[string][]string{}
 	for _, ing := range ingresses {

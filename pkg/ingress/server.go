@@ -15,10 +15,10 @@ const (
 	maxHeaderBytes = 16 << 10
 	streams        = 100       // maximum number of concurrent streams per connection
 	frameBytes     = 16 << 10  // maximum size of a received frame
-	receiveWindow  = 256 << 10 // how far a client may be ahead of the endpoint
+	receiveWindow  = 256 << 10 // how many bytes a client may send before the endpoint has read them
 )
 
-// connectionKey finds the connection of a request in its context.
+// connectionKey is the context key for the connection of a request.
 type connectionKey struct{}
 
 // Server returns an http.Server of the proxy for one listener.
@@ -30,7 +30,8 @@ func (p *Proxy) Server() *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReadFrameSize: frameBytes,
 			MaxReceiveBufferPerConnection: receiveWindow, MaxReceiveBufferPerStream: receiveWindow,
-			// Pings detect a peer that is gone; write timeouts detect a client that does not read.
+			// Pings detect that a peer is no longer reachable. Write timeouts detect that a client
+			// does not read.
 			SendPingTimeout: p.limits.Stall, PingTimeout: p.limits.Stall, WriteByteTimeout: 4 * p.limits.Stall,
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {

@@ -15,7 +15,7 @@ import (
 // Table determines where requests go. It never changes, so it can be used concurrently.
 type Table struct {
 	hosts        map[string]*host                       // by name; "*.example.org" is one label below
-	rest         *host                                  // serves all hosts that no Ingress names; may be nil
+	rest         *host                                  // the rules for all hosts that no Ingress names; may be nil
 	certificates map[string]map[string]*tls.Certificate // by namespace and host; "" is any host
 	refused      map[*networkingv1.Ingress][]string
 }
@@ -23,11 +23,11 @@ type Table struct {
 // host holds the rules of one host.
 type host struct {
 	exact    map[string]*Backend
-	prefixes map[string]*Backend // without trailing slash
+	prefixes map[string]*Backend // backends by prefix, without trailing slash
 	depth    int                 // maximum number of slashes in a prefix
 	fallback *Backend
 	owner    string
-	next     *host // rules of the owner to try next: its wildcard, or its rules without a host
+	next     *host // rules of the same owner to try next: of its wildcard, or without a host
 }
 
 // Certificates returns the certificate in a Secret, or nil if there is none or it is not loaded
@@ -35,7 +35,8 @@ type host struct {
 type Certificates func(namespace, secret string) *tls.Certificate
 
 // Build compiles Ingresses into a table. A host belongs to the namespace of the oldest Ingress that
-// names it. If two Ingresses of a namespace have the same path or certificate, the older one wins.
+// names it. If two Ingresses of a namespace have the same path or certificate, the rule of the
+// older Ingress is used.
 func Build(ingresses []*networkingv1.Ingress, backends Backends, certificates Certificates) *Table {
 	t := &Table{hosts: map[string]*host{}, certificates: map[string]map[string]*tls.Certificate{},
 		refused: map[*networkingv1.Ingress][]string{}}
@@ -101,8 +102,8 @@ func (t *Table) add(ing *networkingv1.Ingress, hostless map[string]*host, backen
 	}
 }
 
-// addShared adds the rules of one Ingress for hosts that other namespaces share with it. The owner's
-// rules for the same path take precedence.
+// addShared adds the rules of one Ingress for hosts that their owners share with the namespace of
+// the Ingress. The owner's rules for the same path take precedence.
 func (t *Table) addShared(ing *networkingv1.Ingress, o owners, backends Backends) {
 	for i := range ing.Spec.Rules {
 		name := bare(ing.Spec.Rules[i].Host)
@@ -175,7 +176,7 @@ func (t *Table) secure(ing *networkingv1.Ingress, certificates Certificates) {
 // without a host and the default backend.
 func (t *Table) Refused(ing *networkingv1.Ingress) []string { return t.refused[ing] }
 
-// find returns the rules for a host, or nil.
+// find returns the rules for a host name, or nil if there are none.
 func (t *Table) find(name string) *host {
 	if h := t.hosts[name]; h != nil {
 		return h
@@ -186,9 +187,9 @@ func (t *Table) find(name string) *host {
 	return t.rest
 }
 
-// Route returns the backend for a host and path, or nil. The longest path wins, and an exact path
-// precedes a prefix. An exact host precedes a wildcard, and a wildcard precedes rules without a
-// host.
+// Route returns the backend for a host and path, or nil. The longest matching path is used, and an
+// exact path takes precedence over a prefix. Rules for the exact host take precedence over those
+// for a wildcard, and these over rules without a host.
 func (t *Table) Route(host, path string) *Backend {
 	var fallback *Backend
 	for h := t.find(bare(host)); h != nil; h = h.next {
@@ -207,7 +208,8 @@ func (h *host) route(path string) *Backend {
 		return b
 	}
 	// A prefix ends at the end of a path element. The longest possible prefix is looked up first,
-	// and the number of lookups is bounded by the longest prefix in the table, not by the request.
+	// and the number of lookups depends on the longest prefix in the table, and not on the length
+	// of the request's path.
 	end, slashes := len(path), 0
 	for i := range len(path) {
 		if path[i] != '/' {

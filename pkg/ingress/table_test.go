@@ -141,8 +141,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestPathsAgainstDefinition compares routes with a model that follows the definition word by
-// word: split into elements, longest first.
+// TestPathsAgainstDefinition compares routes with a model that follows the text of the definition
+// literally: it splits paths into elements, and tries the longest path first.
 func TestPathsAgainstDefinition(t *testing.T) {
 	elements := rapid.SampledFrom([]string{"a", "b", "ab", "", "c"})
 	joined := rapid.Custom(func(t *rapid.T) string {

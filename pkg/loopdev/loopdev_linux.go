@@ -3,9 +3,9 @@
 
 // Package loopdev attaches files to the kernel's loop devices, which makes them block devices.
 //
-// The package attaches at most one device to a file; attaching again returns the existing one. It
-// keeps no state: it looks a device up by its backing file, so it also finds devices attached by
-// another process.
+// The package attaches at most one device to a file. If a file has a device, Attach returns that
+// device. It keeps no state: it looks a device up by its backing file, so it also finds devices
+// attached by another process.
 package loopdev
 
 import (
@@ -37,7 +37,8 @@ type Device struct {
 func (d *Device) Close() error { return d.file.Close() }
 
 // Attach returns the device of a file, and attaches one if there is none. A transient device is
-// freed with its last user, which may be a mount or a process. Others stay until Detach.
+// freed when its last user, a mount or a process, no longer uses it. Other devices stay until
+// Detach is called.
 func Attach(path string, transient bool) (*Device, error) {
 	if d, err := open(path); d != nil || err != nil {
 		return d, err
@@ -46,15 +47,15 @@ func Attach(path string, transient bool) (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
-	defer func() { _ = f.Close() }() // the device keeps the file open
+	defer func() { _ = f.Close() }() // can be closed, because the device keeps the file open
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
 		return nil, fmt.Errorf("loop device: %w", err)
 	}
 	defer func() { _ = control.Close() }()
 	config := &unix.LoopConfig{Fd: uint32(f.Fd())}
-	// Direct I/O: data would otherwise be in the page cache twice, once for the device and once for
-	// the file.
+	// Use direct I/O. Otherwise data would be in the page cache twice, once for the device and once
+	// for the file.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 	if transient {
 		config.Info.Flags |= unix.LO_FLAGS_AUTOCLEAR
@@ -116,7 +117,7 @@ func find(match func(identity) bool) (*Device, error) {
 		path := "/dev/" + strings.Split(f, "/")[3]
 		dev, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // the device was detached meanwhile
+			continue // the device was detached during the search
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 		if err == nil && match(identity{info.Device, info.Inode}) {
@@ -143,8 +144,8 @@ func DeviceOf(path string) (string, error) {
 // closes it.
 func Detach(path string) error { return on(path, unix.LOOP_CLR_FD) }
 
-// DetachBelow frees the devices of all files in a directory and its subdirectories. Call it before
-// removing the files: the device of a removed file cannot be found.
+// DetachBelow frees the devices of all files in a directory and its subdirectories. It must be
+// called before the files are removed, because the device of a removed file cannot be found.
 func DetachBelow(dir string) error {
 	used := map[identity]bool{}
 	_, err := find(func(f identity) bool {
@@ -160,7 +161,7 @@ func DetachBelow(dir string) error {
 			err = unix.Lstat(path, &s)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the file or directory no longer exists
+			return nil // the file or directory was removed meanwhile
 		}
 		if err == nil && used[identityOf(&s)] {
 			err = Detach(path)
@@ -172,7 +173,7 @@ func DetachBelow(dir string) error {
 	})
 }
 
-// Resize makes the device of a file, if it has one, adopt the file's new size.
+// Resize makes the device of a file, if it has one, use the file's new size.
 func Resize(path string) error { return on(path, unix.LOOP_SET_CAPACITY) }
 
 func on(path string, request uint) error {

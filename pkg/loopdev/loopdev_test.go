@@ -76,7 +76,7 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// TestTransient checks that a transient device is freed with its last user.
+// TestTransient checks that a transient device is freed when its last user no longer uses it.
 func TestTransient(t *testing.T) {
 	unshare.Need(t)
 	path := image(t)
@@ -91,7 +91,7 @@ func TestTransient(t *testing.T) {
 	}
 }
 
-// TestDetachBelow checks that the devices of a directory's files are freed, and no others.
+// TestDetachBelow checks that the devices of a directory's files are freed, and no other devices.
 func TestDetachBelow(t *testing.T) {
 	unshare.Need(t)
 	dir, other := t.TempDir(), image(t)

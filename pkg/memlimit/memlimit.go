@@ -5,8 +5,9 @@
 // the garbage that may gather before the heap is collected, and GOMEMLIMIT.
 //
 // GOGC comes from a profile that the process chooses, and GOMEMLIMIT is 90 % of the memory limit of
-// the process's cgroup, if there is one. A variable of the environment takes precedence over
-// either. The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show what is in force.
+// the process's cgroup, if there is one. If one of them is set as an environment variable, that
+// value takes precedence. The metrics go_gc_gogc_percent and go_gc_gomemlimit_bytes show the values
+// in use.
 package memlimit
 
 import (
@@ -40,7 +41,7 @@ func Set(p Profile) {
 	}
 }
 
-// unset leaves a setting as the Go runtime has read it from the environment.
+// unset means that a setting is not changed: the Go runtime has read it from the environment.
 const unset = -1
 
 // settings returns the values to set, given the environment and the limit of the cgroup. An error

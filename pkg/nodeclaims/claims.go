@@ -4,8 +4,9 @@
 // Package nodeclaims decides which names, addresses and pod ranges a node may claim.
 //
 // A kubelet writes its own Node: its name, its addresses and, before the cluster assigns one, its
-// pod range. Other components trust these: they route pods' packets, connect to kubelets and sign
-// certificates. But a node may lie. This package has the rules that all of these components apply:
+// pod range. Other components rely on these data: they route pods' packets, connect to kubelets and
+// sign certificates. But a node may lie. This package has the rules that all of these components
+// apply:
 //
 //   - Each address and each pod range has one owner, the oldest node that claims it. A node cannot
 //     choose its age, because the API server writes creation times.
@@ -41,7 +42,7 @@ type Claim struct {
 	Addresses []netip.Addr
 }
 
-// Of returns what a Node claims. It leaves out what cannot be parsed.
+// Of returns the claims of a Node. It leaves out ranges and addresses that cannot be parsed.
 func Of(n *v1.Node) Claim {
 	c := Claim{Name: n.Name, UID: n.UID, Created: n.CreationTimestamp.Time}
 	ranges := n.Spec.PodCIDRs
@@ -77,8 +78,9 @@ type Refusal struct {
 // String returns the refusal for a log.
 func (r Refusal) String() string { return fmt.Sprintf("%s of node %s: %s", r.What, r.Node, r.Cause) }
 
-// Settle returns each claim reduced to what the node owns, the oldest node first, and the refused
-// claims. Pod ranges must be inside one of within, unless within is empty.
+// Settle returns the claims, oldest node first, each with only the ranges and addresses that the
+// node owns. It also returns the refused claims. Pod ranges must be inside one of within, unless
+// within is empty.
 func Settle(claims []Claim, within []netip.Prefix) ([]Claim, []Refusal) {
 	claims = slices.SortedFunc(slices.Values(claims), Older)
 	var owned disjoint

@@ -3,7 +3,8 @@
 
 // Package outbound makes connections that a control plane makes because a user's object requests
 // them: to webhooks, aggregated servers, nodes, pods and services. It prevents users from using the
-// control plane's place in the network to reach addresses that they could not reach themselves.
+// control plane's place in the network to reach addresses that the users could not reach
+// themselves.
 //
 // Invariants:
 //
@@ -47,11 +48,11 @@ func SpecialRanges() []netip.Prefix {
 		netip.MustParsePrefix("0.0.0.0/8"),
 		netip.MustParsePrefix("127.0.0.0/8"),
 		netip.MustParsePrefix("169.254.0.0/16"),
-		netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved, broadcast
+		netip.MustParsePrefix("224.0.0.0/3"), // multicast, reserved and broadcast addresses
 		netip.MustParsePrefix("::/127"),
 		netip.MustParsePrefix("fe80::/10"),
 		netip.MustParsePrefix("ff00::/8"),
-		// Metadata services that are not link-local.
+		// Addresses of metadata services that are not link-local.
 		netip.MustParsePrefix("100.100.100.200/32"),
 		netip.MustParsePrefix("fd00:ec2::254/128"),
 	}
@@ -149,7 +150,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return d.dialer.DialContext(ctx, network, address)
 }
 
-// check is called with an address before it is connected to.
+// check is called with each address before the connection to it is opened.
 func (d *Dialer) check(network, address string) error {
 	if !strings.HasPrefix(network, "tcp") {
 		return fmt.Errorf("network %s: %w", network, ErrDenied)
@@ -173,12 +174,13 @@ func (n noRedirects) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if resp.StatusCode >= 300 && resp.StatusCode < 400 && resp.StatusCode != http.StatusNotModified {
-		// The error contains nothing of the response, because only the server can reach the target.
+		// The error contains no part of the response, because the user who gets the error may not
+		// be able to reach the target.
 		_ = resp.Body.Close()
 		return nil, fmt.Errorf("%s answered with status %d: %w", r.URL.Host, resp.StatusCode, ErrRedirect)
 	}
 	return resp, nil
 }
 
-// WrappedRoundTripper returns the inner transport, for code that needs its settings.
+// WrappedRoundTripper returns the wrapped transport, for code that needs its settings.
 func (n noRedirects) WrappedRoundTripper() http.RoundTripper { return n.RoundTripper }

@@ -5,5 +5,5 @@
 // the processes keep is in package daemon.
 package release
 
-// Version is Keelson's version. It is written here and nowhere else.
+// Version is Keelson's version. This is the only place where it is written.
 const Version = "0.2.0"

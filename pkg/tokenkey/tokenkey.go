@@ -29,8 +29,8 @@ func ID(key crypto.PublicKey) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// Algorithm returns the algorithm by which the private half of a public key signs tokens. It
-// returns an error for keys other than RSA and the three standard elliptic curves.
+// Algorithm returns the algorithm with which the private key that belongs to a public key signs
+// tokens. It returns an error for keys other than RSA and the three standard elliptic curves.
 func Algorithm(key crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	switch k := key.(type) {
 	case *rsa.PublicKey:

@@ -31,9 +31,9 @@ import (
 
 const (
 	defaultPort = 10254
-	// lameDuck is how long the process accepts new requests after it was asked to end, until load
-	// balancers have stopped sending to it. After that, drain bounds the time for running
-	// requests.
+	// lameDuck is how long the process still accepts new requests after it was asked to end,
+	// because load balancers need that time to stop sending to it. After that, drain is the maximum
+	// time for running requests.
 	lameDuck = 5 * time.Second
 	drain    = 20 * time.Second
 )
@@ -56,7 +56,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	fs.StringVar(&o.https, "https-address", ":8443", "address to serve HTTPS on")
 	fs.StringVar(&o.publish, "publish-service", "",
 		"namespace/name of the Service whose addresses are written to the status of Ingresses")
-	// A negative limit only reads the current one, which GOMEMLIMIT sets.
+	// Calling SetMemoryLimit with a negative number only returns the current limit, which
+	// GOMEMLIMIT sets.
 	o.limits = ingress.DefaultLimits(debug.SetMemoryLimit(-1))
 	limits := map[string]*int{}
 	add := func(name string, value *int, what string) {
@@ -103,8 +104,8 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	return run(ctx, o, client, daemon.NewLog(stderr, o.Verbosity))
 }
 
-// restConfig returns the configuration from the kubeconfig, or of the pod that the process runs
-// in.
+// restConfig returns the configuration from the kubeconfig, or the configuration for the pod in
+// which the process runs.
 func restConfig(kubeconfig string) (*rest.Config, error) {
 	if kubeconfig != "" {
 		return daemon.RESTConfig(kubeconfig, "ingress")
@@ -133,7 +134,8 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, log *slog
 	table := health.NewGate("table", "no Ingress was read yet")
 	g, ctx := errgroup.WithContext(ctx)
 	ending := health.Check{Name: "shutdown", Run: func(context.Context) error { return ctx.Err() }}
-	// Readiness is served to the end, so that load balancers see it change.
+	// Readiness is served to the end, so that load balancers see that the process is no longer
+	// ready.
 	served, stop := context.WithCancel(context.WithoutCancel(ctx))
 	g.Go(func() error { guard.Run(ctx); return nil })
 	g.Go(func() error { return control.Run(ctx, table.Open) })
