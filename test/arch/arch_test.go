@@ -16,11 +16,12 @@ const (
 	staging = "staging/src/"
 )
 
-// TestImports keeps the layers: what is meant to be used alone stands alone.
+// TestImports checks that packages import only packages of lower layers, so that modules that are
+// meant to be used alone can be used alone.
 func TestImports(t *testing.T) {
 	rules := []struct {
 		from   string // prefix of the importing file
-		to     string // prefix of what it must not import
+		to     string // prefix of a package that it must not import
 		except []string
 		why    string
 	}{
@@ -65,12 +66,12 @@ func under(path, prefix string) bool {
 // The only package that may read the time and create random numbers.
 const clockPackage = staging + "keelson.dev/api/clock"
 
-// TestTimeAndRandomnessArePassedIn keeps every package runnable under virtual
-// time with a seed.
+// TestTimeAndRandomnessArePassedIn checks that no package reads the time or creates random numbers
+// itself, so that tests can run every package in virtual time and with a seed.
 func TestTimeAndRandomnessArePassedIn(t *testing.T) {
 	forbidden := map[string][]string{
 		"time":      {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
-		"math/rand": nil, // all of it
+		"math/rand": nil, // the whole package
 		"math/rand/v2": {
 			"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint32", "Uint64", "N", "Float64", "Float32",
 			"Perm", "Shuffle", "NormFloat64", "ExpFloat64",
@@ -89,8 +90,9 @@ func TestTimeAndRandomnessArePassedIn(t *testing.T) {
 	}
 }
 
-// TestNoSleepAsSynchronisation: a test that sleeps and then looks is slow, and
-// sometimes wrong. Looking again and again until it is so is allowed.
+// TestNoSleepAsSynchronisation checks that tests do not sleep for a fixed time before they check a
+// result. Such tests are slow, and sometimes fail without a fault. Sleeping between repeated checks
+// of a condition is allowed.
 func TestNoSleepAsSynchronisation(t *testing.T) {
 	for _, f := range sources(t) {
 		if !f.test() {
@@ -129,7 +131,7 @@ func eachCall(f *file, visit func(n ast.Node, path, name string)) {
 	})
 }
 
-// TestNothingRunsAtImport: no init functions.
+// TestNothingRunsAtImport checks that there are no init functions.
 func TestNothingRunsAtImport(t *testing.T) {
 	for _, f := range sources(t) {
 		for _, d := range f.ast.Decls {
@@ -142,7 +144,7 @@ func TestNothingRunsAtImport(t *testing.T) {
 
 const header = "// Copyright The Keelson Authors.\n// SPDX-License-Identifier: Apache-2.0\n\n"
 
-// TestFiles checks what every file has in common.
+// TestFiles checks the rules for every file.
 func TestFiles(t *testing.T) {
 	const maxLines, maxMain = 500, 50
 	unfinished := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
@@ -163,7 +165,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestPackages: every package says what it is, and has a name that says something.
+// TestPackages checks that every package has a package comment and a meaningful name.
 func TestPackages(t *testing.T) {
 	empty := []string{"util", "utils", "common", "helpers", "types", "misc", "base"}
 	documented := map[string]bool{}

@@ -12,8 +12,9 @@ import (
 	"testing"
 )
 
-// budget is how many statements each room may have, tests aside: statements, because lines can be
-// saved by writing longer ones. To raise a number, say in the commit what users or maintainers get.
+// budget is the maximum number of statements in each room (see the function room), without tests.
+// Statements are counted and not lines, because lines can be saved by writing longer ones. A commit
+// that raises a number must say what users or maintainers get for it.
 var budget = map[string]int{
 	"hack":                              460,
 	"pkg/api":                           9310,
@@ -38,10 +39,10 @@ var budget = map[string]int{
 	"test/soak":                         280,
 }
 
-// small is the budget of a room without a line in the table.
+// small is the budget of a room that is not in the table.
 const small = 150
 
-// TestBudget: no room grows unnoticed. Code that is not written need not be read.
+// TestBudget checks that no room exceeds its budget, so that code does not grow without a decision.
 func TestBudget(t *testing.T) {
 	have := map[string]int{}
 	for _, f := range sources(t) {
@@ -67,7 +68,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// statements counts the statements of a file. Blocks, labels and empty statements do nothing themselves.
+// statements counts the statements of a file. Blocks, labels and empty statements are not counted,
+// because they do nothing themselves.
 func statements(f *ast.File) int {
 	n := 0
 	ast.Inspect(f, func(node ast.Node) bool {

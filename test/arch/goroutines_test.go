@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestLeaksAreChecked checks that the tests of every package that starts goroutines fail if some
-// still run afterwards.
+// TestLeaksAreChecked checks that the tests of every package that starts goroutines fail if
+// goroutines still run after the tests.
 func TestLeaksAreChecked(t *testing.T) {
 	starts, tested, checked := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, f := range sources(t) {
@@ -71,7 +71,7 @@ func checksLeaks(f *file, fn *ast.FuncDecl) bool {
 	return found
 }
 
-// TestRootIsAskedForInOneWay: a test that needs root says so by test/unshare, so that -short and
+// TestRootIsAskedForInOneWay checks that tests that need root use test/unshare, so that -short and
 // users without root skip the same tests, each with its reason in the log.
 func TestRootIsAskedForInOneWay(t *testing.T) {
 	for _, f := range sources(t) {

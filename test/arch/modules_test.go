@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// TestModulesAreComplete: each module names all modules that its packages need, so that it can be
-// used alone. Inside the workspace it would be enough that another module names them.
+// TestModulesAreComplete checks that the go.mod file of each module names all modules that its
+// packages need, so that it can be used alone. Inside the workspace builds would succeed if only
+// another module named them.
 func TestModulesAreComplete(t *testing.T) {
 	modules, err := filepath.Glob("../../staging/src/keelson.dev/*/go.mod")
 	if err != nil || len(modules) == 0 {

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// root is the checkout, seen from this package.
+// root is the path of the repository, relative to this package.
 const root = "../.."
 
 // file is one parsed Go file.
@@ -33,13 +33,14 @@ func (f *file) dir() string { return filepath.ToSlash(filepath.Dir(f.path)) }
 
 func (f *file) line(n ast.Node) int { return f.fset.Position(n.Pos()).Line }
 
-// imports are the paths a file imports, by the name it uses for them.
+// imports returns the paths of the packages that a file imports, by the names that the file uses
+// for them.
 func (f *file) imports() map[string]string {
 	out := map[string]string{}
 	for _, spec := range f.ast.Imports {
 		path, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			continue // the parser has accepted it
+			continue // cannot fail, because the parser has accepted the path
 		}
 		name := path[strings.LastIndex(path, "/")+1:]
 		if name == "v2" {
@@ -53,7 +54,7 @@ func (f *file) imports() map[string]string {
 	return out
 }
 
-// sources returns every Go file that is ours and written by hand.
+// sources returns all Go files of this repository that are not generated.
 func sources(t *testing.T) []*file {
 	t.Helper()
 	files, err := parsed()
@@ -66,7 +67,7 @@ func sources(t *testing.T) []*file {
 	return files
 }
 
-// parsed parses the tree once for all rules.
+// parsed returns all Go files of the repository. It parses them once for all tests.
 var parsed = sync.OnceValues(func() ([]*file, error) {
 	var files []*file
 	err := walk(func(path string, text []byte) error {
@@ -83,7 +84,7 @@ var parsed = sync.OnceValues(func() ([]*file, error) {
 	return files, err
 })
 
-// page is a text that people read and no Go compiler does: Markdown or a script.
+// page is a text other than Go code: Markdown or a script.
 type page struct {
 	path string // path from the root of the repository, with slashes
 	text string
@@ -91,7 +92,7 @@ type page struct {
 
 func (p *page) script() bool { return !strings.HasSuffix(p.path, ".md") }
 
-// pages returns every page of the tree.
+// pages returns all pages of the repository.
 func pages(t *testing.T) []*page {
 	t.Helper()
 	var out []*page
@@ -110,7 +111,8 @@ func pages(t *testing.T) []*page {
 	return out
 }
 
-// walk calls visit for every source file of the tree: no build results, no test data.
+// walk calls visit for every source file of the repository, but not for build results and test
+// data.
 func walk(visit func(path string, text []byte) error) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

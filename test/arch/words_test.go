@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// idioms are phrases that readers have to decode, each with the words to use instead. Words of a
-// phrase may be on two lines of a comment.
+// idioms are phrases that are hard to understand, each with the words to use instead. A phrase may
+// be on two lines of a comment.
 var idioms = []struct {
 	pattern *regexp.Regexp
 	instead string
@@ -32,17 +32,17 @@ var idioms = []struct {
 // stems are substrings, one of which is in every idiom.
 var stems = []string{"tell", "told", "judg", "anew", "who", "which"}
 
-// quantity is what makes "of which" plain: "each of which".
+// quantity matches words that may come before "of which", as in "each of which".
 var quantity = regexp.MustCompile(
 	`(?i)(?:\b(?:all|any|both|each|either|few|half|last|first|many|most|much|neither|none|one|part|` +
 		`some|two|three|four|five|six|newest|oldest|rest)|\d)\s+$`)
 
-// findIdioms returns the byte offset of each idiom in text and what to say instead.
+// findIdioms returns the byte offset of each idiom in text and the words to use instead.
 func findIdioms(text string) map[int]string {
 	out := map[int]string{}
 	lower := strings.ToLower(text)
 	if !slices.ContainsFunc(stems, func(stem string) bool { return strings.Contains(lower, stem) }) {
-		return out // most texts; the patterns are slow
+		return out // the patterns are slow, and most texts have none of the stems
 	}
 	for _, idiom := range idioms {
 		for _, at := range idiom.pattern.FindAllStringIndex(text, -1) {
@@ -54,7 +54,7 @@ func findIdioms(text string) map[int]string {
 				}
 			case strings.Contains(found, "Who "):
 				if strings.HasPrefix(text[at[1]:], "?") {
-					continue // a question
+					continue // a question may begin with this word
 				}
 				start += strings.Index(found, "Who")
 				found = "Who"
@@ -94,7 +94,7 @@ func TestFindIdioms(t *testing.T) {
 	}
 }
 
-// TestIdioms reads every comment, string and page for phrases that readers have to decode.
+// TestIdioms reads every comment, string and page and reports phrases that are hard to understand.
 func TestIdioms(t *testing.T) {
 	add := func(path string, line int, text string) {
 		for at, what := range findIdioms(text) {

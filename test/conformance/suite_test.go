@@ -16,7 +16,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/testing-manifests"
 	"k8s.io/kubernetes/test/fixtures"
 
-	// The areas that have Conformance specs, and what the framework is set up with.
+	// The packages with Conformance specs, and the packages that the framework needs.
 	_ "k8s.io/kubernetes/test/e2e/apimachinery"
 	_ "k8s.io/kubernetes/test/e2e/apps"
 	_ "k8s.io/kubernetes/test/e2e/architecture"

@@ -6,7 +6,7 @@
 //
 // Like every plugin it keeps no state: the kubelet records which device belongs to which container.
 // It registers when it starts and each time the kubelet creates its socket, because a restarted
-// kubelet forgets its plugins.
+// kubelet does not know its plugins any more.
 package main
 
 import (
@@ -100,7 +100,7 @@ func listen(ctx context.Context, path string, p *plugin) (stop func(), err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = server.Serve(l) // the error is that it was stopped
+		_ = server.Serve(l) // Serve returns an error, because the server was stopped
 	}()
 	return func() { server.Stop(); <-done }, nil
 }

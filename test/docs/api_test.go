@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// ownWord is a name in a domain of Keelson's: an annotation, a label or a class.
+// ownWord matches a name in one of Keelson's own domains: an annotation, a label or a class.
 var ownWord = regexp.MustCompile(`^([a-z]+\.)?keelson\.dev/[a-z][a-z-]*$`)
 
 func apiPage(t *testing.T) string {
@@ -51,11 +51,11 @@ A server that is not Keelson's answers 404 to these paths.
 	return b.String()
 }
 
-// marker is a line of a comment that is for code generators.
+// marker matches a line of a comment that is meant for code generators.
 var marker = regexp.MustCompile(`(?m)^\+\S+$`)
 
-// group describes the kinds and paths of an API group, as far as they are in this file. The heading
-// is written for the file with the package's documentation, which is the first one.
+// group describes the kinds and paths of an API group, that this file defines. It writes the
+// heading for the file with the package's documentation, which comes first.
 func (s *source) group(b *strings.Builder) {
 	if s.ast.Doc != nil {
 		_, doc, _ := strings.Cut(s.ast.Doc.Text(), "\n\n")
@@ -91,7 +91,7 @@ func (s *source) group(b *strings.Builder) {
 	}
 }
 
-// paths are rows of the group's constants that a client needs.
+// paths returns table rows for those constants of the group that a client needs.
 func (s *source) paths() (rows []string) {
 	for _, d := range s.ast.Decls {
 		g, ok := d.(*ast.GenDecl)
@@ -115,8 +115,8 @@ func (s *source) paths() (rows []string) {
 	return rows
 }
 
-// words are the constants of the file that are names in a domain of Keelson's, with what
-// their documentation says.
+// words returns the constants of the file that are names in one of Keelson's own domains, each with
+// its documentation.
 func (s *source) words() (out [][2]string) {
 	for _, d := range s.ast.Decls {
 		g, ok := d.(*ast.GenDecl)

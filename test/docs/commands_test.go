@@ -21,7 +21,7 @@ type page struct {
 	text string
 }
 
-// pages returns the Markdown pages of directories and single files.
+// pages returns the Markdown pages that match the patterns.
 func pages(t *testing.T, patterns ...string) (all []page) {
 	t.Helper()
 	for _, pattern := range patterns {
@@ -109,8 +109,8 @@ var (
 	flagToken  = regexp.MustCompile(`^--([a-z0-9][a-z0-9-]*)(=.*)?$`)
 )
 
-// TestFlagsExist checks that each flag that a page names exists: of the command that it
-// stands behind, or, where it stands alone, of some program.
+// TestFlagsExist checks that each flag that a page names exists: a flag after a command must be a
+// flag of that command, and a flag without a command must be a flag of any program.
 func TestFlagsExist(t *testing.T) {
 	c := newCatalogue(t)
 	for _, p := range pages(t, "README.md", "CONTRIBUTING.md", "docs/start/*.md", "docs/howto/*.md", "docs/project/*.md",
@@ -135,7 +135,7 @@ func TestFlagsExist(t *testing.T) {
 	}
 }
 
-// catalogue is which flags there are.
+// catalogue has the flags of all programs.
 type catalogue struct {
 	ctl       *cobra.Command
 	processes map[string]map[string]bool
@@ -169,8 +169,7 @@ func newCatalogue(t *testing.T) *catalogue {
 	return c
 }
 
-// check checks the flags of a command line; loose ones, which stand without a command, are
-// allowed in text only.
+// check checks the flags of a command line; flags without a command are allowed only in text.
 func (c *catalogue) check(t *testing.T, where, line string, text bool) {
 	t.Helper()
 	for _, part := range separators.Split(line, -1) {
@@ -210,7 +209,7 @@ func (c *catalogue) check(t *testing.T, where, line string, text bool) {
 	}
 }
 
-// loose checks flags that stand without the program that they belong to.
+// loose checks flags that are named without their program.
 func (c *catalogue) loose(t *testing.T, where string, words []string) {
 	t.Helper()
 	for _, w := range words {

@@ -27,7 +27,7 @@ import (
 type configurationKind struct {
 	group string
 	value any
-	read  string // the flag that names the file, and its process
+	read  string // the flag that names the file, and the process with this flag
 }
 
 func configurationKinds() []configurationKind {
@@ -89,7 +89,8 @@ says more about each field. ` + "`[]`" + ` marks lists, ` + "`{}`" + ` maps.
 	return b.String()
 }
 
-// fields calls f for each field of a type and of the types below it. The field is owner's field name.
+// fields calls f for each field of a type and of the types below it. The field is the one called
+// name in the type owner.
 func fields(typ reflect.Type, prefix string, above []reflect.Type,
 	f func(path, kind string, owner reflect.Type, name string)) {
 	for i := range typ.NumField() {
@@ -127,7 +128,7 @@ func fields(typ reflect.Type, prefix string, above []reflect.Type,
 type typeDocs map[string]string
 
 // meaningOf returns the first sentence of a field's doc comment. It reads the source of the type's
-// package, which known caches by import path.
+// package. known is a cache of what it has read, by import path.
 func meaningOf(t *testing.T, known map[string]typeDocs, owner reflect.Type, name string) string {
 	t.Helper()
 	docs, ok := known[owner.PkgPath()]
@@ -209,8 +210,8 @@ func kindOf(typ reflect.Type) string {
 	return typ.Kind().String()
 }
 
-// unread returns the fields of a KubeletConfiguration that the kubelet does not read, with
-// the reason: the table of that name in its source.
+// unread returns the fields of a KubeletConfiguration that the kubelet does not read, with the
+// reason: from the table unread in the kubelet's source.
 func unread(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

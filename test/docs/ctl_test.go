@@ -42,7 +42,7 @@ func ctlPage() string {
 	return b.String()
 }
 
-// command describes c and the commands below it.
+// command writes the documentation of c and its subcommands.
 func command(b *strings.Builder, c *cobra.Command) {
 	path := "ctl " + strings.TrimPrefix(c.CommandPath(), "ctl ")
 	fmt.Fprintf(b, "\n### %s\n\n%s.\n", path, wrapped(strings.TrimSuffix(cell(oneLine(first(c.Long, c.Short))), ".")))

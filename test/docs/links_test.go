@@ -16,8 +16,8 @@ var (
 	named = regexp.MustCompile(`docs/[a-z0-9/_-]+\.md`)
 )
 
-// TestLinks checks that relative links of pages lead to files, and that pages which the
-// source names are there.
+// TestLinks checks that relative links of pages lead to files, and that pages which the source
+// names exist.
 func TestLinks(t *testing.T) {
 	all := pages(t, "*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md", "staging/src/keelson.dev/*/*.md")
 	for _, p := range all {

@@ -32,7 +32,7 @@ var (
 	stability  = regexp.MustCompile(`^\[(ALPHA|BETA|STABLE)\] ?`)
 )
 
-// metric is what the definition of a metric says.
+// metric has the data in the definition of a metric.
 type metric struct {
 	help   string
 	labels []string
@@ -72,10 +72,10 @@ How to read them: [Monitor the processes](../howto/monitor.md).
 	return b.String()
 }
 
-// metrics adds the metrics that a file defines: composite literals with Name and Help, calls
-// whose first two arguments are a name and a help text, and rows that begin with them. A
-// function that completes a name from its parameter (Name: "apiserver_audit_" + name) gives
-// its prefix to the calls of it in the file.
+// metrics adds the metrics that a file defines: composite literals with Name and Help, calls whose
+// first two arguments are a name and a help text, and rows that begin with them. If a function adds
+// a prefix to its parameter (Name: "apiserver_audit_" + name), the names in calls of this function
+// in the file get the prefix.
 func (s *source) metrics(found map[string]metric) {
 	prefixes := s.prefixes()
 	note := func(name, help string, labels []string) {
@@ -90,7 +90,7 @@ func (s *source) metrics(found map[string]metric) {
 	}
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		switch n := n.(type) {
-		case *ast.BasicLit: // series of a container whose help is put together elsewhere
+		case *ast.BasicLit: // names of series of containers, whose help texts are made elsewhere
 			name, _ := s.value(n)
 			if _, known := found[name]; !known && strings.HasPrefix(name, "container_") && strings.HasSuffix(name, "_total") {
 				found[name] = metric{}
@@ -148,7 +148,7 @@ func (s *source) options(c *ast.CompositeLit) (name, help string, ok bool) {
 	return strings.Join(parts, "_"), fields["Help"], fields["Name"] != "" && fields["Help"] != ""
 }
 
-// labels returns the texts among arguments, lists of texts included.
+// labels returns the strings among arguments, including those in lists.
 func (s *source) labels(args []ast.Expr) (out []string) {
 	for _, a := range args {
 		if list, ok := a.(*ast.CompositeLit); ok {
@@ -164,7 +164,8 @@ func (s *source) labels(args []ast.Expr) (out []string) {
 	return out
 }
 
-// prefixes are what functions of the file put before the names that they are given.
+// prefixes returns, by function of the file, the prefix that the function adds to the name in its
+// parameter.
 func (s *source) prefixes() map[string]string {
 	out := map[string]string{}
 	note := func(name string, body ast.Node) {

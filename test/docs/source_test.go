@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// source is a parsed Go file, with the text of the constants of its package and of those
-// that its functions declare.
+// source is a parsed Go file, with the values of the string constants that its package and its
+// functions declare.
 type source struct {
 	dir   string // directory from the root of the repository
 	ast   *ast.File
@@ -62,7 +62,7 @@ func sources(t *testing.T, dirs ...string) []source {
 	return all
 }
 
-// constants notes the constants of the file that are text.
+// constants stores the values of the file's string constants.
 func (s *source) constants() {
 	for _, d := range s.ast.Decls {
 		s.declared(d, s.text)
@@ -77,7 +77,7 @@ func (s *source) constants() {
 	}
 }
 
-// declared notes the constants of a declaration in text.
+// declared stores the values of a declaration's string constants in text.
 func (s *source) declared(d ast.Decl, text map[string]string) {
 	g, ok := d.(*ast.GenDecl)
 	if !ok || g.Tok != token.CONST {
@@ -105,7 +105,8 @@ func (s *source) value(e ast.Expr) (string, bool) {
 	return text, !strings.Contains(text, unknown)
 }
 
-// partial is value with unknown in the place of what is neither literal nor constant.
+// partial does the same as value, but uses unknown for parts that are neither literals nor
+// constants.
 func (s *source) partial(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:

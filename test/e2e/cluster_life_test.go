@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// TestClusterLife takes a second cluster through its life, beside the first one, until no trace of
-// it is left.
+// TestClusterLife creates a second cluster in addition to the first one, uses all commands for
+// clusters on it, and removes it. Nothing of it may be left.
 func TestClusterLife(t *testing.T) {
 	const name = "e2e-second"
 	data, kubeconfig := filepath.Join(shared.dir, "second"), filepath.Join(shared.dir, "second.conf")
@@ -38,14 +38,15 @@ func TestClusterLife(t *testing.T) {
 		}
 	})
 	t.Run("no way out", func(t *testing.T) {
-		// 192.0.2.1 is an unused address; it stands for every address outside the cluster.
+		// 192.0.2.1 is an unused address; it represents all addresses outside the cluster.
 		for _, where := range [][]string{{"exec", "n1"}, {"exec"}} {
 			args := append([]string{"cluster", "--name", name},
 				append(where, "--", "bash", "-c", ": > /dev/tcp/192.0.2.1/80")...)
 			if out, err := try(t, "", args...); err == nil || !strings.Contains(out, "connect: ") {
 				t.Errorf("%v: %v %s", where, err, out)
 			}
-			// Unused addresses of pods and Services: connections are refused at once, or dropped.
+			// Connections to unused addresses of pods and Services must be refused at once, or
+			// dropped.
 			for _, nobody := range []string{"10.244.200.1", "10.96.200.200"} {
 				args := append([]string{"cluster", "--name", name},
 					append(where, "--", "timeout", "1", "bash", "-c", ": > /dev/tcp/"+nobody+"/80")...)
@@ -93,7 +94,7 @@ func TestClusterLife(t *testing.T) {
 		if out, err := try(t, "", "--kubeconfig", kubeconfig, "get", "deployment", "after"); err == nil {
 			t.Errorf("made after the snapshot:\n%s", out)
 		}
-		// The processes watch the restored objects.
+		// This works only if the processes watch the restored objects.
 		k("create", "deployment", "new", "--image=nginx:1.27")
 		k("rollout", "status", "deployment", "new")
 	})
@@ -153,7 +154,7 @@ func groupsOf(t *testing.T, cluster string) []string {
 			found = append(found, path)
 			return fs.SkipDir
 		}
-		return nil // a group may be removed during the walk
+		return nil // an error is ignored, because a group may be removed during the walk
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func runTests(m *testing.M) (int, error) {
 	return code, nil
 }
 
-// printState prints what an operator would look at first after a failure.
+// printState prints the data that an operator would examine first after a failure.
 func (l *lab) printState() {
 	for _, args := range [][]string{{"get", "nodes,pods", "-A", "-o", "wide"}, {"get", "events", "-A"}} {
 		out, _ := l.command(context.Background(), args...).CombinedOutput()
@@ -108,7 +108,7 @@ func (l *lab) command(ctx context.Context, args ...string) *exec.Cmd {
 	return c
 }
 
-// ctl runs ctl and returns its output; the test fails if ctl does.
+// ctl runs ctl and returns its output; the test fails if ctl fails.
 func ctl(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := try(t, "", args...)
@@ -118,7 +118,7 @@ func ctl(t *testing.T, args ...string) string {
 	return out
 }
 
-// try runs ctl with input, for commands that may fail.
+// try runs ctl with input, and returns its error, for commands that may fail.
 func try(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// TestDeployment takes a Deployment through its life, as a user does.
+// TestDeployment creates, changes, scales and deletes a Deployment with the commands of a user.
 func TestDeployment(t *testing.T) {
 	ns := namespace(t, "life")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -124,7 +124,7 @@ func followLogs(t *testing.T, ns string) {
 	_ = c.Wait()
 }
 
-// execTerminal runs a shell at a terminal, as a user has one.
+// execTerminal runs a shell in a pod with a terminal, as a user does.
 func execTerminal(t *testing.T, ns, pod string) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 
 const number = v1.ResourceName("test.keelson.dev/number")
 
-// buildPlugin builds the sample device plugin into a directory that nodes see, and returns its path
-// there.
+// buildPlugin builds the sample device plugin into a directory that nodes can read, and returns its
+// path on the nodes.
 func buildPlugin(t *testing.T) string {
 	t.Helper()
 	const name = "test-deviceplugin"
@@ -80,8 +80,8 @@ func TestDevicesSurvive(t *testing.T) {
 		if p.Status.Phase != v1.PodFailed {
 			return p.Status.Phase == v1.PodRunning
 		}
-		// The pod was created before the plugin was back. The node's devices were reported by the
-		// kubelet before its death.
+		// The pod was created before the plugin was back. That was possible because the kubelet had
+		// reported the node's devices before it was killed.
 		ctl(t, "-n", ns, "delete", "pod", "b")
 		create(t, ns, asks("b"))
 		return false

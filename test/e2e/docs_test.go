@@ -18,8 +18,8 @@ import (
 // commands printed, where it differs.
 const docsUpdate = "KEELSON_DOCS_UPDATE"
 
-// TestStart and TestHowTo do what the pages of docs/start and docs/howto say: files are
-// written, and commands are run by a shell, in a namespace for each page.
+// TestStart and TestHowTo do what the pages of docs/start and docs/howto say: they write files, and
+// run commands in a shell. Each page has a namespace of its own.
 //
 //   - "```yaml FILE" is written to FILE.
 //   - "```sh" is run, and has to succeed. "```sh norun REASON" is left out.

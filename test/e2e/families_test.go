@@ -48,8 +48,8 @@ spec:
 ---
 ` + askerManifest
 
-// TestFamilies checks that clusters of each IP family reach pods, Services, host ports and names by
-// all of their families.
+// TestFamilies checks that clusters of each IP family reach pods, Services, host ports and names
+// with all of their IP families.
 func TestFamilies(t *testing.T) {
 	for family, tc := range map[string]struct {
 		nodes    string
@@ -62,14 +62,14 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// cluster is an additional cluster, beside the one that all tests share.
+// cluster is a cluster in addition to the one that all tests share.
 type cluster struct{ name, kubeconfig string }
 
 // newCluster creates a cluster that is removed at the end of the test.
 func newCluster(t *testing.T, name string, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{name: "e2e-" + name, kubeconfig: filepath.Join(shared.dir, name+".conf")}
-	t.Cleanup(func() { // the test's own context has ended
+	t.Cleanup(func() { // another context, because the test's own context has ended then
 		if out, err := shared.command(context.Background(), "cluster", "down", "--name",
 			c.name).CombinedOutput(); err != nil {
 			t.Errorf("%v\n%s", err, out)
@@ -103,7 +103,7 @@ func testFamily(t *testing.T, family, nodes string, families int) {
 	c.create(t, strings.Replace(familiesManifest, "NODES", nodes, 1))
 	k("rollout", "status", "deployment", "nginx-deployment")
 	k("wait", "--for=condition=Ready", "pod/asker")
-	// ask sends a request from a pod, outside from beside the nodes.
+	// ask sends a request from a pod, and outside sends one from the link of the nodes.
 	ask := func(address, path string) (string, error) {
 		return try(t, "", "--kubeconfig", kubeconfig, "exec", "asker", "--", "wget", "-q", "-T", "2", "-O", "-",
 			"http://"+net.JoinHostPort(address, "80")+path)
@@ -167,8 +167,8 @@ const ptpNetwork = `{
 }
 `
 
-// TestExternalNetwork checks that a cluster works with a pod network installed by the operator, and
-// adds nothing to it.
+// TestExternalNetwork checks that a cluster works with a pod network that the operator has
+// installed, and adds nothing to this network.
 func TestExternalNetwork(t *testing.T) {
 	c := newCluster(t, "external", "--nodes", "1", "--network-plugin", "external")
 	eventually(t, "the node waits for a network", func() bool {

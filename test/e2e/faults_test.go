@@ -78,7 +78,7 @@ func runs(t *testing.T, ns string) map[string]string {
 	return out
 }
 
-// TestKilledProcesses kills every process of the cluster in turn.
+// TestKilledProcesses kills every process of the cluster, one after the other.
 func TestKilledProcesses(t *testing.T) {
 	ns := namespace(t, "faults")
 	if out, err := try(t, webManifest, "-n", ns, "create", "-f", "-"); err != nil {
@@ -135,7 +135,7 @@ func killAndAwait(t *testing.T, name string) {
 	})
 }
 
-// awaitNodes waits until the API server answers and reports that many nodes as ready.
+// awaitNodes waits until the API server answers and reports n nodes as ready.
 func awaitNodes(t *testing.T, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d nodes ready", n), func() bool { return readyNodes(t) == n })
@@ -157,7 +157,7 @@ func readyNodes(t *testing.T) int {
 	return n
 }
 
-// impatient is webManifest for pods that leave an unreachable node soon.
+// impatient returns webManifest with pods that are soon evicted from an unreachable node.
 func impatient() string {
 	return strings.Replace(webManifest, "    spec:\n      containers:", `    spec:
       tolerations:
@@ -166,7 +166,7 @@ func impatient() string {
       containers:`, 1)
 }
 
-// TestKilledNode kills a whole node and brings it back.
+// TestKilledNode kills all processes of a node and starts the node again.
 func TestKilledNode(t *testing.T) {
 	ns := namespace(t, "node")
 	if out, err := try(t, impatient(), "-n", ns, "create", "-f", "-"); err != nil {
@@ -186,7 +186,7 @@ func TestKilledNode(t *testing.T) {
 	})
 	ctl(t, "cluster", "node", "start", "n2", "--name", clusterName)
 	awaitNodes(t, nodes)
-	// What was left on the node is removed, and the node is used again.
+	// Leftovers on the node must be removed, and the node must be used again.
 	eventually(t, "no pod is left over", func() bool { return len(pods(t, ns, "app=nginx")) == 2 })
 	ctl(t, "-n", ns, "scale", "deployment", "nginx-deployment", "--replicas=6")
 	ctl(t, "-n", ns, "rollout", "status", "deployment", "nginx-deployment")

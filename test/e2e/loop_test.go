@@ -65,13 +65,13 @@ func startLoop(t *testing.T, ns string) loop {
 	return l
 }
 
-// read returns the answers and the failures up to now.
+// read returns the number of answers of each kind, their total, and the failures since the start.
 func (l loop) read(t *testing.T) (answers map[string]int, total int, failures []string) {
 	t.Helper()
 	answers = map[string]int{}
 	out, err := try(t, "", "-n", l.namespace, "logs", "loop")
 	if err != nil {
-		return answers, 0, nil // not started yet
+		return answers, 0, nil // the pod has not started yet
 	}
 	for _, line := range strings.Split(out, "\n") {
 		if host, ok := strings.CutPrefix(line, "ok "); ok {
@@ -84,7 +84,7 @@ func (l loop) read(t *testing.T) (answers map[string]int, total int, failures []
 	return answers, total, failures
 }
 
-// more waits until n more requests have been answered.
+// more waits until n further requests have been answered.
 func (l loop) more(t *testing.T, n int) {
 	t.Helper()
 	_, before, _ := l.read(t)

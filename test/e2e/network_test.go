@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// askerManifest is a pod that requests are sent from.
+// askerManifest is a pod from which the tests send requests.
 const askerManifest = `apiVersion: v1
 kind: Pod
 metadata:
@@ -28,7 +28,7 @@ spec:
     command: [sleep, "3600"]
 `
 
-// policyManifest admits only pods with a certain label.
+// policyManifest is a NetworkPolicy that allows connections only from pods with a certain label.
 const policyManifest = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -61,7 +61,8 @@ func TestNetwork(t *testing.T) {
 			readyPods(t, ns, "app=asker") == 1
 	})
 
-	// One attempt each, because only the final state matters.
+	// Each call makes only one attempt, because the test repeats the calls until the state is as
+	// expected.
 	asks := func() bool {
 		_, err := try(t, "", n("exec", "asker", "--", "wget", "-q", "-T", "1", "-O", "-",
 			"http://nginx-deployment/hostname")...)
@@ -73,7 +74,7 @@ func TestNetwork(t *testing.T) {
 			ctl(t, n("get", "service", "nginx-deployment", "-o", "jsonpath={.status.loadBalancer.ingress[0].ip}")...))
 		return address != ""
 	})
-	// From beside the nodes, on their link.
+	// outside sends a request from the link of the nodes.
 	outside := func() bool {
 		out, err := try(t, "", "cluster", "exec", "--name", clusterName, "--", "bash", "-c",
 			"exec 3<>/dev/tcp/"+address+"/80 && printf 'GET /hostname HTTP/1.0\\r\\n\\r\\n' >&3 && timeout 2 cat <&3")
@@ -112,8 +113,8 @@ spec:
     - namespaces: {}
 `
 
-// testClusterPolicies checks that each tier is evaluated before or after a NetworkPolicy that
-// admits the asker, as it should be, and that ctl reports which policy decides.
+// testClusterPolicies checks that each tier is evaluated before or after (as the API defines) a
+// NetworkPolicy that allows the requests, and that ctl reports which policy decides.
 func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
 	create := func(manifest string) {
@@ -131,7 +132,8 @@ func testClusterPolicies(t *testing.T, ns string, asks func() bool) {
 	}
 	for _, tier := range []string{"Baseline", "Admin"} {
 		name := strings.ToLower(ns + "-" + tier)
-		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) }) // the policy may not exist
+		// An error is ignored, because the policy may not exist.
+		t.Cleanup(func() { _, _ = try(t, "", "delete", "clusternetworkpolicy", name) })
 		create(strings.NewReplacer("NAMESPACE-TIER", name, "NAMESPACE", ns, "TIER", tier).Replace(clusterPolicy))
 		eventually(t, "the "+tier+" tier keeps the pod out", func() bool { return !asks() })
 		why("denied by rule 0 (strangers) of cluster network policy " + name + " (" + tier + " tier)")

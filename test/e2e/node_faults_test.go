@@ -20,7 +20,8 @@ import (
 // faulty is the node that the tests disturb.
 const faulty = "n2"
 
-// onNode returns a pod with one container and no grace period on a node.
+// onNode returns the manifest of a pod on a node. It has one container, no grace period, and the
+// lines in more.
 func onNode(name, node, script, more string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Pod
@@ -85,7 +86,8 @@ func elapsed(d time.Duration) func() bool {
 	return func() bool { return time.Now().After(end) }
 }
 
-// TestHungRuntime stops containerd by SIGSTOP: it keeps its socket and answers nothing.
+// TestHungRuntime stops containerd with SIGSTOP, so that its socket still accepts connections but
+// no call is answered.
 func TestHungRuntime(t *testing.T) {
 	ns := namespace(t, "hung")
 	create(t, ns, onNode("steady", faulty, "while :; do date +%s >/data/at; sleep 1; done", ""))
@@ -119,8 +121,8 @@ func TestHungRuntime(t *testing.T) {
 }
 
 // TestSilentControlPlane stops every process of the control plane for longer than a node's lease
-// lasts, and kills a kubelet meanwhile. One minute stands for any length of time: the kubelet's own
-// periodic work has a period of ten seconds.
+// lasts, and kills a kubelet meanwhile. One minute is long enough, because the periodic work of the
+// kubelet has a period of ten seconds.
 func TestSilentControlPlane(t *testing.T) {
 	ns := namespace(t, "silent")
 	const sick = `    livenessProbe: {exec: {command: [test, -f, /tmp/well]}, periodSeconds: 1, timeoutSeconds: 30}
@@ -146,7 +148,7 @@ func TestSilentControlPlane(t *testing.T) {
 	}
 	hold(syscall.SIGSTOP)
 	t.Cleanup(func() { hold(syscall.SIGCONT) })
-	// Probes still work: the node ends and restarts the container by itself.
+	// Probes must still work: the kubelet must restart the container without the control plane.
 	if out, err := on("n1", "touch", file); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -157,7 +159,7 @@ func TestSilentControlPlane(t *testing.T) {
 	if err := syscall.Kill(all["kubelet-"+faulty], syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	// A node's lease lasts forty seconds; the cluster marks a silent node after fifty.
+	// A node's lease lasts 40 s, and the cluster marks a silent node after 50 s.
 	eventually(t, "a minute has passed", elapsed(time.Minute))
 	hold(syscall.SIGCONT)
 	awaitNodes(t, nodes)
@@ -192,7 +194,7 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 	system := runs(t, "kube-system")
-	// The pods' data stays where it is: only the kubelet uses this path.
+	// Only the kubelet uses this path, so the data of pods is not affected.
 	inside(`truncate -s 200M /var/lib/small.img
 mkfs.ext4 -q -m 0 /var/lib/small.img
 mkdir -p /var/lib/small
@@ -206,7 +208,7 @@ mount --bind /var/lib/small /var/lib/kubelet`)
 	defer func() {
 		inside(`umount -l /var/lib/kubelet; umount -l /var/lib/small; rm -rf /var/lib/small /var/lib/small.img`)
 		restart()
-		// The kubelet removed what was not in use.
+		// Load the images again that the kubelet has removed because they were not in use.
 		ctl(t, append([]string{"cluster", "load", "--name", clusterName, "--data-dir",
 			filepath.Join(shared.dir, "data")}, images...)...)
 	}()

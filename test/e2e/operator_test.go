@@ -16,8 +16,8 @@ import (
 // operatorImage contains the program of test/e2e/operator.
 const operatorImage = "../../.build/e2e-images/operator.tar"
 
-// TestOperator installs an operator and uses its kind as users would. Then its webhook is extended
-// to pods and leases, and its pod is killed.
+// TestOperator installs an operator and uses its kind as users would. After that, it extends the
+// operator's webhook to pods and leases, and kills the operator's pod.
 func TestOperator(t *testing.T) {
 	image, err := filepath.Abs(operatorImage)
 	if err != nil {
@@ -32,7 +32,7 @@ func TestOperator(t *testing.T) {
 	get := func(what, path string) string {
 		return ctl(t, n("get", what, "-o", "jsonpath={"+path+"}")...)
 	}
-	// The API server's host must know its endpoints too.
+	// The API server can call the webhooks only when the proxy on its host has their endpoints.
 	const old = "apiVersion: web.example.com/v1beta1\nkind: Site\nmetadata: {name: a, annotations: {keep: " +
 		"'true'}}\nspec: {size: 2}\n"
 	eventually(t, "the webhooks answer", func() bool {
@@ -91,7 +91,7 @@ func TestOperator(t *testing.T) {
 	})
 }
 
-// everything is a webhook for all pods and leases, served by its own pod.
+// everything is a webhook for all pods and leases, including the pod that serves it.
 const everything = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingWebhookConfiguration

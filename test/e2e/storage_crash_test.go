@@ -36,7 +36,7 @@ var victims = []struct {
 }
 
 // killDriver kills the driver's processes and deletes their pods, because the kubelet would restart
-// the same ones with growing delays.
+// the containers of the same pods with growing delays.
 func killDriver(t *testing.T) {
 	t.Helper()
 	old := pods(t, "csi", "app=node")
@@ -50,7 +50,7 @@ func killDriver(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(line), "/driver\x00--node=") {
 			continue
 		}
-		// Other clusters may be on the machine.
+		// Skip processes of other clusters on this machine.
 		if group, err := os.ReadFile(filepath.Join(filepath.Dir(f), "cgroup")); err != nil ||
 			!strings.Contains(string(group), "/keelson/"+clusterName+"/") {
 			continue
@@ -60,7 +60,7 @@ func killDriver(t *testing.T) {
 			killed++
 		}
 	}
-	if killed < nodes { // a process that ends with its pod may still exist
+	if killed < nodes { // there may be more, because a process of a deleted pod may still exist
 		t.Fatalf("killed %d drivers", killed)
 	}
 	ctl(t, "-n", "csi", "delete", "pods", "-l", "app=node", "--force", "--grace-period=0")
@@ -75,8 +75,8 @@ func killDriver(t *testing.T) {
 	})
 }
 
-// holdAt makes the driver pause at a step. It returns a function that waits until the driver is
-// there, and one that lets it continue.
+// holdAt makes the driver pause at a step. It returns a function that waits until the driver has
+// reached this step, and a function that lets the driver continue.
 func holdAt(t *testing.T, moment string) (reached, release func()) {
 	t.Helper()
 	file := filepath.Join(driverFiles, "hold", moment)
@@ -104,8 +104,8 @@ func holdAt(t *testing.T, moment string) (reached, release func()) {
 }
 
 // TestDriverCrashes kills each process that takes part in the life of a volume, at each step.
-// Nothing may be lost, attached twice, or left over. Whether the driver has completed the step
-// alternates; the packages' own tests cover both cases of each step.
+// Nothing may be lost, attached twice, or left over. In every second step the driver has completed
+// the step when the process is killed. The packages' own tests cover both cases of each step.
 func TestDriverCrashes(t *testing.T) {
 	installDriver(t)
 	for i, v := range victims {
@@ -129,7 +129,7 @@ func crashedLife(t *testing.T, kill func(*testing.T), first int) {
 		if n := len(attachments(t, "test.csi.keelson.dev")); n > 1 {
 			t.Errorf("%s: attached %d times", s.method, n)
 		}
-		// Set the next step's hold before removing this one's.
+		// Set the hold for the next step before the present one is removed.
 		if i+1 < len(steps) && steps[i+1].by == s.by {
 			_, _ = holdAt(t, moment(i+1))
 		}
@@ -158,7 +158,7 @@ func (u volumeUser) create(manifest string) {
 }
 
 func (u volumeUser) claim() {
-	_, claim, _ := strings.Cut(claimsManifest, "---\n") // the size of a device
+	_, claim, _ := strings.Cut(claimsManifest, "---\n") // the claim for a device
 	u.create(claim)
 	u.use()
 }

@@ -30,7 +30,7 @@ spec:
 `
 
 // TestVolumeLimit checks that a node accepts as many volumes as its driver allows. One more pod
-// stays pending with a reason, and runs when another pod has gone or the limit is raised.
+// stays pending with a reason, and runs when another pod was deleted or the limit was raised.
 func TestVolumeLimit(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "volume-limit")

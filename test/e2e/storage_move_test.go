@@ -43,7 +43,8 @@ spec:
       resources: {requests: {storage: 64Mi}}
 `
 
-// storeWriter writes records one after the other, each once, and records which were acknowledged.
+// storeWriter writes records one after the other, each only once, and records which were
+// acknowledged.
 type storeWriter struct {
 	mu    sync.Mutex
 	acked []string
@@ -90,7 +91,7 @@ func (w *storeWriter) count() int {
 	return len(w.acked)
 }
 
-// more waits until n more records are acknowledged.
+// more waits until n further records are acknowledged.
 func (w *storeWriter) more(t *testing.T, n int) {
 	t.Helper()
 	before := w.count()

@@ -14,8 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/loopdev"
 )
 
-// sidecarImages are Kubernetes' CSI sidecars, and sidecarFiles is the disk of the driver beside
-// them. sidecarManifests has the types and roles that their releases ship.
+// sidecarImages are Kubernetes' CSI sidecars, and sidecarFiles is the directory that serves as the
+// disk of the driver that runs with them. sidecarManifests has the types and roles that their
+// releases ship.
 const (
 	sidecarImages    = "../../.build/e2e-images/sidecars"
 	sidecarManifests = "../../.build/e2e-images/sidecars/manifests"

@@ -52,7 +52,8 @@ spec:
 `
 
 // TestDefaultClass checks that claims without a class get volumes on the disk of their pod's node,
-// with the requested size; that their data persists; and that nothing is left after their deletion.
+// with the requested size; that their data is still there when the pod is recreated; and that
+// nothing is left when they are deleted.
 func TestDefaultClass(t *testing.T) {
 	ns := namespace(t, "default-class")
 	n := func(args ...string) []string { return append([]string{"-n", ns}, args...) }
@@ -81,7 +82,8 @@ func TestDefaultClass(t *testing.T) {
 					"{.status.allocatedResourceStatuses.storage}")...) == "96Mi/NodeResizePending" ||
 				ctl(t, n("get", "pvc", "data-db-0", "-o", "jsonpath={.status.capacity.storage}")...) == "96Mi"
 		})
-		// A kubelet with all of root's rights has expanded it while the pod runs.
+		// If the kubelet has all capabilities of root, it has already expanded the file system
+		// while the pod was running.
 		ctl(t, n("delete", "pod", "db-0")...)
 		eventually(t, "the pod is back", func() bool { return readyPods(t, ns, "app=db") == 2 })
 		eventually(t, "the claim says so", func() bool {
@@ -117,7 +119,8 @@ func TestDefaultClass(t *testing.T) {
 	eventually(t, "no device is left", func() bool { return len(devicesOf(t, volumes)) == 0 })
 }
 
-// askedForNothingElse checks that the account that calls drivers has no other access to kubelets.
+// askedForNothingElse checks that the service account that calls drivers has no other access to
+// kubelets.
 func askedForNothingElse(t *testing.T) {
 	const drivers = "/apis/storage.keelson.dev/v1alpha1/nodes/n1/csi/disk.csi.keelson.dev/"
 	for path, want := range map[string]string{
@@ -171,7 +174,8 @@ func devicesOf(t *testing.T, volumes []string) []string {
 	return out
 }
 
-// driverImage contains the program of test/csi; driverFiles is its network disk.
+// driverImage contains the program of test/csi; driverFiles is the directory that serves as its
+// network disk.
 const (
 	driverImage = "../../.build/e2e-images/csi.tar"
 	driverFiles = "/srv/keelson-e2e-csi"
@@ -207,8 +211,9 @@ metadata: {name: device}
 spec: {accessModes: [ReadWriteOnce], storageClassName: csi, volumeMode: Block, resources: {requests: {storage: 16Mi}}}
 `
 
-// TestDriver runs a driver without sidecars through the life of its volumes: they are created when
-// a pod needs them, move with it, expand, and leave nothing behind.
+// TestDriver tests the whole life of the volumes of a driver without sidecars. They are created
+// when a pod needs them, move with it to another node, are expanded, and are deleted without
+// leftovers.
 func TestDriver(t *testing.T) {
 	installDriver(t)
 	ns := namespace(t, "driver")

@@ -33,8 +33,8 @@ import (
 	"k8s.io/client-go/util/exec"
 )
 
-// large is the amount of data that exec carries in one direction, medium the amount in other cases,
-// and a port carries forwarded. A slow reader gets little, because a stream that takes five seconds
+// The amounts of data in bytes: large for exec in one direction, forwarded for a forwarded port,
+// and medium for other cases. A slow reader gets little, because a stream that takes five seconds
 // may lose its end (see docs/decisions/0016-streams.md).
 const (
 	large     = 100 << 20
@@ -44,8 +44,8 @@ const (
 )
 
 // streamPods has the pod "shell" for commands. Its other containers receive 8 MB on port 8080 and
-// answer with the digest, and send as much to each client of port 8081. The other two pods read
-// their input by a command that has closed its stdout, or both outputs.
+// answer with the digest, and send 8 MB to each client of port 8081. The other two pods read their
+// input by a command that has closed its stdout, or both outputs.
 const streamPods = `
 apiVersion: v1
 kind: Pod
@@ -198,7 +198,8 @@ func (s streamer) forward(t *testing.T, port string) string {
 	return "127.0.0.1:" + strconv.Itoa(int(ports[0].Local))
 }
 
-// noise returns n bytes that are the same each time, and their digest.
+// noise returns n pseudo-random bytes, which are the same each time, and a function that returns
+// their digest.
 func noise(n int64) (io.Reader, func() string) {
 	h := sha256.New()
 	return io.TeeReader(io.LimitReader(rand.NewChaCha8([32]byte{}), n), h), func() string { return digest(h) }
@@ -246,7 +247,7 @@ func code(err error) int {
 }
 
 // TestStreams checks that exec, attach, cp and port-forward deliver all data in both directions and
-// end as the process does, by WebSocket and by SPDY.
+// end in the same way as the process, with WebSocket and with SPDY.
 func TestStreams(t *testing.T) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
 	if err != nil {
@@ -314,7 +315,7 @@ func (s streamer) testClosedOutputs(t *testing.T) {
 			t.Errorf("%s: %s arrived, want %s", name, got, sum())
 		}
 	}
-	// stderr is complete even after stdout has been closed.
+	// All of stderr must arrive, even if stdout was closed earlier.
 	in, sum := noise(medium)
 	h := sha256.New()
 	if err := s.exec(t, "exec >&-; exec cat >&2", in, io.Discard, h); err != nil || digest(h) != sum() {
@@ -327,8 +328,8 @@ func (s streamer) testExitCodes(t *testing.T) {
 		"exit 0": 0,
 		"yes 0123456789abcde | head -c 4000000; exit 7": 7,
 		"kill -9 $$":                      137,
-		"exec <&-; echo; exit 4":          4, // does not read its input
-		"head -c 1000 >/dev/null; exit 5": 5, // reads some of its input
+		"exec <&-; echo; exit 4":          4, // the command does not read its input
+		"head -c 1000 >/dev/null; exit 5": 5, // the command reads only some of its input
 		"exec >&- 2>&-; exit 6":           6,
 		"head -c 1000 >/dev/null":         0,
 	} {
@@ -346,7 +347,7 @@ func (s streamer) testExitCodes(t *testing.T) {
 	}
 }
 
-// count counts bytes.
+// count is a writer that counts bytes.
 type count struct{ bytes int64 }
 
 func (c *count) Write(p []byte) (int, error) {

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
 
-// shapes are the kinds of pods in the benchmark. of makes pod i of a kind. After per10 pods per ten
-// nodes the cell is emptied.
+// shapes are the kinds of pods in the benchmark. of makes the ith pod of a kind. When the cell has
+// per10 pods for every ten nodes, it is emptied.
 var shapes = []struct {
 	name  string
 	per10 int
@@ -125,8 +125,8 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// BenchmarkDecide places pods one after the other. For each pod all nodes are filtered and scored,
-// and the pod counts on its node. Full cells are emptied.
+// BenchmarkDecide places pods one after the other. For each pod, all nodes are filtered and scored,
+// and then the pod is counted on its node. When the cell is full, it is emptied.
 func BenchmarkDecide(b *testing.B) {
 	for _, shape := range shapes {
 		for _, nodes := range []int{100, 1000, 5000, 20000} {

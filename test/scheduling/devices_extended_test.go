@@ -20,7 +20,7 @@ type extendedAsk struct {
 	name  v1.ResourceName
 	class string // that provides it, or ""
 	count int
-	on    map[string]int // amounts of nodes that have it themselves
+	on    map[string]int // amount on each node that has the resource itself
 }
 
 // drawExtended sometimes makes a pod request an extended resource.
@@ -31,9 +31,10 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	case 0:
 		a.class = classes[r.IntN(3)]
 		a.name = v1.ResourceName("deviceclass.resource.kubernetes.io/" + a.class)
-	case 1: // no class provides it
+	case 1: // a resource that no class provides
 	default:
-		// If several classes provide it, the youngest counts, then the first by name.
+		// If several classes provide the resource, the youngest is used, and of classes with the
+		// same age the first by name.
 		youngest := int64(-1)
 		for _, name := range classes[r.IntN(3):] {
 			class, age := classNamed(name), r.Int64N(2)
@@ -65,8 +66,8 @@ func drawExtended(m *scheduler.Model, r *rand.Rand, pod *v1.Pod) (extendedAsk, e
 	return a, nil
 }
 
-// satisfiable is satisfiable for a pod that also has this request. A node that has the resource
-// provides it itself; otherwise its devices do.
+// satisfiable does the same as the function satisfiable, for a pod that also has this request. A
+// node that has the resource itself provides it. On other nodes devices provide it.
 func (a extendedAsk) satisfiable(node string, here []device, claims [][][]ask, same []bool) bool {
 	switch {
 	case a.count == 0:

@@ -24,7 +24,7 @@ import (
 
 const deviceDriver = "d.example.com"
 
-// device is a device of a node in the reference.
+// device is a device of a node, as the reference implementation stores it.
 type device struct {
 	node, name, model string // model is "" if the device has no such attribute
 	large, used       bool
@@ -44,11 +44,11 @@ var classesOf = map[string]struct {
 // ask is one way to satisfy a request: a number of free devices of a class, or all of them.
 type ask struct {
 	class string
-	count int // 0 means all
+	count int // number of devices; 0 means all
 }
 
-// TestDevices compares the nodes that pods with random claims fit with an exhaustive search for
-// devices.
+// TestDevices compares the nodes that the scheduler finds for pods with random claims with the
+// result of an exhaustive search for devices.
 func TestDevices(t *testing.T) {
 	set, err := profile.Build(&configv1.KubeSchedulerConfiguration{}, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func compareDevices(p *profile.Profile, r *rand.Rand) (fits, total int, err erro
 	}
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "p"},
 		Spec: v1.PodSpec{Containers: []v1.Container{{Name: "c"}}}}
-	var claims [][][]ask // claim, request, alternative
+	var claims [][][]ask // by claim, request and alternative
 	var same []bool      // for each claim, whether all its devices must be of one model
 	for i := range 1 + r.IntN(2) {
 		claim, asks, equal := drawClaim(r, fmt.Sprint("c", i))
@@ -201,7 +201,7 @@ func drawClaim(r *rand.Rand, name string) (claim *resourcev1.ResourceClaim, asks
 		}
 		if len(ways) > 1 && same {
 			// The allocator rejects a node if the devices of one alternative cannot be of one
-			// model. It does not try the next alternative.
+			// model. It does not try the next alternative then.
 			for j := range ways {
 				ways[j].count = max(ways[j].count, 1)
 			}
@@ -231,7 +231,7 @@ func contradictory(all []device, claims [][][]ask, same []bool) bool {
 		if !same[i] || !slices.ContainsFunc(asks, func(a ask) bool { return a.count == 0 }) {
 			continue
 		}
-		models := map[string]string{} // by node
+		models := map[string]string{} // models of the matching devices, by node
 		for _, d := range all {
 			if !slices.ContainsFunc(asks, func(a ask) bool { return classesOf[a.class].holds(d) }) {
 				continue

@@ -66,7 +66,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// compare draws a cell, and compares both sides for several pods while the cell changes.
+// compare draws a cell, and compares the scheduler with the reference for several pods while the
+// cell changes.
 func compare(p *profile.Profile, seed uint64) (fits int, err error) {
 	d := &draw{Rand: rand.New(rand.NewPCG(seed, 7))}
 	m, err := scheduler.NewModel(p, d.Rand)
@@ -140,7 +141,7 @@ func place(c *cluster, m *scheduler.Model, pod *v1.Pod, want map[string]*answer)
 func (c *cluster) asRead(pod *v1.Pod) *v1.Pod {
 	raw, err := pod.Marshal()
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // plain data can always be encoded
 	}
 	out, err := c.reader.Pod(raw)
 	if err != nil {
@@ -198,7 +199,7 @@ func differScores(want *answer, got scheduler.NodeExplanation) string {
 			return fmt.Sprintf("weight of %s is %d, want %d", s.Plugin, s.Weight, weights[s.Plugin])
 		}
 	}
-	for plugin := range weights { // a plugin without scores counts as 0
+	for plugin := range weights { // the score of a plugin without scores is 0
 		if said[plugin] != want.scores[plugin] {
 			return fmt.Sprintf("%s gives %d, want %d", plugin, said[plugin], want.scores[plugin])
 		}

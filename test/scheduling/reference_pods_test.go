@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selects reports whether a label selector matches. A missing selector matches nothing, an empty
-// one everything.
+// selects reports whether a label selector matches. A missing selector matches nothing, and an
+// empty one matches everything.
 func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	if s == nil {
 		return false
@@ -337,12 +337,12 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 	if len(near) == 0 {
 		return false
 	}
-	// The pod must be near pods that all terms select.
+	// The pod must be near the pods that are selected by all terms.
 	var wanted []*v1.Pod
 	all := func(p *v1.Pod) bool {
 		return !slices.ContainsFunc(near, func(t v1.PodAffinityTerm) bool { return !c.means(pod, t, p) })
 	}
-	anywhere := false // whether there is such a pod on a node with any of the keys
+	anywhere := false // whether a selected pod is on a node with any of the keys
 	for _, p := range c.pods {
 		if all(p) {
 			wanted = append(wanted, p)
@@ -360,7 +360,8 @@ func badNeighbours(c *cluster, pod *v1.Pod, n *v1.Node) bool {
 			return together(c.node(p.Spec.NodeName), n, t.TopologyKey)
 		})
 	}
-	return !satisfied && (anywhere || !all(pod)) // the first pod of its kind may run anywhere
+	// The first of several pods that must be near each other may run on any node.
+	return !satisfied && (anywhere || !all(pod))
 }
 
 func affinityScores(c *cluster, pod *v1.Pod, nodes []*v1.Node) []int64 {

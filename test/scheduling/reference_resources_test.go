@@ -43,9 +43,10 @@ func largest(a, b amounts) amounts {
 	return out
 }
 
-// requests returns what a pod uses of a node: the sum of its containers and sidecars, or the
-// maximum during initialization, or the requests at pod level if there are any; plus overhead. With
-// assumed, containers without requests for CPU or memory count as 100m and 200Mi.
+// requests returns the amounts that a pod requests from a node: the sum of its containers and
+// sidecars, or the maximum during initialization, or the requests at pod level if there are any;
+// plus overhead. With assumed, containers without requests for CPU or memory count as 100m and
+// 200Mi.
 func requests(pod *v1.Pod, assumed bool) amounts {
 	of := func(c v1.Container) amounts {
 		a := amountsOf(c.Resources.Requests)

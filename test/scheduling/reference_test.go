@@ -12,11 +12,11 @@ import (
 	"keelson.dev/keelson/pkg/scheduler/intake"
 )
 
-// cluster is everything that a decision depends on, in plain lists.
+// cluster has all objects that a decision depends on, in plain lists.
 type cluster struct {
 	reader     *intake.Reader
 	nodes      []*v1.Node
-	pods       []*v1.Pod // on nodes
+	pods       []*v1.Pod // pods that are on nodes
 	namespaces map[string]map[string]string
 	services   []*v1.Service
 	claims     map[string]*v1.PersistentVolumeClaim // by namespace/name
@@ -97,7 +97,7 @@ func reference(c *cluster, pod *v1.Pod) map[string]*answer {
 		"PodTopologySpread":               spreadScores(c, pod, feasible),
 		"InterPodAffinity":                affinityScores(c, pod, feasible),
 	} {
-		for i, s := range scores { // nil if the plugin ranks all nodes equally
+		for i, s := range scores { // nil if the plugin gives all nodes the same score
 			a := out[feasible[i].Name]
 			a.scores[plugin] = s
 			a.total += s * weights[plugin]

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestAPI attacks one server, each flaw with objects of its own.
+// TestAPI carries out several attacks on one server. Each attack has objects of its own.
 func TestAPI(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -60,8 +60,8 @@ func refused(t *testing.T, what string, err error) {
 	}
 }
 
-// claimAddresses attacks with a Service whose external address belongs to others, and so receives
-// their traffic.
+// claimAddresses attacks with a Service whose external address belongs to another host, so that it
+// would receive that host's traffic.
 func claimAddresses(t *testing.T, lab *lab0) {
 	bob := lab.owner(t, "bob-8554", "a")
 	services := bob.CoreV1().Services("a")
@@ -110,7 +110,7 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 			metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
 			t.Errorf("a slice with %s: %v", address, err)
 		}
-		// still served
+		// The API is deprecated, but still served.
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name},
 			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: address}}, Ports: []v1.EndpointPort{{Port: 80}}}}}
 		if _, err := lab.Client.CoreV1().Endpoints("a").Create(t.Context(), old,
@@ -120,8 +120,8 @@ func endpointsOnTheNode(t *testing.T, lab *lab0) {
 	}
 }
 
-// endpointsElsewhere attacks with endpoints in another namespace: programs that forward to the
-// Service reach them in spite of that namespace's policies.
+// endpointsElsewhere attacks with endpoints in another namespace: programs that forward requests to
+// the Service would reach them in spite of that namespace's policies.
 func endpointsElsewhere(t *testing.T, lab *lab0) {
 	lab.pod(t, "a", "own", "n0", "10.244.0.5")
 	lab.pod(t, "b", "others", "n0", "10.244.0.6")
@@ -154,7 +154,7 @@ func endpointsElsewhere(t *testing.T, lab *lab0) {
 		_, err = slices.Patch(t.Context(), "own", types.JSONPatchType,
 			[]byte(`[{"op":"add","path":"/endpoints/-","value":{"addresses":["`+address+`"]}}]`), metav1.PatchOptions{})
 		refused(t, "a slice patched to "+what, err)
-		// still served
+		// The API is deprecated, but still served.
 		old := &v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "old"},
 			Subsets: []v1.EndpointSubset{{NotReadyAddresses: []v1.EndpointAddress{{IP: address}},
 				Ports: []v1.EndpointPort{{Port: 80}}}}}
@@ -174,7 +174,7 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 		"restricted labels": `{"metadata":{"labels":{"node-restriction.kubernetes.io/tier":"secure"}}}`,
 		"taints":            `{"spec":{"taints":[]}}`,
 	} {
-		if what == "taints" { // there is a taint to lose
+		if what == "taints" { // a taint that the Node could lose
 			_, err := lab.Client.CoreV1().Nodes().Patch(t.Context(), "n5187", types.MergePatchType,
 				[]byte(`{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), metav1.PatchOptions{})
 			check(t, err)
@@ -195,7 +195,7 @@ func nodeOwnedByAnObject(t *testing.T, lab *lab0) {
 }
 
 // mirrorPodWithDevices attacks with a mirror pod that has devices, which would give a node access
-// to devices of others.
+// to devices of other nodes.
 func mirrorPodWithDevices(t *testing.T, lab *lab0) {
 	lab.node(t, "n4563", "192.0.2.45:10250")
 	node := lab.as(t, "system:node:n4563", "system:nodes")
@@ -282,7 +282,7 @@ func documentBombs(t *testing.T, lab *lab0) {
 	}
 }
 
-// patchBombs sends patches with many operations, and patches that double what exists.
+// patchBombs sends patches with many operations, and patches that copy the document into itself.
 func patchBombs(t *testing.T, lab *lab0) {
 	_, err := lab.Client.CoreV1().ConfigMaps("a").Create(t.Context(),
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "patched"},
@@ -292,7 +292,7 @@ func patchBombs(t *testing.T, lab *lab0) {
 	many := "[" + strings.TrimSuffix(strings.Repeat(`{"op":"test","path":"/kind","value":"ConfigMap"},`,
 		20_000), ",") + "]"
 	var copies []string
-	for i := range 40 { // each operation copies everything: a kilobyte becomes a petabyte
+	for i := range 40 { // each operation copies the whole document: a kilobyte becomes a petabyte
 		copies = append(copies, fmt.Sprintf(`{"op":"copy","from":"/data","path":"/data/c%d"}`, i))
 	}
 	for what, body := range map[string]string{"many operations": many, "copies of copies": "[" +
@@ -305,7 +305,7 @@ func patchBombs(t *testing.T, lab *lab0) {
 }
 
 // manyLabels sends requests with label values that a client can choose freely. The server once kept
-// each of them in its metrics for ever.
+// every such value in its metrics forever.
 func manyLabels(t *testing.T, lab *lab0) {
 	count := func() int {
 		_, _, body := get(t, lab.Config, "/metrics")
@@ -332,7 +332,7 @@ func manyLabels(t *testing.T, lab *lab0) {
 			}
 		}
 	}
-	ask(0, 3) // a series that exists stays
+	ask(0, 3) // a series that exists already stays
 	before := count()
 	ask(3, 103)
 	// Histograms may gain a few label values of other requests, but not hundreds.
@@ -341,8 +341,8 @@ func manyLabels(t *testing.T, lab *lab0) {
 	}
 }
 
-// otherTypes checks that a user who may list one type cannot read another by a path, a namespace, a
-// selector or a continue token that leads there (CVE-2019-11247: by another scope).
+// otherTypes checks that a user who may list one type cannot read another with a path, namespace,
+// selector or continue token of the other type (CVE-2019-11247: with another scope).
 func otherTypes(t *testing.T, lab *lab0) {
 	const marker = "s3cr3t-marker"
 	_, err := lab.Client.CoreV1().Secrets("a").Create(t.Context(),
@@ -395,8 +395,8 @@ func otherTypes(t *testing.T, lab *lab0) {
 	}
 }
 
-// nodeSeenByAdmission attacks admission policies, which once received the new Node as the old one
-// too and admitted every change.
+// nodeSeenByAdmission attacks admission policies, which once received the new Node also as the old
+// one, so that they admitted every change.
 func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	meta := metav1.ObjectMeta{Name: "keep"}
 	_, err := lab.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(),
@@ -432,7 +432,7 @@ func nodeSeenByAdmission(t *testing.T, lab *lab0) {
 	})
 }
 
-// secretsPastTheAccount attacks a service account's list of secrets, which did not apply to
+// secretsPastTheAccount attacks a service account's list of secrets, which once did not apply to
 // ephemeral containers, nor (CVE-2024-3177) to envFrom.
 func secretsPastTheAccount(t *testing.T, lab *lab0) {
 	const ns = "mountable"
@@ -479,8 +479,8 @@ func secretsPastTheAccount(t *testing.T, lab *lab0) {
 	}
 }
 
-// credentialsInLogs looks for tokens, headers and bodies in verbose logs (CVE-2020-8563, 2020-8564,
-// 2020-8566, 2019-11250).
+// credentialsInLogs searches for tokens, headers and bodies in verbose logs (CVE-2020-8563,
+// 2020-8564, 2020-8566, 2019-11250).
 func credentialsInLogs(t *testing.T, lab *lab0) {
 	account(t, lab.Client, "a")
 	tr, err := lab.Client.CoreV1().ServiceAccounts("a").CreateToken(t.Context(), "default",
@@ -516,7 +516,7 @@ func credentialsInLogs(t *testing.T, lab *lab0) {
 }
 
 // commandsByReading attacks by WebSocket: its handshake is a GET, so the right to read pods or
-// nodes once allowed running commands.
+// nodes once allowed users to run commands.
 func commandsByReading(t *testing.T, lab *lab0) {
 	lab.node(t, "n2862", "192.0.2.28:10250")
 	lab.pod(t, "a", "p2862", "n2862", "10.244.0.28")

@@ -28,8 +28,8 @@ import (
 // recorded returns a configuration that audits all requests, and a function that reads the events.
 func recorded(t *testing.T) (change func(*config.Config), events func() []auditv1.Event) {
 	t.Helper()
-	// Not t.TempDir: a request that outlives the server may write its event while the directory is
-	// being removed, which would fail the test.
+	// t.TempDir is not used: a request that ends after the server may write its event while the
+	// directory is being removed, and then the test would fail.
 	dir, err := os.MkdirTemp("", "audit")
 	check(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
@@ -43,7 +43,7 @@ func recorded(t *testing.T) (change func(*config.Config), events func() []auditv
 		check(t, err)
 		for line := range bytes.Lines(data) {
 			if !bytes.HasSuffix(line, []byte("\n")) {
-				break // being written
+				break // the last line is still being written
 			}
 			var e auditv1.Event
 			check(t, json.Unmarshal(line, &e))
@@ -136,7 +136,7 @@ func TestRightsOfBatches(t *testing.T) {
 		Resources: []string{"bindingbatches", "verdictbatches"}, Verbs: []string{"create"}}
 	sender := lab.user(t, "sender", "", batches)
 	half := lab.user(t, "half", "", batches)
-	// The user "half" has its rights in one of the namespaces only.
+	// The user "half" has the rights in only one of the namespaces.
 	_, err := lab.Client.RbacV1().Roles("a").Create(t.Context(),
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "half"}, Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods/binding"}, Verbs: []string{"create"}},
@@ -164,7 +164,7 @@ func TestRightsOfBatches(t *testing.T) {
 			t.Errorf("binding, whole %t: %v", whole, got)
 		}
 	}
-	// One forbidden pod makes a whole gang forbidden.
+	// If one pod of a gang is forbidden, the whole gang is forbidden.
 	eventually(t, "the rights of half", func(context.Context) bool {
 		got := post(t, half, v1alpha1.BatchPath, bindings(true, ref("a", "none"), ref("b", "none")))
 		return fmt.Sprint(got) == "[409 403]"

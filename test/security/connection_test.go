@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCVE_2023_44487 starts requests and cancels them at once (rapid reset), which costs a server
-// more than the client and needs no credentials.
+// TestCVE_2023_44487 starts requests and cancels them at once (rapid reset). That costs a server
+// more than the client, and needs no credentials.
 func TestCVE_2023_44487(t *testing.T) {
 	lab := newLab(t, nil)
 	c, err := rest.TLSConfigFor(lab.TokenConfig("none"))
@@ -70,7 +70,7 @@ func TestCVE_2023_44487(t *testing.T) {
 	if !closing {
 		t.Error("the server does not take leave of a client without credentials")
 	}
-	// Requests started from then on are not served.
+	// Requests that are started after that are not served.
 	answered := 0
 	for stream := uint32(3); stream < 2003; stream += 2 {
 		if begin(stream) != nil || framer.WriteRSTStream(stream, http2.ErrCodeCancel) != nil {
@@ -118,7 +118,7 @@ func TestCVE_2019_11244(t *testing.T) {
 	}
 }
 
-// TestCVE_2019_11243 checks that a client configuration made anonymous keeps no credentials.
+// TestCVE_2019_11243 checks that the anonymous copy of a client configuration has no credentials.
 func TestCVE_2019_11243(t *testing.T) {
 	c := rest.AnonymousClientConfig(&rest.Config{
 		BearerToken: "t", BearerTokenFile: "f", Username: "u", Password: "p",
@@ -152,8 +152,8 @@ func TestCVE_2024_21626(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8558 checks that neighbours of a node cannot reach its services on loopback by the
-// kernel setting for node ports.
+// TestCVE_2020_8558 checks that neighbours of a node cannot reach its services on loopback because
+// of the kernel setting for node ports.
 func TestCVE_2020_8558(t *testing.T) {
 	for _, dir := range []string{"../../pkg/proxy", "../../pkg/nft", "../../pkg/network", "../../pkg/cluster",
 		"../../pkg/kubelet"} {

@@ -33,7 +33,7 @@ import (
 const (
 	// shortRequest is how long the server of these tests lets an ordinary request take.
 	shortRequest = 4 * time.Second
-	// wrongWait is how long a test waits before it fails because something did not happen.
+	// wrongWait is how long a test waits before it fails because an expected event did not happen.
 	wrongWait = 40 * time.Second
 	// stuck is the number of requests that hang at once. It is more than the server has seats.
 	stuck = 40
@@ -69,7 +69,7 @@ func dialAs(t *testing.T, c *rest.Config, protocol string) *tls.Conn {
 type slowClient struct {
 	*http2.Framer
 	conn *tls.Conn
-	mu   sync.Mutex // writes
+	mu   sync.Mutex // guards writes to the connection
 }
 
 func dialSlow(t *testing.T, c *rest.Config, settings ...http2.Setting) *slowClient {
@@ -82,7 +82,7 @@ func dialSlow(t *testing.T, c *rest.Config, settings ...http2.Setting) *slowClie
 	return s
 }
 
-// begin sends the header of a request. Nothing of its body follows.
+// begin sends the header of a request. It sends no part of the body.
 func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, body bool) {
 	t.Helper()
 	var block bytes.Buffer
@@ -103,7 +103,7 @@ func (s *slowClient) begin(t *testing.T, stream uint32, method, path string, bod
 }
 
 // ends reads until all streams have ended, and returns how each ended: with a status, or "reset".
-// It grants no window, but answers pings.
+// It does not increase the window, but answers pings.
 func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 	t.Helper()
 	check(t, s.conn.SetReadDeadline(time.Now().Add(wrongWait)))
@@ -135,7 +135,8 @@ func (s *slowClient) ends(t *testing.T, streams int) map[uint32]string {
 				done[f.StreamID] = struct{}{}
 			}
 		case *http2.RSTStreamFrame:
-			if _, ok := done[f.StreamID]; !ok { // otherwise the reset is for the rest of the request
+			// If the stream has a status, the reset only stops the rest of the request.
+			if _, ok := done[f.StreamID]; !ok {
 				out[f.StreamID], done[f.StreamID] = "reset", struct{}{}
 			}
 		}
@@ -187,8 +188,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 const reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
-// TestBodyThatNeverComes checks that requests whose bodies never arrive do not keep the seats of their
-// priority level and so block other users of the level.
+// TestBodyThatNeverComes checks that requests whose bodies never arrive do not keep the seats of
+// their priority level. Otherwise they would block other users of the level.
 func TestBodyThatNeverComes(t *testing.T) {
 	t.Parallel()
 	t.Run("HTTP/2", func(t *testing.T) {
@@ -290,7 +291,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 				c.begin(t, 2*i+1, http.MethodGet, path, false)
 			}
 			for stream, end := range c.ends(t, stuck) {
-				if end != "reset" { // rejections with 429 have a body, too
+				if end != "reset" { // accepted too, because rejections with code 429 have a body
 					t.Errorf("stream %d ended with %s", stream, end)
 				}
 			}
@@ -315,7 +316,7 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		for i := range uint32(stuck) {
 			c.begin(t, 2*i+1, http.MethodGet, "/openapi/v2", false)
 		}
-		// Sending frames that need no answer prevents the server from sending pings.
+		// The client sends frames that need no answer, so that the server sends no pings.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
 			func(context.Context) (bool, error) {
 				return c.WriteWindowUpdate(0, 1) != nil, nil
@@ -332,12 +333,12 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 		var conns []*tls.Conn
 		for range stuck {
 			conn := dialAs(t, attacker, "http/1.1")
-			// more than the kernels buffer
+			// These answers are larger than the buffers of the kernels.
 			_, err := io.WriteString(conn, strings.Repeat("GET /openapi/v2 HTTP/1.1\r\nHost: x\r\n\r\n", 20))
 			check(t, err)
 			conns = append(conns, conn)
 		}
-		// The server cuts off stuck connections. Rejected requests may go on.
+		// The server must close stuck connections. Requests that were rejected may continue.
 		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, wrongWait, true,
 			func(context.Context) (bool, error) {
 				for _, conn := range conns {
@@ -354,8 +355,8 @@ func TestAnswerThatIsNotRead(t *testing.T) {
 	})
 }
 
-// TestWatchThatIsNotRead checks that a watch ends if its client does not read. Until then its unsent
-// events, and the states of the store that they need, stay in memory.
+// TestWatchThatIsNotRead checks that a watch ends if its client does not read. Until it ends, its
+// unsent events, and the states of the store that they need, stay in memory.
 func TestWatchThatIsNotRead(t *testing.T) {
 	t.Parallel()
 	lab := newShortLab(t, nil)
@@ -380,8 +381,8 @@ func TestWatchThatIsNotRead(t *testing.T) {
 	}
 }
 
-// TestLongRunningAfterDeadlines checks that watches, logs and commands outlive the time limit of
-// ordinary requests.
+// TestLongRunningAfterDeadlines checks that watches, logs and commands last longer than the time
+// limit of ordinary requests.
 func TestLongRunningAfterDeadlines(t *testing.T) {
 	t.Parallel()
 	next := make(chan struct{})
@@ -431,7 +432,8 @@ func TestLongRunningAfterDeadlines(t *testing.T) {
 		}
 	}
 
-	// Wait until both deadlines of a request that started later have passed.
+	// Wait until both deadlines would have passed: those of a request that started later than the
+	// watches.
 	c := dialSlow(t, lab.UserConfig(t, "attacker"), http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 	c.begin(t, 1, http.MethodPost, reviewPath, true)
 	c.begin(t, 3, http.MethodGet, "/version", false)

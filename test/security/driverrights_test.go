@@ -71,7 +71,8 @@ func request(t *testing.T, c *rest.Config, address, method, path string) int {
 	cert, err := tls.X509KeyPair(c.CertData, c.KeyData)
 	check(t, err)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
-		Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true, // the kubelet's certificate is self-signed
+		// The certificate of the kubelet is self-signed.
+		Certificates: []tls.Certificate{cert}, InsecureSkipVerify: true,
 	}}}
 	req, err := http.NewRequestWithContext(t.Context(), method, "https://"+address+path, nil)
 	check(t, err)

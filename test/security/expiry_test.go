@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// authority signs certificates that expire when a test wants it.
+// authority signs certificates that expire at a time that the test chooses.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
@@ -66,7 +66,7 @@ func (a *authority) pair(t *testing.T, name string, end time.Time) tls.Certifica
 	}, key)}}
 }
 
-// file writes the authority's certificate, after the content of others.
+// file writes a file with the content of other files followed by the authority's certificate.
 func (a *authority) file(t *testing.T, others ...string) string {
 	t.Helper()
 	var bundle []byte
@@ -100,8 +100,8 @@ func untilEnd(t *testing.T, end time.Time, ask func() (in bool)) (wasIn bool) {
 	}
 }
 
-// ending runs a test with an expiry soon, and repeats it with a later one if that passed before the
-// test had begun.
+// ending runs a test with certificates that expire soon. If they expired before the test had really
+// begun, it repeats the test with a later expiry.
 func ending(t *testing.T, try func(t *testing.T, end time.Time) (wasIn bool)) {
 	t.Parallel()
 	for life := 3 * time.Second; life < 2*time.Minute; life *= 2 {
@@ -146,14 +146,14 @@ func clientEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time,
 	lab := newLab(t, func(c *config.Config) { c.ClientCAFile = a.file(t, c.ClientCAFile) })
 	url := server(t, lab, a)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{
-		InsecureSkipVerify: true, // the test is about authentication
+		InsecureSkipVerify: true, // not verified, because the test is about the authentication of clients
 		Certificates:       []tls.Certificate{a.pair(t, "ends", certificateEnd)},
 	}}}
 	defer client.CloseIdleConnections()
 	known := func() bool {
 		resp, err := client.Get(url)
 		check(t, err)
-		_, err = io.Copy(io.Discard, resp.Body) // so that the connection is reused
+		_, err = io.Copy(io.Discard, resp.Body) // read to the end, so that the connection is reused
 		check(t, err)
 		check(t, resp.Body.Close())
 		return resp.StatusCode != http.StatusUnauthorized // authorization is not tested here
@@ -193,7 +193,7 @@ func serverEnds(t *testing.T, end, authorityEnd, certificateEnd time.Time) bool 
 func kubeletEnds(t *testing.T, end time.Time) bool {
 	a := newAuthority(t, end.Add(time.Hour))
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Connection", "close") // each request opens a connection of its own
+		w.Header().Set("Connection", "close") // so that each request opens a connection of its own
 	}))
 	s.TLS = &tls.Config{Certificates: []tls.Certificate{a.pair(t, "system:node:n1", end)}}
 	s.StartTLS()

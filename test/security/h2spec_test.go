@@ -15,8 +15,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// TestH2Spec runs h2spec, the conformance suite for HTTP/2, against the API server's HTTP/2 server. Every case
-// passes; there is no exception.
+// TestH2Spec runs h2spec, the conformance suite for HTTP/2, against the API server's HTTP/2 server.
+// Every case must pass, without exceptions.
 func TestH2Spec(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "h2spec")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/summerwind/h2spec/cmd/h2spec")
@@ -25,7 +25,7 @@ func TestH2Spec(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(w, r.Body) // the suite aborts most requests
+		_, _ = io.Copy(w, r.Body) // an error is expected, because the suite aborts most requests
 		_, _ = io.WriteString(w, "answer")
 	}))
 	host, port, err := net.SplitHostPort(address)

@@ -67,8 +67,9 @@ func later(t *testing.T, c kubernetes.Interface, namespace string, than metav1.T
 	})
 }
 
-// TestIngressHostTakenOver checks that a namespace cannot take over the host of another namespace: with
-// younger Ingresses, with an old one to which the host is added, or with one that lies about its age.
+// TestIngressHostTakenOver checks that a namespace cannot take over the host of another namespace:
+// with younger Ingresses, with an old one to which the host is added, or with an Ingress that has a
+// wrong age in its annotation.
 func TestIngressHostTakenOver(t *testing.T) {
 	lab := newLab(t, nil)
 	ctx := t.Context()
@@ -109,7 +110,8 @@ func TestIngressHostTakenOver(t *testing.T) {
 	_, err = attack.Patch(ctx, "old", types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+hosts.Since+`":null}}}`), metav1.PatchOptions{})
 	check(t, err)
-	// This Ingress comes last: when it is served, the earlier changes are in the table, too.
+	// When this Ingress is served, the earlier changes are in the table too, because this one was
+	// created last.
 	_, err = attack.Create(ctx, fresh("last", "last.example.org", "/ web"), metav1.CreateOptions{})
 	check(t, err)
 	eventually(t, "the table", func(context.Context) bool { return proxy.Table().Route("last.example.org", "/") != nil })
@@ -136,7 +138,7 @@ func TestIngressHostTakenOver(t *testing.T) {
 				strings.Contains(events.Items[0].Message, `"shop.example.org"`)
 		})
 	}
-	// When the owner gives up the host, the next oldest namespace owns it.
+	// When the owner no longer uses the host, the namespace with the next oldest Ingress owns it.
 	check(t, shop.Delete(ctx, "shop", metav1.DeleteOptions{}))
 	eventually(t, "the next owner", func(context.Context) bool {
 		b := proxy.Table().Route("shop.example.org", "/login")

@@ -41,7 +41,7 @@ const patience = 30 * time.Second
 // endpoints.
 type testIngress struct {
 	proxy       *ingress.Proxy
-	http, https string // addresses
+	http, https string // addresses of the two listeners
 	endpoints   map[string]string
 	backends    ingress.Backends
 	certs       map[string]*tls.Certificate // certificates by namespace/secret
@@ -64,7 +64,8 @@ func newTestIngress(t *testing.T, limits ingress.Limits, endpoints map[string]ht
 // open starts the ingress.
 func (d *testIngress) open(t *testing.T, limits ingress.Limits) {
 	t.Helper()
-	addresses := map[string]string{} // maps unroutable endpoint addresses to the test's listeners
+	// The listener of the test for each endpoint address, which itself cannot be reached.
+	addresses := map[string]string{}
 	d.backends = ingress.NewBackends(
 		func(_, name string) *v1.Service {
 			return &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: name},

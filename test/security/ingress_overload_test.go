@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/ingress"
 )
 
-// short returns limits that a test can wait for.
+// short returns limits with times that are short enough for tests.
 func short() ingress.Limits {
 	l := defaults()
 	l.Header, l.Idle, l.Stall, l.Silence, l.Answer = time.Second, time.Second, 500*time.Millisecond,
@@ -36,7 +36,7 @@ func endless(ended chan<- struct{}) http.Handler {
 		defer func() {
 			select {
 			case ended <- struct{}{}:
-			default: // already signalled
+			default: // it was signalled already
 			}
 		}()
 		for chunk := make([]byte, 1<<16); ; {
@@ -47,7 +47,7 @@ func endless(ended chan<- struct{}) http.Handler {
 	})
 }
 
-// hangsUp waits until the ingress closes a connection, after any answer.
+// hangsUp waits until the ingress closes a connection. It skips an answer before that.
 func hangsUp(t *testing.T, conn net.Conn) {
 	t.Helper()
 	if _, err := io.Copy(io.Discard, conn); err != nil {
@@ -80,7 +80,8 @@ func block(t *testing.T, method, path string) []byte {
 	return b.Bytes()
 }
 
-// shopIngress starts an ingress for shop.example.org with TLS and plain.example.org without.
+// shopIngress starts an ingress that serves shop.example.org with TLS and plain.example.org without
+// TLS.
 func shopIngress(t *testing.T, limits ingress.Limits, handler http.Handler) *testIngress {
 	t.Helper()
 	d := newTestIngress(t, limits, map[string]http.Handler{"shop/web": handler, "bank/web": named("bank")})
@@ -229,7 +230,8 @@ func awaitAnswer(t *testing.T, f *http2.Framer) {
 	}
 }
 
-// TestIngressConnectionsOfOneClient checks that one client cannot use all connections.
+// TestIngressConnectionsOfOneClient checks that one client cannot use up the limit on all
+// connections.
 func TestIngressConnectionsOfOneClient(t *testing.T) {
 	l := defaults()
 	l.Connections, l.ClientConnections = 20, 5
@@ -255,8 +257,8 @@ func TestIngressConnectionsOfOneClient(t *testing.T) {
 	}
 }
 
-// TestIngressHangingEndpoints checks that requests to endpoints that do not answer cannot use up the
-// requests of other namespaces.
+// TestIngressHangingEndpoints checks that requests to endpoints that do not answer cannot use up
+// the number of requests that is left for other namespaces.
 func TestIngressHangingEndpoints(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)
@@ -281,7 +283,7 @@ func TestIngressHangingEndpoints(t *testing.T) {
 	}
 }
 
-// TestIngressRequestsOfOneClient checks that one client cannot use all requests.
+// TestIngressRequestsOfOneClient checks that one client cannot use up the limit on all requests.
 func TestIngressRequestsOfOneClient(t *testing.T) {
 	release := make(chan struct{})
 	hanging := make(chan struct{}, 100)

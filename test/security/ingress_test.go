@@ -21,8 +21,8 @@ import (
 
 func defaults() ingress.Limits { return ingress.DefaultLimits(1 << 30) }
 
-// TestIngressHostOfAnother checks that a tenant cannot claim a path, the certificate, or all hosts
-// of another tenant.
+// TestIngressHostOfAnother checks that a tenant cannot take a path of another tenant's host, its
+// certificate, or all of its hosts.
 func TestIngressHostOfAnother(t *testing.T) {
 	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "evil/web": named("evil")})
 	shop := rules("shop", "shop", 9, "shop.example.org", "/ web")
@@ -59,10 +59,10 @@ func TestIngressHostOfAnother(t *testing.T) {
 }
 
 // TestIngressH2CSmuggling checks that a client cannot upgrade a connection to HTTP/2 at the
-// endpoint, because it would carry requests that no rule has checked.
+// endpoint, because such a connection would carry requests that no rule has checked.
 func TestIngressH2CSmuggling(t *testing.T) {
 	var d *testIngress
-	// Like many servers, the endpoint speaks HTTP/2 to any client that asks for it.
+	// As many servers do, the endpoint uses HTTP/2 with any client that requests it.
 	lenient := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.Contains(strings.ToLower(r.Header.Get("Upgrade")), "h2c") {
 			fmt.Fprintf(w, "upgrade=%q settings=%q", r.Header.Get("Upgrade"), r.Header.Get("HTTP2-Settings"))
@@ -104,7 +104,8 @@ func TestIngressH2CSmuggling(t *testing.T) {
 			t.Errorf("Upgrade: %q: a path without a rule answers %s", upgrade, body)
 		}
 	}
-	// HTTP/2 with prior knowledge, to the ingress itself and through it.
+	// Try HTTP/2 with prior knowledge: with the ingress itself, and with the endpoint through the
+	// ingress.
 	if code, body := say(t, dial(t, d.http), http2.ClientPreface+
 		"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); code == http.StatusOK {
 		t.Errorf("HTTP/2 without TLS: %d %s", code, body)
@@ -184,7 +185,8 @@ func TestIngressHeaders(t *testing.T) {
 			t.Errorf("%q: %d %s", framing, code, body)
 		}
 	}
-	// With both framings the chunks are the body, and the length is not forwarded.
+	// If a request has both a length and chunks, the chunks must be the body, and the length must
+	// not be forwarded.
 	code, body := say(t, dial(t, d.http), "POST / HTTP/1.1\r\nHost: shop.example.org\r\nContent-Length: "+
 		"3\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n")
 	if code == http.StatusOK && (!strings.Contains(body, `body="a"`) || strings.Contains(body, "Content-Length")) {
@@ -192,8 +194,8 @@ func TestIngressHeaders(t *testing.T) {
 	}
 }
 
-// TestIngressMisdirected checks that a connection for one host does not serve a host of another
-// namespace and certificate.
+// TestIngressMisdirected checks that a connection for one host does not serve a host that has
+// another namespace and another certificate.
 func TestIngressMisdirected(t *testing.T) {
 	d := newTestIngress(t, defaults(), map[string]http.Handler{"shop/web": named("shop"), "bank/web": named("bank")})
 	shop := d.secured(t, rules("shop", "shop", 1, "shop.example.org", "/ web"), "shop.example.org")

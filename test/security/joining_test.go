@@ -43,8 +43,8 @@ func newNode(name, address string) *v1.Node {
 	return n
 }
 
-// TestJoiningNodeClaims checks that a new node cannot claim what belongs to the cluster or to another
-// node (routes, names, addresses) and cannot block its own removal.
+// TestJoiningNodeClaims checks that a new node cannot claim routes, names or addresses that belong
+// to the cluster or to another node, and cannot block its own removal.
 func TestJoiningNodeClaims(t *testing.T) {
 	l := newLab(t, func(c *config.Config) {
 		c.Transport.NodeRanges = []string{"10.50.0.0/24", "169.254.0.0/16", "127.0.0.0/8", "10.96.0.0/16"}
@@ -147,9 +147,10 @@ func TestNodeChangesItself(t *testing.T) {
 	})
 }
 
-// TestNodeReportsAddressThatMoved has nodes report the address of another node, as they do when DHCP
-// has swapped the addresses of two machines. Until the other node is down, it has the address; the
-// younger node may report it then, for an older node keeps what it reported.
+// TestNodeReportsAddressThatMoved checks nodes that report the address of another node, as they do
+// if DHCP has swapped the addresses of two machines. As long as the other node is up, it has the
+// address. When it is down, a younger node may report the address, because the older node still
+// owns it.
 func TestNodeReportsAddressThatMoved(t *testing.T) {
 	l := newLab(t, nil)
 	nodes := l.Client.CoreV1().Nodes()
@@ -158,7 +159,7 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}
 	elder, err := nodes.Create(t.Context(), newNode("elder", "10.50.0.11"), metav1.CreateOptions{})
 	check(t, err)
-	// Creation times are in whole seconds.
+	// Wait for the next second, because creation times are in whole seconds.
 	eventually(t, "the next second",
 		func(context.Context) bool { return time.Now().Unix() > elder.CreationTimestamp.Unix() })
 	_, err = nodes.Create(t.Context(), newNode("younger", "10.50.0.12"), metav1.CreateOptions{})
@@ -198,7 +199,8 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 	}))
 	ready("younger", v1.ConditionUnknown)
 	refused("the address of a younger node that is down: the older one would own it", report("elder", at("10.50.0.12")))
-	// The swap: the younger node reports first, which frees its address for the elder.
+	// In the swap, the younger node reports its new address first. That makes its old address
+	// available for the older node.
 	check(t, report("younger", at("10.50.0.11")))
 	check(t, report("elder", at("10.50.0.12")))
 	n, err := nodes.Get(t.Context(), "elder", metav1.GetOptions{})
@@ -209,7 +211,7 @@ func TestNodeReportsAddressThatMoved(t *testing.T) {
 }
 
 // TestNodeOnControlPlaneHost checks that a kubelet on a host of the API server cannot register, and
-// that it reports the addresses of its Node if an administrator has created that.
+// that it reports the addresses of its Node if an administrator has created the Node.
 func TestNodeOnControlPlaneHost(t *testing.T) {
 	l := newLab(t, func(c *config.Config) { c.HTTP.ExternalHostname = "plane.example.com" })
 	kubelet := l.as(t, "system:node:plane.example.com", nodesGroup).CoreV1().Nodes()
@@ -310,8 +312,8 @@ func (l *lab) issued(t *testing.T, name string) bool {
 	return len(csr.Status.Certificate) > 0
 }
 
-// settled waits until the approver has most likely processed the earlier requests: it makes another
-// request and waits for its approval.
+// settled makes another request and waits for its approval. By then the approver has most likely
+// processed the earlier requests.
 func (l *lab) settled(t *testing.T, c kubernetes.Interface, after string) {
 	t.Helper()
 	requestCertificate(t, c, "after-"+after, "after-"+after, false)
@@ -363,7 +365,7 @@ func TestServingCertificateOfAPIServer(t *testing.T) {
 		"linklocal": {"n4", "169.254.169.254", "169.254.169.254"},
 		"service":   {"n5", "10.96.0.77", "10.96.0.77"},
 	} {
-		// The approver must reject the request by itself, even if such a Node exists.
+		// The approver itself must reject the request, even if such a Node exists.
 		_, err := l.Client.CoreV1().Nodes().Create(t.Context(), newNode(tc.node, tc.address), metav1.CreateOptions{})
 		check(t, err)
 		requestCertificate(t, l.as(t, "system:node:"+tc.node, nodesGroup), name, tc.node, true, tc.host)

@@ -60,7 +60,7 @@ func (content) ServiceAccountToken(context.Context, *v1.Pod, string, []string,
 
 func (content) Subscribe(func(objects.Ref, []*v1.Pod)) func() { return func() {} }
 
-// drivers has no drivers, so no volumes are left over.
+// drivers has no drivers, so there are no CSI volumes to remove.
 type drivers struct{ volume.Drivers }
 
 func (drivers) Teardown(context.Context, types.UID) error { return nil }
@@ -106,14 +106,15 @@ func TestCVE_2017_1002101(t *testing.T) {
 	}
 }
 
-// TestCVE_2021_25741 does the same with a directory that becomes a link between check and mount.
+// TestCVE_2021_25741 does the same as TestCVE_2017_1002101 with a directory that is replaced by a
+// link between check and mount.
 func TestCVE_2021_25741(t *testing.T) {
 	unshare.Need(t)
 	outside := t.TempDir()
 	check(t, os.WriteFile(filepath.Join(outside, "host"), []byte("host"), 0o600))
 	pod := withVolume(v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}, v1.VolumeMount{SubPath: "sub/dir"})
 	m := volumes(t)
-	t.Cleanup(func() { _ = m.Teardown(context.Background(), pod.UID) }) // unmount
+	t.Cleanup(func() { _ = m.Teardown(context.Background(), pod.UID) }) // unmounts the volumes
 	ms, err := m.Prepare(t.Context(), pod)
 	check(t, err)
 	dir, _ := ms.Path("v")
@@ -122,7 +123,7 @@ func TestCVE_2021_25741(t *testing.T) {
 	check(t, os.Mkdir(filepath.Join(dir, "good"), 0o755))
 	var stop atomic.Bool
 	var swapping sync.WaitGroup
-	swapping.Go(func() { // as fast as a container can
+	swapping.Go(func() { // as fast as a container could
 		sub, dirs := filepath.Join(dir, "sub", "dir"), filepath.Join(dir, "sub", "aside")
 		for !stop.Load() {
 			_ = os.Rename(sub, dirs)
@@ -166,7 +167,7 @@ func TestCVE_2017_1002102(t *testing.T) {
 			if !got[0].Readonly {
 				t.Error("the container may write to the volume")
 			}
-			// Assume the container could do it.
+			// Replace the directory as a container could.
 			dir, _ := ms.Path("v")
 			_ = os.Remove(filepath.Join(dir, "..data"))
 			check(t, os.Symlink(outside, filepath.Join(dir, "..data")))
@@ -182,8 +183,8 @@ func TestCVE_2017_1002102(t *testing.T) {
 	}
 }
 
-// TestCVE_2024_10220 checks that gitRepo volumes are rejected: they ran the repository's hooks on
-// the node (and, CVE-2025-1767, read other pods' repositories).
+// TestCVE_2024_10220 checks that gitRepo volumes are rejected: with them a pod could run the
+// repository's hooks on the node and (CVE-2025-1767) read other pods' repositories.
 func TestCVE_2024_10220(t *testing.T) {
 	pod := withVolume(v1.VolumeSource{GitRepo: &v1.GitRepoVolumeSource{Repository: "/etc", Directory: "x"}},
 		v1.VolumeMount{})
@@ -236,8 +237,7 @@ func TestCVE_2019_11245(t *testing.T) {
 }
 
 // TestCVE_2020_8557 checks that a container's writes to its hosts file and its termination message
-// count as its disk usage. Otherwise the node's disk could fill up without any limit being
-// exceeded.
+// count as its disk usage. Otherwise they could fill the node's disk although no limit is exceeded.
 func TestCVE_2020_8557(t *testing.T) {
 	limit := resource.MustParse("2Mi")
 	var pods []*v1.Pod
@@ -250,7 +250,7 @@ func TestCVE_2020_8557(t *testing.T) {
 		dir := t.TempDir()
 		pods, dirs[pod.UID] = append(pods, pod), dir
 		check(t, os.MkdirAll(filepath.Join(dir, "containers/c"), 0o750))
-		// A link counts by its own size, not by that of its target.
+		// For a link its own size is counted, not the size of its target.
 		check(t, os.Symlink("/proc/kcore", filepath.Join(dir, "containers/c/link")))
 		if file != "" {
 			check(t, os.WriteFile(filepath.Join(dir, file), make([]byte, 3<<20), 0o600))
@@ -289,7 +289,7 @@ func TestCVE_2021_20206(t *testing.T) {
 	}
 }
 
-// node is the node behind the kubelet's server, with logs in a directory.
+// node is the node that the kubelet's server serves, with logs in a directory.
 type node struct {
 	ran  atomic.Int32
 	logs string
@@ -361,7 +361,7 @@ func (l *lab) kubelet(t *testing.T, clientCA string) (n *node, address string) {
 }
 
 // TestKubelet attacks a kubelet's server without credentials (CVE-2025-0426, 2019-11248,
-// 2020-8551), and with the right to read, by requests that run commands (KEP-2862).
+// 2020-8551), and, as a user with the right to read, with requests that run commands (KEP-2862).
 func TestKubelet(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.user(t, "reader", "",
@@ -370,7 +370,7 @@ func TestKubelet(t *testing.T) {
 	n, address := lab.kubelet(t, filepath.Join(lab.Dir, "ca.crt"))
 	ask := func(user, request string) int {
 		t.Helper()
-		c := &tls.Config{InsecureSkipVerify: true} // its certificate is self-signed
+		c := &tls.Config{InsecureSkipVerify: true} // not verified, because the certificate is self-signed
 		if user != "" {
 			rc := lab.UserConfig(t, user)
 			cert, err := tls.X509KeyPair(rc.CertData, rc.KeyData)

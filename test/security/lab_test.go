@@ -202,7 +202,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// eventually waits for a condition that another part brings about.
+// eventually waits until a condition holds that does not depend on the test alone.
 func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 2*time.Minute, true,
@@ -212,15 +212,15 @@ func eventually(t *testing.T, what string, ok func(context.Context) bool) {
 	}
 }
 
-// allowed waits until the user has the rights that the attack starts with: the server learns rights
-// by watching.
+// allowed waits until the user has the rights with which the attack starts. That takes a moment,
+// because the server reads rights from watches.
 func allowed(t *testing.T, do func(context.Context) error) {
 	t.Helper()
 	eventually(t, "the right that the attacker has",
 		func(ctx context.Context) bool { return !apierrors.IsForbidden(do(ctx)) })
 }
 
-// victim is a server that must not be reached.
+// victim is a server that the attack must not reach. It records connections and requests.
 type victim struct {
 	*httptest.Server
 	mu   sync.Mutex

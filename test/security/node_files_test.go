@@ -67,8 +67,8 @@ func volumesIn(root string, d volume.Drivers) *volume.Manager {
 	})
 }
 
-// whileSwapping runs f while a running pod replaces the directory at path by a symbolic link to target, and
-// back, as fast as it can.
+// whileSwapping runs f while a running pod replaces the directory at path by a symbolic link to
+// target, and restores it, as fast as it can.
 func whileSwapping(t *testing.T, path, target string, f func()) {
 	t.Helper()
 	link := path + "-link"
@@ -101,7 +101,7 @@ func TestFSGroupStaysInVolume(t *testing.T) {
 		for i := range 300 {
 			pod := withVolume(v1.VolumeSource{CSI: &v1.CSIVolumeSource{Driver: "d"}}, v1.VolumeMount{})
 			pod.UID = types.UID(fmt.Sprintf("uid%d", i))
-			// so that the group changes each time
+			// The group is different each time, so that the kubelet has to change the files.
 			pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: ptr.To(int64(3000 + i))}
 			_, err := m.Prepare(t.Context(), pod)
 			check(t, err)
@@ -150,7 +150,7 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 			// The kubelet restarts and has to create a mount point in the volume.
 			pod.Spec.Containers[0].VolumeMounts = append(pod.Spec.Containers[0].VolumeMounts,
 				v1.VolumeMount{Name: "w", MountPath: "/v/sub/made"})
-			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // the pod may fail
+			_, _ = volumesIn(root, drivers{}).Prepare(t.Context(), pod) // an error is ignored, because the pod may fail
 			entries, err := os.ReadDir(outside)
 			check(t, err)
 			if text, err := os.ReadFile(filepath.Join(outside, "key")); len(entries) != 1 || err != nil ||
@@ -161,8 +161,8 @@ func TestContentVolumesAreNotTrusted(t *testing.T) {
 	}
 }
 
-// TestDeepDirectoriesAreMeasured checks that a pod cannot avoid measurement, and so eviction, by
-// directories that are nested too deep for any path.
+// TestDeepDirectoriesAreMeasured checks that a pod cannot avoid measurement, and so eviction, with
+// directories that are nested more deeply than the maximum length of paths allows.
 func TestDeepDirectoriesAreMeasured(t *testing.T) {
 	m := volumesIn(t.TempDir(), drivers{})
 	pod := withVolume(v1.VolumeSource{
@@ -214,13 +214,13 @@ func TestNodeLogsStayInDirectory(t *testing.T) {
 	check(t, unix.Mkfifo(filepath.Join(n.logs, "pipe"), 0o600))
 	check(t, os.MkdirAll(filepath.Join(n.logs, "pods"), 0o755))
 	check(t, os.WriteFile(filepath.Join(n.logs, "pods", "0.log"), []byte("a log"), 0o600))
-	// as those in /var/log/containers
+	// This link is like those in /var/log/containers.
 	check(t, os.Symlink(filepath.Join(n.logs, "pods", "0.log"), filepath.Join(n.logs, "good")))
 
 	c := lab.UserConfig(t, "reader")
-	// its certificate is self-signed
+	// The server's certificate is not verified, because it is self-signed.
 	c.Host, c.TLSClientConfig.CAData, c.TLSClientConfig.Insecure = "https://"+address, nil, true
-	// in case an attack blocks
+	// The timeout is for the case that an attack blocks the server.
 	c.Timeout = time.Minute
 	eventually(t, "the reader may read", func(context.Context) bool {
 		code, _, text := get(t, c, "/logs/good")
@@ -244,8 +244,9 @@ func (r running) Logs(context.Context) ([]logs.Log, error) {
 func (running) ReopenLog(context.Context, string) error { return nil }
 
 // TestLogsOfContainersAreFiles checks that the kubelet follows no links and opens no pipes among
-// the logs of containers. A pod that has the node's /var/log as a volume can create these. The
-// kubelet would otherwise compress, rename, remove or show files elsewhere, or block.
+// the logs of containers. A pod that has the node's /var/log as a volume can create these.
+// Otherwise the kubelet would compress, rename, remove or show files in other places, or be
+// blocked.
 func TestLogsOfContainersAreFiles(t *testing.T) {
 	const line = "2026-01-02T03:04:05.000000001Z stdout F another tenant's secret\n"
 	setUp := func(t *testing.T) (root, dir, outside string) {
@@ -278,7 +279,7 @@ func TestLogsOfContainersAreFiles(t *testing.T) {
 		path := filepath.Join(dir, "0.log")
 		check(t, os.WriteFile(path, []byte(line), 0o600))
 		check(t, os.Symlink(filepath.Join(outside, "0.log"), path+".20260101-000000"))
-		_ = rotate(root, path) // the attack may fail
+		_ = rotate(root, path) // an error is ignored, because the rotation may fail
 		if f, err := os.Open(path + ".20260101-000000.gz"); err == nil {
 			z, err := gzip.NewReader(f)
 			check(t, err)

@@ -30,15 +30,15 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// fakeKubelet answers as a node under the attacker's control would.
+// fakeKubelet starts a server that answers as a node under the control of the attacker.
 func fakeKubelet(t *testing.T, h http.Handler) string {
 	s := httptest.NewTLSServer(h)
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
 }
 
-// reaching allows connections to the addresses of test servers: the attacks are about what happens
-// there.
+// reaching allows connections to the addresses of test servers: the attacks begin after such a
+// connection was made.
 func reaching(c *config.Config) { c.Transport.Allow = []string{"127.0.0.0/8"} }
 
 // TestCVE_2018_1002105 sends more data after an upgrade that the kubelet rejected. The connection
@@ -46,7 +46,7 @@ func reaching(c *config.Config) { c.Transport.Allow = []string{"127.0.0.0/8"} }
 func TestCVE_2018_1002105(t *testing.T) {
 	var requests atomic.Int32
 	leaked := make(chan string, 8)
-	// A kubelet that rejects the upgrade and keeps reading.
+	// This kubelet rejects the upgrade and continues to read.
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	check(t, err)
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +59,7 @@ func TestCVE_2018_1002105(t *testing.T) {
 		defer conn.Close()
 		_, _ = rw.WriteString("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno")
 		_ = rw.Flush()
-		rest, _ := io.ReadAll(rw) // until the API server closes the connection
+		rest, _ := io.ReadAll(rw) // returns when the API server closes the connection
 		leaked <- string(rest)
 	}))
 	_ = s.Listener.Close()
@@ -85,7 +85,7 @@ func TestCVE_2018_1002105(t *testing.T) {
 	if resp.StatusCode == http.StatusSwitchingProtocols || requests.Load() != 1 {
 		t.Fatalf("the attack does not begin: %s, %d requests", resp.Status, requests.Load())
 	}
-	// The server may have closed it already.
+	// An error is ignored, because the server may have closed the connection already.
 	_, _ = io.WriteString(conn, "GET /runningpods/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	_ = conn.CloseWrite()
 	_, _ = io.Copy(io.Discard, conn)
@@ -94,8 +94,8 @@ func TestCVE_2018_1002105(t *testing.T) {
 	}
 }
 
-// TestCVE_2020_8559 has a kubelet answer exec or log (CVE-2018-1002102) with a redirect, which once
-// sent the API server with its credentials to another server.
+// TestCVE_2020_8559 uses a kubelet that answers exec or log (CVE-2018-1002102) with a redirect. The
+// API server once followed it to another server with its credentials.
 func TestCVE_2020_8559(t *testing.T) {
 	elsewhere := newVictim(t)
 	kubelet := fakeKubelet(t, http.RedirectHandler(elsewhere.URL+"/exec", http.StatusFound))
@@ -124,8 +124,9 @@ func TestCVE_2020_8559(t *testing.T) {
 	elsewhere.unharmed(t)
 }
 
-// TestCVE_2022_3294 uses the control plane's own address as that of a Node, which once sent the
-// proxy there; the same with a pod's and an endpoint's address (CVE-2020-8562 without the race).
+// TestCVE_2022_3294 uses an address of the control plane itself as the address of a Node. The proxy
+// once connected to it. The test does the same with the addresses of a pod and of an endpoint
+// (CVE-2020-8562 without the race).
 func TestCVE_2022_3294(t *testing.T) {
 	own := newVictim(t)
 	_, port, err := net.SplitHostPort(own.Listener.Addr().String())
@@ -177,7 +178,7 @@ func TestCVE_2020_8562(t *testing.T) {
 	}
 	own.unharmed(t)
 
-	// What every other connection goes by is as strict.
+	// The dialer that all other connections use must be as strict.
 	conn, err := outbound.NewDialer(outbound.Policy{Deny: outbound.SpecialRanges()}).DialContext(t.Context(),
 		"tcp", net.JoinHostPort("rebind.example.", port))
 	if err == nil {
@@ -187,7 +188,7 @@ func TestCVE_2020_8562(t *testing.T) {
 }
 
 // changingNames installs a name server for this process that first answers with a public address,
-// and then with this machine's.
+// and then with an address of this machine.
 func changingNames(t *testing.T) *atomic.Int32 {
 	t.Helper()
 	var asked atomic.Int32
@@ -233,7 +234,7 @@ func changingNames(t *testing.T) *atomic.Int32 {
 }
 
 // TestCVE_2020_8561 uses webhooks that redirect into the API server's own network, whose answers
-// could once be read in a log. It also uses webhooks at addresses of the control plane itself.
+// users could once read in a log. It also uses webhooks at addresses of the control plane itself.
 func TestCVE_2020_8561(t *testing.T) {
 	inside := newVictim(t)
 	hook := httptest.NewTLSServer(http.RedirectHandler(inside.URL+"/admin", http.StatusTemporaryRedirect))
@@ -276,7 +277,7 @@ func TestCVE_2020_8561(t *testing.T) {
 	}
 	inside.unharmed(t)
 
-	direct := newLab(t, nil) // as in clusters
+	direct := newLab(t, nil) // the default settings of clusters
 	configure(direct, inside.Server)
 	if said := refusal(direct); !strings.Contains(said, outbound.ErrDenied.Error()) {
 		t.Errorf("the webhook on the server's own machine is answered with %q", said)
@@ -291,7 +292,7 @@ func TestCVE_2022_3172(t *testing.T) {
 	elsewhere := newVictim(t)
 	const group = "/apis/evil.example.com/v1"
 	extension := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == group { // the extension server appears healthy
+		if r.URL.Path == group { // lets the extension server appear healthy
 			_, _ = io.WriteString(w,
 				`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"evil.example.com/v1","resources":[]}`)
 			return

@@ -40,12 +40,12 @@ type podNamespace struct {
 	v4, v6 netip.Addr
 }
 
-// within runs f in a network namespace; f must not start goroutines that need it.
+// within runs f in a network namespace; f must not start goroutines that need the namespace.
 func within(t *testing.T, ns netns.NsHandle, f func() error) {
 	t.Helper()
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		err := netns.Set(ns)
 		if err == nil {
 			err = f()
@@ -61,7 +61,7 @@ func newNamespace(t *testing.T) netns.NsHandle {
 	t.Helper()
 	made := make(chan netns.NsHandle)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		ns, err := netns.New()
 		if err != nil {
 			t.Error(err)
@@ -157,9 +157,9 @@ func mustReceive(t *testing.T, c *net.UDPConn, want string) {
 	}
 }
 
-// TestPodTakesAnothersAddress has a pod use the addresses of another pod, which NET_RAW, a default
-// capability, is enough for. A third pod must not receive what the pod sends by these addresses, and
-// what the third pod sends to their owner must still arrive there.
+// TestPodTakesAnothersAddress makes a pod send from the addresses of another pod. For that it needs
+// only NET_RAW, a default capability. A third pod must not receive packets that the pod sends from
+// these addresses, and packets that the third pod sends to their owner must still arrive there.
 func TestPodTakesAnothersAddress(t *testing.T) {
 	n := newPodNetwork(t)
 	mallory, alice, bob := n.pod("mallory"), n.pod("alice"), n.pod("bob")
@@ -189,8 +189,8 @@ func TestPodTakesAnothersAddress(t *testing.T) {
 	}
 }
 
-// TestRogueRouter has a pod announce itself as an IPv6 router (CVE-2020-10749). Its neighbours must
-// not get a route by it.
+// TestRogueRouter makes a pod announce itself as an IPv6 router (CVE-2020-10749). Its neighbours
+// must not get a route through it.
 func TestRogueRouter(t *testing.T) {
 	n := newPodNetwork(t)
 	mallory, alice := n.pod("mallory"), n.pod("alice")
@@ -209,7 +209,8 @@ func TestRogueRouter(t *testing.T) {
 		if err := errors.Join(c.SetMulticastInterface(link), c.SetMulticastHopLimit(255)); err != nil {
 			return err
 		}
-		// A hop limit, flags, a lifetime of 1800 s as default router, and no options.
+		// The message has a hop limit, flags, a lifetime of 1800 s as default router, and no
+		// options.
 		body := &icmp.RawBody{Data: []byte{64, 0, 1800 >> 8, 1800 & 0xff, 0, 0, 0, 0, 0, 0, 0, 0}}
 		frame, err := (&icmp.Message{Type: ipv6.ICMPTypeRouterAdvertisement, Body: body}).Marshal(nil)
 		if err != nil {

@@ -26,7 +26,7 @@ func TestRightsOfProxies(t *testing.T) {
 		return lab.may(t, "system:serviceaccount:kube-system:ingress-tls-controller", nil,
 			right("list", "networking.k8s.io", "ingresses", ""))
 	})
-	// The name that upstream's proxies share has upstream's rights.
+	// The user name that all proxies of Kubernetes share has the rights that it has in Kubernetes.
 	if !lab.may(t, "system:kube-proxy", nil, right("watch", "", "services", "")) {
 		t.Error("upstream's proxy may not watch services")
 	}

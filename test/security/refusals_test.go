@@ -93,8 +93,8 @@ func TestEscalationByAnyAuthorizer(t *testing.T) {
 	check(t, err)
 }
 
-// TestRefused checks what even an administrator must not do in Kubernetes. The checks are in
-// strategies, storages and plugins that are part of every server.
+// TestRefused checks that requests are rejected that Kubernetes rejects even for an administrator.
+// The checks are in strategies, storages and plugins that are part of every server.
 func TestRefused(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -108,8 +108,8 @@ func TestRefused(t *testing.T) {
 	)
 	for name, tc := range map[string]struct {
 		path   string
-		create string // posted to path first, unless empty
-		patch  string // sent to the object's path; if empty, the object is deleted
+		create string // object that is first posted to path, unless it is empty
+		patch  string // patch that is sent to the object's path; if it is empty, the object is deleted
 		sub    string
 		code   int
 		want   string

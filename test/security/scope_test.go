@@ -31,7 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// TestCVE_2019_11247 accesses a cluster-scoped custom resource by a path in a namespace in which
+// TestCVE_2019_11247 accesses a cluster-scoped custom resource with a path in a namespace in which
 // the user has all rights.
 func TestCVE_2019_11247(t *testing.T) {
 	lab := newLab(t, nil)
@@ -96,7 +96,8 @@ func TestCVE_2020_8555(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	controllertest.Run(t, lab.Server, controller.Options{}, volumebinder.New)
-	// The last one is handled by another component, after the others have been checked.
+	// The last provisioner belongs to another component. When that component has handled its claim,
+	// the other claims have been handled too.
 	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte",
 		"kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
 		_, name, _ := strings.Cut(provisioner, "/")
@@ -151,7 +152,7 @@ func TestCVE_2023_2727(t *testing.T) {
 }
 
 // TestCVE_2025_1974 checks that no component that reads users' input, and no node, may read all
-// secrets. A controller with that right could be led to execute what users wrote.
+// secrets. A user could make a controller with that right execute text that the user has written.
 func TestCVE_2025_1974(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -179,8 +180,8 @@ func TestCVE_2025_1974(t *testing.T) {
 	}
 }
 
-// TestBodiesOfDelete checks that the body of a DELETE is parsed like others: limited in length and
-// depth, of the right kind, and never as the next request.
+// TestBodiesOfDelete checks that the body of a DELETE is parsed as other bodies are: its length and
+// depth are limited, it must have the right kind, and no part of it is read as the next request.
 func TestBodiesOfDelete(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
@@ -207,7 +208,7 @@ func TestBodiesOfDelete(t *testing.T) {
 	} {
 		for _, path := range []string{"/api/v1/namespaces/a/configmaps/kept", "/api/v1/namespaces/a/configmaps"} {
 			if what == "another UID" && strings.HasSuffix(path, "configmaps") {
-				continue // a collection ignores preconditions on one object
+				continue // deletions of a collection ignore preconditions on one object
 			}
 			if code := send(t, lab.Config, http.MethodDelete, path, "application/json", body); code < 400 || code >= 500 {
 				t.Errorf("%s: DELETE %s is answered with %d", what, path, code)
@@ -220,7 +221,7 @@ func TestBodiesOfDelete(t *testing.T) {
 		t.Errorf("a trial is answered with %d", code)
 	}
 	there("a trial")
-	// A second request in the body of the first.
+	// The body of the first request contains a second request.
 	hidden := "DELETE /api/v1/namespaces/a/configmaps/other HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 	conn, _ := raw(t, lab.Config, fmt.Sprintf("DELETE /api/v1/namespaces/a/configmaps/none "+
 		"HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(hidden), hidden))

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// api is a client of one API server that never retries: a retry would hide the outcome of the first
-// attempt.
+// api is a client of one API server that never retries, because a retry would hide the outcome of
+// the first attempt.
 type api struct {
 	name, url string
 	http      *http.Client

@@ -19,7 +19,7 @@ import (
 // TestIdentitiesSeeTwo checks that two processes with one identity are found, and that a single one
 // is not reported.
 func TestIdentitiesSeeTwo(t *testing.T) {
-	unshare.NeedRoot(t) // for PID namespaces
+	unshare.NeedRoot(t) // root is needed to create PID namespaces
 	seed := uint64(time.Now().UnixNano())
 	i := newIdentities(seed)
 	start := func(identity string) {
@@ -57,7 +57,7 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 				if at > 40*time.Minute {
 					kib = c.late
 				}
-				// Old processes are not compared with young ones.
+				// Old processes must not be compared with young ones.
 				m.samples = append(
 					m.samples,
 					sample{"apiserver", at, 90 * time.Second, resident{anonymous: kib}},
@@ -72,7 +72,8 @@ func TestMemoryThatGrowsIsSeen(t *testing.T) {
 	}
 }
 
-// TestMemoryTable checks that a row has anonymous memory over the run and file pages at its end.
+// TestMemoryTable checks that a row has the anonymous memory at several times of the run, and the
+// file pages at its end.
 func TestMemoryTable(t *testing.T) {
 	m := &memory{duration: 100 * time.Minute}
 	for at := range 100 {

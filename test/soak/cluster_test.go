@@ -100,7 +100,7 @@ func (s *soak) install() {
 	})
 }
 
-// podsReady returns which pods of a namespace are not ready.
+// podsReady returns an error that names the pods of a namespace that are not ready.
 func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	list, err := s.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -120,7 +120,7 @@ func (s *soak) podsReady(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// down removes the cluster. It keeps the logs of a failed one.
+// down removes the cluster. It keeps the logs of a failed cluster.
 func (s *soak) down() {
 	if s.t.Failed() {
 		logs := filepath.Join(os.TempDir(), fmt.Sprintf("keelson-soak-logs-%d", s.seed))
@@ -148,7 +148,7 @@ func (s *soak) keepLogs(dir string) {
 	}
 	var files []string
 	for _, pattern := range []string{"logs/*.log*", "audit/*", "nodes/*/var/log/*.log*"} {
-		found, _ := filepath.Glob(filepath.Join(s.data(), pattern)) // the pattern is well-formed
+		found, _ := filepath.Glob(filepath.Join(s.data(), pattern)) // cannot fail, because the pattern is well-formed
 		files = append(files, found...)
 	}
 	found, _ := filepath.Glob(filepath.Join(s.dir, "*.jsonl"))

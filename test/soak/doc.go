@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package soak runs a mixed workload on a whole cluster while it kills processes and nodes at random
-// and replaces programs. Afterwards it checks whether anything was lost, ran twice, leaked or grew.
+// Package soak runs a mixed workload on a whole cluster while it kills processes and nodes at
+// random and replaces programs. Afterwards it checks that no data was lost, no pod ran twice,
+// nothing was left over and no process used more and more memory.
 //
 // Package history has the checkers; this package creates the cluster, the workload and the faults.
 // Workload and faults are drawn from a seed, which is printed.

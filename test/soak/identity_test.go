@@ -19,7 +19,7 @@ import (
 // prefixed by the run's seed.
 const identityMark = "KEELSON_SOAK_IDENTITY="
 
-// identities finds the processes of StatefulSets on the machine, which hosts all nodes.
+// identities finds the processes of StatefulSets on this machine, on which all nodes run.
 type identities struct {
 	mark  []byte
 	looks int
@@ -88,7 +88,7 @@ func (i *identities) look() (found []string) {
 func (i *identities) read(pid string) (process, bool) {
 	environ, err := os.ReadFile("/proc/" + pid + "/environ")
 	if err != nil {
-		return process{}, false // the process has ended
+		return process{}, false // the process has ended meanwhile
 	}
 	identity := ""
 	for v := range bytes.SplitSeq(environ, []byte{0}) {

@@ -48,8 +48,8 @@ func (s *soak) newKiller() *killer {
 	return &killer{s: s, random: s.random(1), kills: map[string]map[syscall.Signal]int{}, plugs: map[string]int{}}
 }
 
-// run kills until ctx is done: one process at most steps, a node at every tenth, and it upgrades
-// all programs in the middle of each half hour or of the run.
+// run kills until ctx is done: one process at most steps, a node at every tenth, and in the middle
+// of each half hour (or of a shorter run) it upgrades all programs.
 func (k *killer) run(ctx context.Context) {
 	period := min(k.s.duration, 30*time.Minute)
 	upgrade := k.s.at() + period/2
@@ -177,7 +177,7 @@ func role(name string) string {
 	return name
 }
 
-// heal waits until everything runs again.
+// heal waits until all processes and nodes run again.
 func (k *killer) heal() {
 	k.s.eventually("all processes run and all nodes are ready", func(ctx context.Context) error {
 		st, err := k.s.status(ctx)

@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/cluster"
 )
 
-// inventory lists what a cluster holds that belongs to none of its pods and Services: one line for
-// each thing, prefixed by node and kind.
+// inventory is a set of lines. Each line is something that exists in a cluster and belongs to none
+// of its pods and Services, prefixed by its node and kind.
 type inventory map[string]bool
 
 // settled waits until the inventory equals the baseline, and returns it. Without a baseline it
@@ -54,7 +54,8 @@ func (s *soak) settled(baseline inventory) inventory {
 	return now
 }
 
-// alive are the names of things that should exist; lines that contain one of them are no leaks.
+// alive has the names of things that should exist. A line that contains one of these names is not a
+// leak.
 type alive struct {
 	ids       map[string]bool
 	addresses map[netip.Addr]bool
@@ -141,8 +142,8 @@ func (s *soak) objects(ctx context.Context, found inventory, live *alive) error 
 	return nil
 }
 
-// nodeScript lists everything on a node, one thing a line. It ignores containerd's leases: they
-// protect what containerd was working on when it was killed, and expire after a day.
+// nodeScript lists everything on a node, one thing a line. It ignores containerd's leases: these
+// are left if containerd was killed while it worked on an image, and expire after a day.
 const nodeScript = `
 ctr leases ls | awk '/gc.expire=/ { print $1 }' | xargs -r ctr leases rm >/dev/null
 ctr containers ls -q | sed 's/^/container /'
@@ -159,7 +160,7 @@ cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n' | awk 'id { print "shim " $0
 nft list ruleset | grep -oE '10\.(244|96)\.[0-9]+\.[0-9]+(/[0-9]+)?' | sort -u | sed 's/^/rule with /'
 `
 
-// nodeInventory adds what a node holds that belongs to none of its pods.
+// nodeInventory adds everything on a node that belongs to none of its pods.
 func (s *soak) nodeInventory(ctx context.Context, n cluster.NodeStatus, live *alive, found inventory) error {
 	if n.Pid == 0 {
 		return errors.New("does not run")
@@ -217,7 +218,7 @@ type owners struct {
 func (o *owners) addressed(text string) bool {
 	a, err := netip.ParseAddr(text)
 	if err != nil {
-		return true // ranges come from the configuration
+		return true // ranges are not leaks, because they come from the configuration
 	}
 	// The first address of a node's range belongs to its bridge.
 	return o.addresses[a] || a.As4()[3] <= 1
@@ -279,7 +280,8 @@ func (s *soak) owners(ctx context.Context, n cluster.NodeStatus, services map[ne
 	return o, nil
 }
 
-// machineInventory adds what the cluster holds on the machine itself.
+// machineInventory adds everything that the cluster has created on the machine outside of its
+// nodes.
 func (s *soak) machineInventory(found inventory) error {
 	backing, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {

@@ -25,7 +25,8 @@ type memory struct {
 	done     sync.WaitGroup
 }
 
-// sample is the memory of one process at one time; times count from the start of the killing.
+// sample is the memory of one process at one time; times are relative to the moment when the
+// killing starts.
 type sample struct {
 	role    string
 	at, age time.Duration
@@ -43,7 +44,7 @@ var ages = []time.Duration{15 * time.Second, 30 * time.Second, time.Minute, 2 * 
 // the leader.
 var elected = []string{"controller-manager", "scheduler"}
 
-// Growth up to these bounds is not reported, because the workload itself causes as much.
+// Growth up to these limits is not reported, because the workload itself causes that much growth.
 const (
 	growthFactor = 1.5
 	growthKiB    = 20 << 10
@@ -108,7 +109,7 @@ func residentOf(pid int) (r resident) {
 		if len(fields) < 2 {
 			continue
 		}
-		n, _ := strconv.Atoi(fields[1]) // written by the kernel, so it parses
+		n, _ := strconv.Atoi(fields[1]) // cannot fail, because the kernel writes numbers
 		switch fields[0] {
 		case "RssAnon:":
 			r.anonymous = n
@@ -150,7 +151,7 @@ func (m *memory) roles() []string {
 
 // growth compares the first third of the run with the last, among processes of the same role and
 // age. It reports growth of anonymous memory if the median of the last third exceeds the maximum of
-// the first: a process that has just taken over from another holds little.
+// the first: a process that has just become the leader uses little memory.
 func (m *memory) growth() (grown []string) {
 	third := m.duration / 3
 	for _, role := range m.roles() {
@@ -174,8 +175,8 @@ func (m *memory) growth() (grown []string) {
 	return grown
 }
 
-// table returns a row for each role: anonymous memory in MiB at about 10, 50 and 100 % of the run,
-// of processes older than ages[0]; the maximum; and file pages at the end.
+// table returns a row for each role: anonymous memory in MiB of processes older than ages[0] at
+// about 10, 50 and 100 % of the run, its maximum, and the file pages at the end.
 func (m *memory) table() string {
 	var b strings.Builder
 	b.WriteString("| process | at 10 % | at 50 % | at 100 % | maximum | file pages at 100 % " +

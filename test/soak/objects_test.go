@@ -44,7 +44,7 @@ const (
 type sites struct {
 	s    *soak
 	made int
-	// there holds the objects that were acknowledged and not deleted since.
+	// there holds the objects whose creation was acknowledged and that were not deleted since.
 	there []string
 }
 
@@ -98,7 +98,7 @@ type services struct {
 	s     *soak
 	made  int
 	there []service
-	// used are the most recently deleted ones.
+	// used are the Services that were deleted most recently.
 	used []service
 }
 
@@ -249,8 +249,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 			x.s.violatef("definition: %v", err)
 			return
 		}
-		// The end of the run does not interrupt create and delete, because that would leave objects
-		// behind.
+		// Use a context that does not end with the run, because an interrupted create or delete
+		// would leave objects behind.
 		ctx := context.WithoutCancel(ctx)
 		x.until(ctx, a, http.MethodPost, definitionsPath, definition, http.StatusConflict)
 		x.until(ctx, a, http.MethodPost, path,
@@ -261,8 +261,8 @@ func (x *definitions) run(ctx context.Context, a *api) {
 	}
 }
 
-// until repeats a request until it is done: a create until the object exists, a delete until it is
-// gone.
+// until repeats a request until its effect is certain: a create until the object exists, and a
+// delete until it does not exist.
 func (x *definitions) until(ctx context.Context, a *api, method, path string, body any, done int) {
 	x.s.eventually(method+" "+path, func(context.Context) error {
 		got := a.do(ctx, method, path, body, nil)

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/test/soak/history"
 )
 
-// podManifests are the workloads that are rolled out again and again, and the StatefulSets. Their
-// mark contains the run's SEED.
+// podManifests are the workloads that are rolled out repeatedly, and the StatefulSets. Their mark
+// contains the run's SEED.
 const podManifests = `
 apiVersion: apps/v1
 kind: Deployment
@@ -234,7 +234,7 @@ func (r *rollout) roll(ctx context.Context) error {
 		r.kind).Name(r.name).Body([]byte(patch)).Do(ctx).Error()
 }
 
-// incomplete returns what is missing of the last rollout.
+// incomplete returns an error that says why the last rollout is not complete, or nil.
 func (r *rollout) incomplete(ctx context.Context) error {
 	var st status
 	if err := r.s.getJSON(ctx, "/apis/apps/v1/namespaces/"+loadNamespace+"/"+r.kind+"/"+r.name, &st); err != nil {
@@ -247,7 +247,7 @@ func (r *rollout) incomplete(ctx context.Context) error {
 	}
 	ready, updated := max(have.ReadyReplicas, have.NumberReady), max(have.UpdatedReplicas, have.UpdatedNumberScheduled)
 	if r.kind == "statefulsets" && have.CurrentRevision == have.UpdateRevision {
-		updated = want // the status omits the count once all are updated
+		updated = want // the status omits the count when all pods are updated
 	}
 	if have.ObservedGeneration < st.Metadata.Generation || ready != want || updated != want ||
 		have.Replicas > want || want == 0 {
@@ -266,8 +266,8 @@ func (r *rollout) run(ctx context.Context, between time.Duration) {
 	}
 }
 
-// await waits until the rollout is complete or has taken long. Then the next one starts even if
-// something is wrong, on purpose.
+// await waits until the rollout is complete, but only for a limited time. After that the next one
+// starts even if this one is stuck: rollouts during rollouts are part of the test.
 func (r *rollout) await(ctx context.Context) {
 	deadline := time.Now().Add(time.Minute)
 	for pause(ctx, 500*time.Millisecond) && r.incomplete(ctx) != nil && time.Now().Before(deadline) {
@@ -286,7 +286,7 @@ func (i *identitySet) run(ctx context.Context, random *rand.Rand) {
 	}
 }
 
-// change replaces one pod, or all.
+// change replaces one pod, or all pods with a rollout.
 func (i *identitySet) change(ctx context.Context, random *rand.Rand) error {
 	if random.IntN(3) == 0 {
 		return i.roll(ctx)
@@ -334,8 +334,8 @@ func (s *soak) appendLines(ctx context.Context, pod string, random *rand.Rand, l
 		out, err := s.exec(context.WithoutCancel(ctx), pod, "sh", "-c", "echo "+o.Value+" >>/data/lines && echo written")
 		if err == nil && out != "written\n" {
 			// If the stream breaks between API server and kubelet, the client sees the same end as
-			// for a successful command, as in Kubernetes. So only the command's own output counts
-			// as an answer.
+			// for a successful command, as in Kubernetes. So the command counts as successful only
+			// if its own output has arrived.
 			err = errors.New("the command said nothing")
 		}
 		if err != nil {
@@ -360,7 +360,7 @@ type jobs struct {
 	s       *soak
 	made    int
 	waiting []string
-	deleted map[string]bool // checked, and being deleted
+	deleted map[string]bool // jobs that were checked and are being deleted
 }
 
 const (
@@ -377,7 +377,7 @@ func (j *jobs) run(ctx context.Context) {
 		j.made++
 		name := fmt.Sprintf("job-%d", j.made)
 		mode := []string{"Indexed", "NonIndexed"}[j.made%2]
-		// If the answer was lost, the object is created again under the same name.
+		// If the answer was lost, the request is repeated with the same name.
 		err := j.s.postJSON(ctx, "/apis/batch/v1/namespaces/"+loadNamespace+"/jobs",
 			fmt.Sprintf(jobManifest, name, jobCompletions, mode))
 		if err != nil {
@@ -391,12 +391,13 @@ func (j *jobs) run(ctx context.Context) {
 const jobManifest = `{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":%q},"spec":{"completions":%d,"parallelism":2,"completionMode":%q,"backoffLimit":100,
 "template":{"spec":{"restartPolicy":"Never","terminationGracePeriodSeconds":1,"containers":[{"name":"main","image":"busybox:1.36","command":["sleep","2"]}]}}}}`
 
-// unfinished returns what a job lacks. A complete job is checked and deleted.
+// unfinished returns an error that says why a job is not complete, or nil. A complete job is
+// checked and deleted.
 func (j *jobs) unfinished(ctx context.Context, name string) error {
 	api := j.s.client.BatchV1().Jobs(loadNamespace)
 	job, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) && j.deleted[name] {
-		j.s.count("jobs completed", 1) // the answer to its deletion was lost
+		j.s.count("jobs completed", 1) // the job was deleted before, but the answer was lost
 		return nil
 	}
 	if err != nil {
@@ -421,7 +422,7 @@ func (j *jobs) unfinished(ctx context.Context, name string) error {
 	case st.Succeeded < jobCompletions || st.Succeeded > jobCompletions+1:
 		j.s.violatef("job %s: %d succeeded of %d", name, st.Succeeded, jobCompletions)
 	case st.Succeeded > jobCompletions:
-		// The answer to the creation of a pod was lost.
+		// This happens if the answer to the creation of a pod was lost.
 		j.s.count("jobs that ran a pod more than they needed", 1)
 	}
 	j.deleted[name] = true

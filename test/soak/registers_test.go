@@ -19,7 +19,8 @@ const (
 	// registerKeys is the number of single-writer keys in each resource.
 	registerKeys = 6
 	counterKeys  = 2
-	// registerPause is a writer's mean pause: twelve writers make some 15 writes a second.
+	// registerPause is the mean pause between two writes of a writer. The twelve writers together
+	// make about 15 writes per second.
 	registerPause = 700 * time.Millisecond
 )
 
@@ -120,7 +121,7 @@ func (w *registerWriter) remove() {
 	w.end(o, a, nil)
 }
 
-// readRegister reads the current value and records the answer if there is one.
+// readRegister reads the current value and records the answer if the server answered.
 func (s *soak) readRegister(a *api, res *resource, name string, log *history.Log) (*object, bool) {
 	o := history.Op{Client: a.name, Kind: history.Read, Key: res.key(name), Begin: s.at(), Outcome: history.Acknowledged}
 	found := &object{}

@@ -24,7 +24,8 @@ import (
 const (
 	clusterName = "soak"
 	nodes       = 2
-	// patience is how long anything may take once nothing is killed any more.
+	// patience is the maximum time to wait for a condition when no process is being killed any
+	// more.
 	patience = 10 * time.Minute
 )
 
@@ -126,7 +127,8 @@ func (s *soak) count(what string, n int) {
 	s.counts = append(s.counts, count{what, n})
 }
 
-// eventually calls check until it returns an empty string, which means that nothing is missing.
+// eventually calls missing until it returns nil, which means that nothing is missing. It reports a
+// violation if that takes too long.
 func (s *soak) eventually(what string, missing func(ctx context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -137,7 +139,7 @@ func (s *soak) eventually(what string, missing func(ctx context.Context) error) 
 		if now == nil {
 			return true
 		}
-		if err == nil || ctx.Err() == nil { // not the error that the deadline itself causes
+		if err == nil || ctx.Err() == nil { // an error that the deadline itself causes is not kept
 			err = now
 		}
 		if time.Since(told) > time.Minute {

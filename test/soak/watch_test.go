@@ -51,7 +51,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// follow watches from the last version received until the server answers that it is gone.
+// follow watches from the last version received until the server answers that it no longer has this
+// version.
 func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	w.reached.Store(segment.From)
 	for gone := false; !gone && ctx.Err() == nil; {
@@ -60,9 +61,10 @@ func (w *watcher) follow(ctx context.Context, segment *history.Segment) {
 	}
 }
 
-// connection performs one watch request. It reports whether the version it started from is gone.
+// connection performs one watch request. It reports whether the server no longer has the version
+// from which the watch should start.
 func (w *watcher) connection(ctx context.Context, segment *history.Segment) (gone bool) {
-	// A connection that is silent for longer has lost its server.
+	// If a connection is silent for longer, its server was killed.
 	limit := 20 + w.random.IntN(40)
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(limit+60)*time.Second)
 	defer cancel()

@@ -110,7 +110,8 @@ func (w *workloads) start(ctx context.Context) {
 		a, r := next(), s.random(random())
 		w.running.Go(func() { s.increment(ctx, a, r, w.counters) })
 	}
-	// These use a context of their own: they end once they have received everything.
+	// The watches use a context of their own, because they end only when they have received all
+	// events.
 	watching, end := context.WithCancel(context.WithoutCancel(ctx))
 	w.endWatches = end
 	for i, a := range s.apis(3 * len(resources)) {
@@ -130,7 +131,7 @@ func (w *workloads) finish() {
 	fences := map[string]int64{}
 	for _, res := range registerResources() {
 		for i := range registerKeys {
-			for _, a := range clients { // the view of each server
+			for _, a := range clients { // once through each server
 				s.eventually("register "+registerName(i)+" is read", func(context.Context) error {
 					if _, ok := s.readRegister(a, res, registerName(i), w.registers); !ok {
 						return errors.New("no answer")
@@ -221,7 +222,7 @@ func (w *workloads) save(name string, parts any) {
 	}
 }
 
-// remove deletes everything and waits until it is gone.
+// remove deletes all objects of the workloads and waits until they no longer exist.
 func (w *workloads) remove() {
 	s := w.s
 	for _, ns := range []string{loadNamespace, siteNamespace} {

@@ -5,11 +5,9 @@
 // Their mounts, links, addresses and rules are invisible to the rest of the
 // machine, and the kernel removes them when the tests end, however they end.
 //
-// A package's TestMain calls Run; a test that needs the namespace calls Need,
-// one that needs root alone calls NeedRoot. These two are the only ways in
-// which tests of this repository ask for root. Without root and with -short
-// such tests are skipped, so that `make check` runs the same tests for every
-// user.
+// A package's TestMain calls Run; a test that needs the namespace calls Need, one that needs root
+// alone calls NeedRoot. Tests of this repository request root only in these two ways. Without root
+// and with -short such tests are skipped, so that `make check` runs the same tests for every user.
 package unshare
 
 import (
@@ -27,7 +25,7 @@ import (
 type Namespace uintptr
 
 const (
-	// Mount is a mount namespace. Mounts made in it do not reach the machine.
+	// Mount is a mount namespace. Mounts in it are not visible outside of it.
 	Mount Namespace = syscall.CLONE_NEWNS
 	// Network is a network namespace with a loopback link that is up, and nothing else.
 	Network Namespace = syscall.CLONE_NEWNET
@@ -81,8 +79,7 @@ func prepare(ns Namespace) error {
 	return netlink.LinkSetUp(lo)
 }
 
-// Need skips a test unless it runs with root in a namespace of its own, and
-// with -short.
+// Need skips a test if it does not run with root in a namespace of its own, or if -short is set.
 func Need(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() || os.Getenv(inside) == "" {
@@ -90,7 +87,7 @@ func Need(tb testing.TB) {
 	}
 }
 
-// NeedRoot skips a test unless it runs with root, and with -short.
+// NeedRoot skips a test if it does not run with root, or if -short is set.
 func NeedRoot(tb testing.TB) {
 	tb.Helper()
 	if testing.Short() || os.Getuid() != 0 {

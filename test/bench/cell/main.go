@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cell measures the memory of a control plane with a large cell: it creates nodes and pods
-// that are bound to them, waits until the processes have settled, and prints their memory.
+// Command cell measures the memory of a control plane with many nodes and pods. It creates nodes
+// and pods that are bound to them, waits until the processes are idle, and prints their memory.
 package main
 
 import (
@@ -22,7 +22,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// writers is how many requests are sent at a time; settled is the pause before memory is read.
+// writers is how many requests are sent at a time; settled is how long it waits before it reads the
+// memory.
 const (
 	writers = 16
 	settled = time.Minute

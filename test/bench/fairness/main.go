@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairness measures what one tenant feels of another: the latency of a
-// few small requests of one user, first alone, and then while another user keeps
-// many large lists on their way. It needs a kubeconfig with all rights of any
-// Kubernetes-compatible server, and removes what it makes.
+// Command fairness measures the effect of one tenant's load on another tenant: the latency of a few
+// small requests of one user, first without other load, and then while another user requests many
+// large lists at the same time. It needs a kubeconfig with all rights for any Kubernetes-compatible
+// server, and removes the objects that it creates.
 //
 //	go run ./test/bench/fairness --kubeconfig FILE
 //
-// The noise is made by a process of its own that has the processors when nobody
-// else wants them, as if it came from another machine.
+// A process of its own makes the load. It runs only when no other process needs the processors, so
+// that the load seems to come from another machine.
 package main
 
 import (
@@ -96,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	if err := child.Start(); err != nil {
 		return err
 	}
-	time.Sleep(2 * time.Second) // until all lists are in progress
+	time.Sleep(2 * time.Second) // time until all lists are in progress
 	beside, err := measure(ctx, cfg, o)
 	err = errors.Join(err, in.Close(), child.Wait())
 	fmt.Println("with noise:", beside)
@@ -166,7 +166,7 @@ func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 		return result{}, err
 	}
 	api := client.CoreV1().ConfigMaps(o.quietTenant())
-	for { // until the server has loaded their rights
+	for { // retries until the server has loaded the users' rights
 		_, err := api.List(ctx, metav1.ListOptions{})
 		if err == nil {
 			break
@@ -212,9 +212,9 @@ func measure(ctx context.Context, cfg *rest.Config, o options) (result, error) {
 	return result{len(all), at(.5), at(.9), at(.99), failed.Load()}, nil
 }
 
-// yield puts every thread of the process into the idle scheduling class. The class belongs to a
-// thread and is inherited by threads it starts, so the program executes itself again from the
-// thread that has it.
+// yield puts every thread of the process into the idle scheduling class. The class is set for one
+// thread, and threads that this thread starts inherit it. So the program executes itself again from
+// that thread.
 func yield() error {
 	runtime.LockOSThread()
 	attr, err := unix.SchedGetAttr(0, 0)
@@ -256,7 +256,8 @@ func noise(ctx context.Context, cfg *rest.Config, o options) error {
 				if err != nil {
 					return
 				}
-				// requested explicitly, so the client does not decompress: the noise should cost the client little
+				// The header is set explicitly, so that the client does not decompress answers: the
+				// load should cost the client little.
 				r.Header.Set("Accept-Encoding", "gzip")
 				resp, err := client.Do(r)
 				if err != nil {

@@ -115,7 +115,7 @@ func (o options) measure(config *rest.Config) (map[string]float64, error) {
 	}
 	defer client.CloseIdleConnections()
 	time.Sleep(o.settle)
-	for range 2 { // a stack shrinks to half of its size with each collection
+	for range 2 { // twice, because each collection shrinks a stack to half of its size
 		if _, err := get(client, config.Host+"/debug/pprof/heap?gc=1"); err != nil {
 			return nil, err
 		}

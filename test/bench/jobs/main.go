@@ -124,12 +124,12 @@ func (l *load) phase(what string, f func() error) error {
 
 // spent returns the CPU time of each process, in seconds.
 func (l *load) spent() map[string]float64 {
-	const hertz = 100 // the unit of the figures in /proc
+	const hertz = 100 // unit of the CPU times in /proc, in Hz
 	out := map[string]float64{}
 	for name, pid := range l.processes {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // the process has ended
+			continue // the process has ended meanwhile
 		}
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		user, _ := strconv.ParseFloat(fields[11], 64)
@@ -222,7 +222,7 @@ func (l *load) succeed(ctx context.Context) error {
 	for range atOnce {
 		go func() {
 			for pod := range work {
-				// A pod may be gone or reported twice.
+				// Errors are ignored: a pod may be deleted already, or reported twice.
 				_, _ = l.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, status,
 					metav1.PatchOptions{}, "status")
 			}

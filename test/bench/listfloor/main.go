@@ -1,15 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command listfloor measures what a list costs an API server, and beside it, in
-// turns, what it costs a process to serve as many bytes that are ready, through Go's
-// TLS and HTTP/2 in pieces of 64 KB: what a list would cost at least by way of those.
+// Command listfloor measures the processor time of a list in an API server. In turns with that, it
+// measures the processor time that a process needs to send as many prepared bytes with Go's TLS and
+// HTTP/2, in pieces of 64 KB. That is the minimum cost of a list with these libraries.
 //
 //	go run ./test/bench/listfloor --kubeconfig FILE --pid PID
 //
-// The objects must exist already. The figures are the median processor time of the
-// server's process alone, from /proc. It also prints the share of the machine that the
-// hypervisor gave to others meanwhile: if that is large, both figures are too high.
+// The objects must exist already. The figures are the median processor time of the server's process
+// alone, from /proc. It also prints the share of the machine that the hypervisor gave to others
+// meanwhile: if that share is large, both figures are too high.
 package main
 
 import (
@@ -35,8 +35,8 @@ import (
 
 const (
 	piece   = 64 << 10
-	tick    = time.Second / 100 // the unit of processor time in /proc
-	settled = 2                 // lists before the measured ones
+	tick    = time.Second / 100 // unit of processor time in /proc
+	settled = 2                 // number of lists before the measured ones
 )
 
 type options struct {
@@ -212,7 +212,7 @@ func startFloor(size int, form form) (subject, func(), error) {
 		stop()
 		return subject{}, nil, err
 	}
-	// this program answers, with its own certificate
+	// The server is this program, with a self-signed certificate.
 	cfg := &rest.Config{Host: "https://" + strings.TrimSpace(address),
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	client, err := rest.HTTPClientFor(cfg)
@@ -258,7 +258,7 @@ func processor(pid int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, rest, _ := strings.Cut(string(data), ") ") // the name may contain spaces
+	_, rest, _ := strings.Cut(string(data), ") ") // split here, because the name may contain spaces
 	fields := strings.Fields(rest)
 	if len(fields) < 13 {
 		return 0, fmt.Errorf("stat of %d: %q", pid, data)
@@ -271,7 +271,8 @@ func processor(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * tick, err
 }
 
-// usage returns the machine's processor time, in ticks.
+// usage is the processor time of the machine in ticks: in all, and the part that the hypervisor
+// gave to other machines.
 type usage struct{ stolen, all int }
 
 func machine() (usage, error) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command watchfloor measures what it costs to send one watch event to one watcher, without an API
-// server. A process sends the same bytes to many watchers at a steady rate, by each of these:
+// server. A process sends the same bytes to many watchers at a steady rate, in each of these ways:
 //
 //	tcp     a TCP connection for each watcher
 //	tls     a TLS connection for each watcher
@@ -10,8 +10,8 @@
 //	stock   the HTTP/2 server of net/http
 //	own     package http2server
 //
-// The figure is the processor time of that process. The readers are a process of their own, whose
-// time does not count.
+// The figure is the processor time of that process. Another process reads the events. Its time does
+// not count.
 //
 //	go run ./test/bench/watchfloor --by stock,own --rounds 5 --per-connection 25
 package main
@@ -95,7 +95,7 @@ func run(o options) error {
 type audience struct {
 	mu     sync.Mutex
 	joined []func(event []byte)
-	full   chan struct{} // closed when all have joined
+	full   chan struct{} // closed when all watchers have joined
 	want   int
 }
 
@@ -164,7 +164,7 @@ func (o options) send(a *audience) (time.Duration, error) {
 	defer tick.Stop()
 	for range o.rate {
 		<-tick.C
-		a.send(event) // until the connections' speed is stable
+		a.send(event) // sent before the measurement, until the speed of the connections is stable
 	}
 	n := int(o.duration.Seconds() * float64(o.rate))
 	before, err := processor()
@@ -206,7 +206,7 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 				return
 			}
 		}
-		_ = s.ServeTLS(l, "", "") // until the listener is closed
+		_ = s.ServeTLS(l, "", "") // returns when the listener is closed
 		return
 	}
 	if by == "frames" {
@@ -237,8 +237,8 @@ func serve(l net.Listener, by string, cfg *tls.Config, a *audience) {
 	}
 }
 
-// serveFrames answers the first request of a connection with events as frames, and reads
-// what the client answers with.
+// serveFrames answers the first request of a connection with events, which it writes as HTTP/2
+// frames. It reads the frames that the client sends.
 func serveFrames(c net.Conn, a *audience) {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return
@@ -257,9 +257,10 @@ func serveFrames(c net.Conn, a *audience) {
 			continue
 		}
 		id := f.Header().StreamID
-		status := []byte{0x88} // 200, of HPACK's static table
+		status := []byte{0x88} // status 200 from HPACK's static table
 		err = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: status, EndHeaders: true})
-		a.add(func(event []byte) { _ = framer.WriteData(id, false, event) }) // the process ends
+		// An error means that the process is ending.
+		a.add(func(event []byte) { _ = framer.WriteData(id, false, event) })
 	}
 }
 
@@ -288,7 +289,7 @@ func (o options) client() *http.Client {
 }
 
 func (o options) tls() *tls.Config {
-	return &tls.Config{InsecureSkipVerify: true} // this program answers, with its own certificate
+	return &tls.Config{InsecureSkipVerify: true} // the server is this program, with a self-signed certificate
 }
 
 func (o options) open(client *http.Client) (io.Reader, error) {

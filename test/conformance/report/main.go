@@ -7,8 +7,8 @@
 //	report plan -in REPORT [-done REPORT] [-share I/N] [-focus REGEXP]
 //
 // write turns reports into a section of docs/explanation/conformance.md: a table by SIG, and the
-// name of every spec that did not pass. The other sections of the file stay. If a spec has results
-// in several reports, the last one counts.
+// name of every spec that did not pass. The other sections of the file are not changed. If a spec
+// has results in several reports, the last result is used.
 //
 // plan prints a regular expression of the specs that are still to be run. It takes the specs from
 // the report of a dry run, keeps those of one share, and leaves out those that have passed in
@@ -35,7 +35,7 @@ import (
 const (
 	// conformance is the label of the suite's specs.
 	conformance = "Conformance"
-	// beyond is the title of a section of specs with other labels.
+	// beyond is the title of the section about specs with other labels.
 	beyond  = "Beyond Conformance"
 	fullRun = "Full run"
 )
@@ -43,8 +43,8 @@ const (
 // nodesInZones is the reason why specs about nearby endpoints do not run on two nodes.
 const nodesInZones = "needs three zones with two nodes each, and passes in such a cluster"
 
-// reasons explain why specs fail that cannot pass here or need not pass. The key is a part of the
-// spec's name.
+// reasons explain why specs fail that cannot or need not pass on the test cluster. The key is a
+// part of the spec's name.
 var reasons = map[string]string{
 	"should check kube-proxy urls": "in clusters of `ctl cluster`, the proxy serves metrics by TLS and only to " +
 		"authorized clients",
@@ -161,7 +161,7 @@ func write(args []string) error {
 	return nil
 }
 
-// count contains the number of all specs, of those that passed, and of those that failed.
+// count has the number of specs, of specs that passed, and of specs that failed.
 type count struct{ passed, failed, total int }
 
 // summary contains the outcomes, by SIG.
@@ -169,9 +169,9 @@ type summary struct {
 	bySIG  map[string]*count
 	failed []string
 	missed []string // specs that were requested but did not run to their end
-	// left counts the specs that the suite skipped itself, by the suite's reason.
+	// left has the number of specs that the suite itself skipped, by the suite's reason.
 	left   map[string]int
-	flaked []string // passed, but not at the first attempt
+	flaked []string // specs that passed, but not at the first attempt
 }
 
 var sig = regexp.MustCompile(`\[(sig-[a-z-]+)\]`)
@@ -200,8 +200,8 @@ func summarize(reports []types.Report, focus, labels string) (*summary, error) {
 // outcome is how a spec ended.
 type outcome struct {
 	types.SpecState
-	again bool   // whether the spec was run more than once
-	why   string // why the spec was skipped, in the suite's words
+	again bool   // true if the spec was run more than once
+	why   string // why the spec was skipped, as the suite reports it
 }
 
 // outcomes returns the outcomes of the wanted specs, by name. A report in which a spec did not run
@@ -226,7 +226,7 @@ func outcomes(reports []types.Report, wanted func(*types.SpecReport) bool) map[s
 	return out
 }
 
-// notRun contains the states of specs without a result.
+// notRun is the set of states in which a spec has no result.
 const notRun = types.SpecStateSkipped | types.SpecStatePending
 
 // ending returns how a spec ended. A spec that was interrupted by the end of the whole run counts

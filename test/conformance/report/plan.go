@@ -64,7 +64,7 @@ func plan(args []string, stdout io.Writer) error {
 	for i, name := range names {
 		names[i] = regexp.QuoteMeta(name)
 	}
-	// Ginkgo puts the suite's name before a spec's.
+	// The expression has no ^, because Ginkgo puts the suite's name before the name of a spec.
 	_, err = fmt.Fprintf(stdout, "(%s)$\n", strings.Join(names, "|"))
 	return err
 }

@@ -44,8 +44,8 @@ func certificate(name string) (tls.Certificate, []byte, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// publish makes the API server trust the certificate: it writes it into the CRD's conversion
-// webhook and into the admission webhooks named operator.
+// publish makes the API server trust the certificate. It writes the certificate into the CRD's
+// conversion webhook and into the admission webhooks named operator.
 func publish(ctx context.Context, c client.Client, bundle []byte) error {
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command operator is a typical controller: it uses controller-runtime and has its own kind in two
+// Command operator is a typical operator. It uses controller-runtime, and has its own kind in two
 // versions, conversion and admission webhooks, leader election, and certificates that it creates
 // itself. It runs in a pod of the e2e cluster.
 package main

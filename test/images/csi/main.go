@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command csi replaces two programs that Kubernetes' test suite deploys with its mock storage driver. It acts as
-// the program whose name it is called by. It stores no volumes.
+// Command csi replaces two programs that Kubernetes' test suite deploys with its mock storage
+// driver. It acts as the program under whose name it is started. It stores no data of volumes.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
 //   - hostpathplugin joins the connections at that socket with those that come from the suite, where the
@@ -124,7 +124,7 @@ func tell(w io.Writer) grpc.UnaryServerInterceptor {
 		if bad != nil {
 			return nil, bad
 		}
-		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // on error only the log is incomplete
+		_, _ = fmt.Fprintf(w, "gRPCCall: %s\n", b) // an error means only that the log is incomplete
 		return out, err
 	}
 }
@@ -167,5 +167,5 @@ func join(a, b net.Conn) {
 			return errors.Join(err, a.Close(), b.Close())
 		})
 	}
-	_ = g.Wait() // an error: the connections may be closed already
+	_ = g.Wait() // an error may mean that a connection was already closed
 }

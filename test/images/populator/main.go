@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command populator stands in for hello-populator, which Kubernetes' test suite deploys to check
-// that volumes can be filled from objects of kinds that the control plane does not know. A Hello
-// has the name and the contents of a file. The command keeps no state outside the API.
+// Command populator replaces hello-populator, which Kubernetes' test suite deploys to check that
+// volumes can be filled from objects of kinds that the control plane does not support itself. A
+// Hello has the name and the contents of a file. The command keeps no state outside the API.
 package main
 
 import (
@@ -31,7 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// hellos is the resource that claims are filled from: the name and the contents of a file.
+// hellos is the resource with the data for claims: the name and the contents of a file.
 var hellos = schema.GroupVersionResource{Group: "hello.example.com", Version: "v1alpha1", Resource: "hellos"}
 
 const (
@@ -91,7 +91,7 @@ func fill(name, contents string) error {
 }
 
 // populator creates, for each claim to fill, an equal claim in its own namespace and a pod that
-// writes to that. It then hands the volume over to the original claim.
+// writes to this claim. After that it binds the volume to the original claim.
 type populator struct {
 	client           kubernetes.Interface
 	dynamic          dynamic.Interface
@@ -168,7 +168,7 @@ func (p populator) begin(ctx context.Context, claim *corev1.PersistentVolumeClai
 		if mode := class.VolumeBindingMode; mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer {
 			node := claim.Annotations[selectedNode]
 			if node == "" {
-				return nil // there is no pod yet
+				return nil // no pod uses the original claim yet
 			}
 			prime.Annotations = map[string]string{selectedNode: node}
 		}
@@ -209,7 +209,7 @@ func (p populator) write(ctx context.Context, claim *corev1.PersistentVolumeClai
 	return err
 }
 
-// handOver points the volume at the original claim; the volume binder completes the binding.
+// handOver makes the volume refer to the original claim. The volume binder completes the binding.
 func (p populator) handOver(ctx context.Context, volume string, claim *corev1.PersistentVolumeClaim) error {
 	patch := fmt.Sprintf(`{"spec":{"claimRef":{"namespace":%q,"name":%q,"uid":%q,"resourceVersion":%q}}}`,
 		claim.Namespace, claim.Name, claim.UID, claim.ResourceVersion)
@@ -218,7 +218,7 @@ func (p populator) handOver(ctx context.Context, volume string, claim *corev1.Pe
 	return err
 }
 
-// absent drops "not found" errors.
+// absent returns nil for "not found" errors, and all other errors unchanged.
 func absent(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil

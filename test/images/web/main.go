@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command web is the tiny web server of the quick start. It takes the place of nginx in manifests:
-// it serves the files below /usr/share/nginx/html on port 80, logs each request to standard output
-// in the combined format, and answers /hostname with its host name, which shows which replica
-// answered.
+// Command web is the small web server in the quick start of the documentation. It takes the place
+// of nginx in manifests: it serves the files below /usr/share/nginx/html on port 80, logs each
+// request to standard output in the combined format, and answers /hostname with its host name,
+// which shows which replica answered.
 //
-// On SIGTERM and SIGQUIT it accepts connections for a moment longer, because the rest of the
-// cluster removes the pod from its Services only while it ends. Then it finishes its open requests
-// and exits.
+// On SIGTERM and SIGQUIT it accepts connections for a moment longer, because the nodes remove the
+// pod from its Services only after the pod has begun to end. Then it finishes its open requests and
+// exits.
 package main
 
 import (

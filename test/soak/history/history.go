@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package history records what clients of a cluster did and saw while its processes were being killed,
-// and checks whether a correct API server could have answered so.
+// Package history records what clients of a cluster did and saw while its processes were being
+// killed, and checks whether a correct API server could have given these answers.
 //
 // It checks four kinds of client:
 //
 //   - [Registers]: keys with one writer and any number of readers. No acknowledged write is lost,
-//     no deleted value returns, and no read returns an older value than an earlier read.
+//     no deleted value returns, and no read returns an older value than an earlier read returned.
 //   - [Counters]: numbers that several clients increment, each conditional on the version it has
 //     read. No acknowledged increment is lost or counted twice.
 //   - [Watches]: a watch reports every version that was acknowledged while it was open, once and in
@@ -15,10 +15,10 @@
 //   - [Files]: lines appended to a file in a volume. Every acknowledged line is there, once, in
 //     order.
 //
-// Versions are the resource versions of one store: a greater version is a later one, whatever the key.
-// An operation whose answer was lost may have taken effect at any time after its beginning, or not at
-// all. Its condition limits how much later. Clients therefore update and delete conditionally, as [Op]
-// describes.
+// Versions are the resource versions of one store: a greater version is a later one, whatever the
+// key. An operation whose answer was lost may have taken effect at any time after its beginning, or
+// not at all. It cannot take effect when its condition no longer holds. Therefore clients update
+// and delete conditionally, as [Op] describes.
 //
 // The checkers are pure functions of the history.
 package history
@@ -47,7 +47,8 @@ const (
 // Outcome is what a client knows about the effect of its operation.
 type Outcome string
 
-// The outcomes: it took effect; it did not and never will; unknown.
+// The outcomes: the operation took effect; it did not take effect and never will; or this is
+// unknown.
 const (
 	Acknowledged Outcome = "acknowledged"
 	Refused      Outcome = "refused"
@@ -59,12 +60,12 @@ type Op struct {
 	Client string
 	Kind   Kind
 	Key    string
-	// Value is the value written, which is different for each write of a key, or the value read,
-	// empty if the key was absent.
+	// Value is the value written, which is different for each write of a key, or the value that was
+	// read. It is empty if the key was absent.
 	Value string
 	// Base is the version that an update was conditional on.
 	Base int64
-	// Version is the version that the write was assigned or the read returned. Deletes have none.
+	// Version is the version that a write got or that a read returned. Deletes have none.
 	Version int64
 	// Begin and End are times since the beginning of the history.
 	Begin, End time.Duration
@@ -92,7 +93,7 @@ type Violation struct {
 	// Rule is the guarantee that was broken.
 	Rule string
 	Key  string
-	// What says what happened, with the times of the operations.
+	// What describes what happened, with the times of the operations.
 	What string
 }
 
@@ -105,8 +106,8 @@ func (v *verdict) addf(rule, key, format string, args ...any) {
 	*v = append(*v, Violation{rule, key, fmt.Sprintf(format, args...)})
 }
 
-// Log records a history. It needs some 200 bytes for each operation; the clients' pauses between
-// operations bound it.
+// Log records a history. It needs some 200 bytes for each operation; its size is limited by the
+// clients' pauses between operations.
 type Log struct {
 	mu  sync.Mutex
 	ops []Op

@@ -150,7 +150,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestWatches(t *testing.T) {
-	// Versions 5 and 6, a deletion at 7 or 8, then 9.
+	// The key has the versions 5 and 6, is deleted at version 7 or 8, and then has version 9.
 	ops := []h.Op{
 		op(h.Create, "a", 5, 0, 1, ack), op(h.Update, "b", 6, 2, 3, ack), op(h.Delete, "", 0, 4, 5, ack),
 		op(h.Create, "c", 9, 6, 7, ack),

@@ -14,7 +14,7 @@ import (
 	h "keelson.dev/keelson/test/soak/history"
 )
 
-// model is a correct store with one register, its writer and a reader. Answers get lost. An
+// model is a correct store with one register, its writer and a reader. Some answers are lost. An
 // operation whose answer was lost may take effect at any later time at which its condition still
 // holds.
 type model struct {

@@ -21,8 +21,8 @@ const (
 )
 
 // Registers checks keys that have one writer each, which performs one operation after the other,
-// and readers that ask for the current value. The final reads must be part of the history: a lost
-// write shows only there.
+// and readers that ask for the current value. The final reads must be part of the history: only
+// they show that the last write was lost.
 func Registers(ops []Op) []Violation {
 	var v verdict
 	keys, parts := byKey(ops)
@@ -98,7 +98,7 @@ func (r *register) check(v *verdict) {
 	r.checkReads(v)
 }
 
-// lastAcked returns the index of the last change that was acknowledged before t; -1 if there is
+// lastAcked returns the index of the last change that was acknowledged before t; or -1 if there is
 // none.
 func (r *register) lastAcked(t time.Duration) int {
 	n := sort.Search(len(r.acked), func(i int) bool { return r.changes[r.acked[i]].End >= t })
@@ -155,7 +155,8 @@ func (r *register) checkPresent(v *verdict, read *Op) {
 	}
 }
 
-// checkVersions checks that every value was assigned one version, and that reads returned it.
+// checkVersions checks that every value was assigned one version, and that reads returned this
+// version.
 func (r *register) checkVersions(v *verdict) {
 	seen := map[string]*Op{}
 	for _, at := range r.acked {
@@ -188,7 +189,7 @@ func (r *register) checkReads(v *verdict) {
 	slices.SortStableFunc(ended, func(a, b *Op) int { return cmp.Compare(a.End, b.End) })
 	var latest *Op
 	next := 0
-	for _, read := range r.reads { // sorted by beginning
+	for _, read := range r.reads { // reads are sorted by their beginning
 		for ; next < len(ended) && ended[next].End < read.Begin; next++ {
 			if latest == nil || ended[next].Version > latest.Version {
 				latest = ended[next]

@@ -21,8 +21,8 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one event of a watch. Its version is that of the change; for a deleted object, that of
-// the deletion.
+// Event is one event of a watch. Its version is the version of the change; for a deleted object it
+// is the version of the deletion.
 type Event struct {
 	Type    EventType
 	Key     string
@@ -32,11 +32,11 @@ type Event struct {
 }
 
 // Segment is what one client received by watches between two lists. A client that is disconnected
-// resumes at the last version it received, and lists again only when the server answers that this
-// version is gone.
+// resumes at the last version it received, and lists again only if the server answers that it no
+// longer has this version.
 type Segment struct {
 	Watcher string
-	// From is the version of the list, Initial its content.
+	// From is the version of the list, and Initial the content of the list.
 	From    int64
 	Initial map[string]int64
 	Events  []Event
@@ -72,8 +72,8 @@ func Watches(ops []Op, segments []Segment, belongs func(watcher, key string) boo
 	return v
 }
 
-// checkOrder checks a segment by itself: versions rise, and each event is possible after those
-// before it.
+// checkOrder checks a segment by itself: versions must increase, and each event must be possible
+// after the events before it.
 func checkOrder(v *verdict, s *Segment) {
 	present := map[string]int64{}
 	for key, version := range s.Initial {
@@ -119,7 +119,7 @@ type writes struct {
 	bounds []bound
 }
 
-// deletion is an acknowledged delete with the versions that it lies between.
+// deletion is an acknowledged delete with a lower and an upper bound of its version.
 type deletion struct {
 	*Op
 	after, until int64
@@ -170,7 +170,7 @@ func newWrites(ops []Op) *writes {
 	return w
 }
 
-// check checks a segment against what was written.
+// check checks that a segment has exactly the events that the writes require.
 func (w *writes) check(v *verdict, s *Segment, belongs func(watcher, key string) bool) {
 	told := map[int64]*Event{}
 	ended := map[string][]int64{} // versions of deletions, ascending

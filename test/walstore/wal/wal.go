@@ -20,7 +20,7 @@ import (
 	"sync"
 )
 
-// MaxRecord bounds a record, in bytes.
+// MaxRecord is the maximum size of a record in bytes.
 const MaxRecord = 1 << 16
 
 const header = 8
@@ -33,10 +33,10 @@ var errLarge = errors.New("record is too large")
 type Log struct {
 	mu     sync.Mutex
 	file   *os.File
-	failed error // after which nothing is known of the end of the file
+	failed error // the first failed write; after it, the state of the end of the file is unknown
 }
 
-// Open opens a log, made if need be, and gives every record of it to each.
+// Open opens a log, and creates it if it does not exist. It calls each with every record in it.
 func Open(path string, each func([]byte)) (*Log, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -58,7 +58,7 @@ func Open(path string, each func([]byte)) (*Log, error) {
 	return &Log{file: f}, nil
 }
 
-// read returns where the last whole record ends.
+// read calls each with every record, and returns the position where the last complete record ends.
 func read(f io.Reader, each func([]byte)) (int64, error) {
 	r := bufio.NewReader(f)
 	var end int64
@@ -83,8 +83,8 @@ func read(f io.Reader, each func([]byte)) (int64, error) {
 	}
 }
 
-// cut returns nil if err means that the file ended, even in the middle of a record, and otherwise
-// err.
+// cut returns nil if err means that the file ended, even in the middle of a record. Otherwise it
+// returns err.
 func cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil

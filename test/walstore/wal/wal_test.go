@@ -22,8 +22,8 @@ func open(t *testing.T, path string) (*Log, []string) {
 	return l, got
 }
 
-// TestCut: wherever a file was cut, or a byte of it is wrong, what was whole before is
-// there, and what is added later is found.
+// TestCut checks files that are cut at any position or have one wrong byte. All complete records
+// before that must be read, and records that are appended later must be found.
 func TestCut(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	l, _ := open(t, path)

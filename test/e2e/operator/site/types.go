@@ -114,7 +114,8 @@ func (s *SiteV1beta1) DeepCopyObject() runtime.Object { return deepCopy(s, &Site
 // DeepCopyObject copies l.
 func (l *SiteV1beta1List) DeepCopyObject() runtime.Object { return deepCopy(l, &SiteV1beta1List{}) }
 
-// deepCopy copies by way of JSON: an operator of this size needs no generated code.
+// deepCopy encodes from as JSON and decodes it into to. For this small operator that is enough, so
+// it needs no generated code.
 func deepCopy[T runtime.Object](from, to T) runtime.Object {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(from)
 	if err == nil {
