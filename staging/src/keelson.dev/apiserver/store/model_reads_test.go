@@ -94,7 +94,7 @@ func (m *model) list(o op) {
 		m.fatal("list at %d, want at least %d", page.Revision, atLeast)
 	}
 	m.compare(page.Records, m.selected(opts.Predicate, page.Revision), fmt.Sprintf("list %+v at %d", opts, page.Revision))
-	m.must(checkTexts(page))
+	m.must(checkEncodings(page))
 }
 
 // past lists at an exact revision, which must succeed unless the revision has been compacted and
@@ -112,7 +112,7 @@ func (m *model) past(o op) {
 		m.fatal("exact list at %d, want %d", page.Revision, rev)
 	}
 	m.compare(page.Records, m.selected(opts.Predicate, rev), fmt.Sprintf("exact list %+v", opts))
-	m.must(checkTexts(page))
+	m.must(checkEncodings(page))
 }
 
 // pages lists page by page, with writes between the pages.
@@ -130,7 +130,7 @@ func (m *model) pages(o op) {
 			m.fatal("page at %d of a list at %d", page.Revision, rev)
 		}
 		got = append(got, page.Records...)
-		m.must(checkTexts(page))
+		m.must(checkEncodings(page))
 		want := m.selected(opts.Predicate, rev)
 		if page.Continue == "" {
 			m.compare(got, want, fmt.Sprintf("pages of %+v at %d", opts, rev))

@@ -64,8 +64,8 @@ const maxFields = 128
 // ready, so all callers can share it, and no result depends on which types were decoded before.
 // There are at most as many plans as the program has types.
 var (
-	ready     sync.Map // reflect.Type to *plan
-	compiling sync.Mutex // guards compiled
+	ready     sync.Map                   // reflect.Type to *plan
+	compiling sync.Mutex                 // guards compiled
 	compiled  = map[reflect.Type]*plan{} // plans that are ready, and those being compiled
 )
 
