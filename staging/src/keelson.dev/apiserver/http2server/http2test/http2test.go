@@ -5,7 +5,6 @@
 package http2test
 
 import (
-	"cmp"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -72,15 +71,6 @@ func Certificate(t testing.TB, name string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Local makes the server listen on a Unix socket. A client that never reads needs one. Over TCP, a
-// kernel whose receive buffer is full may drop every segment, with the acknowledgements in them.
-// Then the client's own writes stop, although the server waits for more of them.
-func Local(t testing.TB) func(*http.Server) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "socket")
-	return func(s *http.Server) { s.Addr = path }
-}
-
 // network returns the network of an address that Serve returns.
 func network(address string) string {
 	if filepath.IsAbs(address) {
@@ -89,8 +79,8 @@ func network(address string) string {
 	return "tcp"
 }
 
-// Serve serves h until the test ends, and returns the address: a port of 127.0.0.1, or a path after
-// the option Local. The certificate is self-signed. The options change the server before it starts.
+// Serve serves h until the test ends, and returns the address. The certificate is self-signed. The
+// options change the server before it starts. An Addr that is a path makes it a Unix socket.
 func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string) {
 	t.Helper()
 	address, _ = Start(t, h, options...)
@@ -101,7 +91,7 @@ func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string, server *http.Server) {
 	t.Helper()
 	server = &http.Server{
-		Handler: h, ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{},
+		Addr: "127.0.0.1:0", Handler: h, ErrorLog: log.New(io.Discard, "", 0), HTTP2: &http.HTTP2Config{},
 		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{Certificate(t, "127.0.0.1")}},
 	}
 	for _, option := range options {
@@ -110,7 +100,6 @@ func Start(t testing.TB, h http.Handler, options ...func(*http.Server)) (address
 	if err := http2server.Configure(server, clock.Real()); err != nil {
 		t.Fatal(err)
 	}
-	server.Addr = cmp.Or(server.Addr, "127.0.0.1:0")
 	l, err := net.Listen(network(server.Addr), server.Addr)
 	if err != nil {
 		t.Fatal(err)
