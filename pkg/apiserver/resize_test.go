@@ -208,8 +208,13 @@ func TestResizeWithoutTheFeature(t *testing.T) {
 	if err := c.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// Admission reads from the cache, which has the deletion once this read has.
+	_, err := c.CoreV1().Nodes().Get(t.Context(), "old", metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 	patch := []byte(`{"spec":{"initContainers":[{"name":"once","resources":{"requests":{"cpu":"2"}}}]}}`)
-	_, err := c.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, patch,
+	_, err = c.CoreV1().Pods("default").Patch(t.Context(), "p", types.StrategicMergePatchType, patch,
 		metav1.PatchOptions{}, "resize")
 	if want := `pods "p" is forbidden: node "old" not found`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)

@@ -155,7 +155,12 @@ func node(t *testing.T, s *testserver.Server, name, at string) {
 	}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: host}}
 	n.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(port)
-	if _, err := s.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+	if n, err = s.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// Metrics are of the nodes in the cache.
+	o := metav1.GetOptions{ResourceVersion: n.ResourceVersion}
+	if _, err := s.Client.CoreV1().Nodes().Get(t.Context(), name, o); err != nil {
 		t.Fatal(err)
 	}
 }

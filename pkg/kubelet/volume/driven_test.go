@@ -213,8 +213,8 @@ func bindVolume(t *testing.T, client kubernetes.Interface, source v1.PersistentV
 	})
 }
 
-// growVolume sets the size of the volume. It returns once the server's cache, from which the kubelet
-// reads, has it: the cache may be behind what the server has acknowledged.
+// growVolume sets the size of the volume. It returns once the server's cache, from which the
+// kubelet reads, has it: the cache may be behind what the server has acknowledged.
 func growVolume(t *testing.T, client kubernetes.Interface, size string) {
 	t.Helper()
 	volumes := client.CoreV1().PersistentVolumes()
