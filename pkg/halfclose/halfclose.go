@@ -12,7 +12,8 @@
 //
 // So a connection from Dial discards data that its peer does not accept, and lets the other
 // direction end the stream. A connection that was hijacked from Linger first closes its writing
-// side, and reads what the client still sends, before it is closed. Neither buffers data.
+// side, and reads what the client still sends, until the client has received everything and has
+// closed its side. Neither buffers data.
 package halfclose
 
 import (
@@ -21,13 +22,21 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"keelson.dev/api/clock"
 )
 
-// Patience is how long servers let a closed connection wait for the client to close its side.
+// Patience is how long servers let a closed connection wait for a client that receives nothing.
 const Patience = 5 * time.Second
+
+// maxPeriods is how many periods of patience a closed connection waits for a client that receives
+// data but does not close its side.
+const maxPeriods = 120
 
 // DialFunc connects to an address.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
@@ -52,7 +61,7 @@ func (c backend) Write(p []byte) (int, error) {
 }
 
 // Linger returns a writer whose hijacked connection waits, when it is closed, until the client has
-// closed its side, for at most patience.
+// closed its side, or has received nothing for patience, and for at most 120 times patience.
 func Linger(w http.ResponseWriter, clk clock.Clock, patience time.Duration) http.ResponseWriter {
 	return &lingering{w, clk, patience}
 }
@@ -82,17 +91,59 @@ type client struct {
 }
 
 // Close implements net.Conn. It closes the writing side, and waits for the client to close its own.
-// It does not wait if the writing side cannot be closed separately, or not within the patience: a
-// write may be blocked because the client does not read.
+// It does not wait if the writing side cannot be closed separately.
 func (c client) Close() error {
-	if c.closeWrite() && c.SetReadDeadline(c.clock.Now().Add(c.patience)) == nil {
+	done := make(chan struct{})
+	var limit sync.WaitGroup
+	limit.Go(func() { c.limit(done) })
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_, _ = io.Copy(io.Discard, c.Conn) // until the client closes, or the deadline
 	}
+	close(done)
+	limit.Wait()
 	return c.Conn.Close()
 }
 
-// closeWrite reports whether it closed the writing side.
-func (c client) closeWrite() bool {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	return ok && c.SetWriteDeadline(c.clock.Now().Add(c.patience)) == nil && half.CloseWrite() == nil
+// limit ends the reads and writes of the connection when patience ends before done closes. A write
+// may be blocked because the client does not read.
+func (c client) limit(done <-chan struct{}) {
+	ticker := c.clock.NewTicker(c.patience)
+	defer ticker.Stop()
+	left := unsent(c.Conn)
+	for range maxPeriods {
+		select {
+		case <-done:
+			return
+		case <-ticker.C():
+		}
+		now := unsent(c.Conn)
+		if now >= left {
+			break
+		}
+		left = now
+	}
+	_ = c.SetDeadline(c.clock.Now())
+}
+
+// unsent returns how many bytes the peer of a TCP connection, or of TLS over TCP, has not received.
+// It returns 0 for other connections.
+func unsent(conn net.Conn) int {
+	if tls, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = tls.NetConn()
+	}
+	tcp, ok := conn.(syscall.Conn)
+	if !ok {
+		return 0
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	n := 0
+	_ = raw.Control(func(fd uintptr) {
+		if m, err := unix.IoctlGetInt(int(fd), unix.SIOCOUTQ); err == nil {
+			n = m
+		}
+	})
+	return n
 }

@@ -123,6 +123,50 @@ func TestDialFails(t *testing.T) {
 	}
 }
 
+// TestSlowClient checks that a client receives everything if it reads so slowly that this takes
+// longer than the patience, and still sends.
+func TestSlowClient(t *testing.T) {
+	const size = 4 << 20
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := halfclose.Linger(w, clock.Real(), 500*time.Millisecond).(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = conn.Write(make([]byte, size))
+		_ = conn.Close()
+	}))
+	defer s.Close()
+	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.NetConn().(*net.TCPConn).SetReadBuffer(128 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		_, _ = io.Copy(conn, endless{})
+	}()
+	var received int64
+	for err = nil; err == nil; {
+		var n int64
+		n, err = io.CopyN(io.Discard, conn, 32<<10)
+		received += n
+		time.Sleep(20 * time.Millisecond) // the client is slow
+	}
+	if received != size || !errors.Is(err, io.EOF) {
+		t.Errorf("%d bytes of %d arrived, error %v", received, size, err)
+	}
+	_ = conn.Close()
+	<-sent
+}
+
 // TestUnhijackedResponses checks that responses of handlers that do not hijack the connection are
 // unchanged.
 func TestUnhijackedResponses(t *testing.T) {
