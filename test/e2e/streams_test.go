@@ -34,13 +34,13 @@ import (
 )
 
 // The amounts of data in bytes: large for exec in one direction, forwarded for a forwarded port,
-// and medium for other cases. A slow reader gets little, because a stream that takes five seconds
-// may lose its end (see docs/decisions/0016-streams.md).
+// and medium for other cases. A slow reader gets little, which still takes it longer than any
+// patience of a server or the period of pings.
 const (
 	large     = 100 << 20
 	medium    = 16 << 20
 	forwarded = 8 << 20
-	little    = 8 << 20
+	little    = 32 << 20
 )
 
 // streamPods has the pod "shell" for commands. Its other containers receive 8 MB on port 8080 and

@@ -33,6 +33,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/rest"
 	"keelson.dev/keelson/pkg/halfclose"
+	"keelson.dev/keelson/pkg/relay"
 )
 
 // Pods connects clients to containers through the kubelet of their node.
@@ -316,7 +317,7 @@ func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Reques
 		q.Add(corev1.ExecCommandParam, c)
 	}
 	return p.terminal(w, r, req, opts, opts.Container, "exec", q,
-		translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+		relay.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 }
 
 // Attach handles pods/attach.
@@ -327,13 +328,13 @@ func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Requ
 	}
 	q := streams(opts.Stdin, opts.Stdout, opts.Stderr, opts.TTY)
 	return p.terminal(w, r, req, opts, opts.Container, "attach", q,
-		translator.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, Tty: opts.TTY})
+		relay.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 }
 
-// terminal handles exec and attach. It translates the WebSocket protocol of clients to the protocol
-// of kubelets.
+// terminal handles exec and attach. It relays version 5 of the WebSocket protocol, which kubelets
+// need not support.
 func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object,
-	name, path string, q url.Values, o translator.Options) error {
+	name, path string, q url.Values, o relay.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
 		return err
 	}
@@ -344,10 +345,17 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Re
 	if err != nil {
 		return err
 	}
-	handler := p.upgrading(location)
-	translating := translator.NewStreamTranslatorHandler(location, p.Kubelets.verified, p.MaxBytesPerSecond, o)
-	handler = translator.NewTranslatingHandler(handler, translating, wsstream.IsWebSocketRequestWithStreamCloseProtocol)
-	handler.ServeHTTP(halfclose.Linger(w, p.Clock, halfclose.Patience), r)
+	w = halfclose.Linger(w, p.Clock, halfclose.Patience)
+	if !wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		p.upgrading(location).ServeHTTP(w, r)
+		return nil
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	conn := &relay.Client{ResponseWriter: w, Gone: cancel}
+	defer conn.Close()
+	target := relay.Target{URL: location, Transport: p.Kubelets.verified, BytesPerSecond: p.MaxBytesPerSecond}
+	target.ServeWebSocket(conn, r.WithContext(ctx), o)
 	return nil
 }
 

@@ -9,8 +9,9 @@
 // method). Exec, attach, port-forward and run always require create: WebSockets are opened by a
 // GET, and permission to read a node must not suffice to run commands in its containers.
 //
-// The server does not handle streams itself: it asks the runtime for a URL of its streaming server
-// and proxies the connection. Logs are read from the files that the runtime writes.
+// The server asks the runtime for a URL of its streaming server. It relays the streams of exec and
+// attach, and proxies the connection of port-forward. Logs are read from the files that the runtime
+// writes.
 //
 // There is no read-only port.
 package server

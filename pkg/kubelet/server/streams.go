@@ -4,24 +4,35 @@
 package server
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/httpstream/wsstream"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	translator "k8s.io/apiserver/pkg/util/proxy"
+	client "k8s.io/client-go/tools/remotecommand"
 	"k8s.io/cri-streaming/pkg/streaming"
 	"k8s.io/cri-streaming/pkg/streaming/portforward"
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 
 	"keelson.dev/keelson/pkg/halfclose"
+	"keelson.dev/keelson/pkg/relay"
 )
+
+// streamIdleTimeout is how long the connection of an exec or attach may carry no data, as with the
+// runtime.
+const streamIdleTimeout = 4 * time.Hour
 
 // pod returns the pod in the path of the request. If there is none it writes the response.
 func (s *Server) pod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
@@ -38,19 +49,29 @@ func (s *Server) pod(w http.ResponseWriter, r *http.Request) (*v1.Pod, bool) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(pod *v1.Pod, o StreamOptions) (*url.URL, error) {
+	open := func(pod *v1.Pod, o StreamOptions) (*url.URL, error) {
 		return s.cfg.Runtime.Exec(r.Context(), pod, r.PathValue("container"), r.URL.Query()["command"], o)
+	}
+	s.stream(w, r, open, func(w http.ResponseWriter, r *http.Request, c container) {
+		remotecommand.ServeExec(w, r, c, "", "", "", nil, c.options, streamIdleTimeout,
+			remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 }
 
 func (s *Server) attach(w http.ResponseWriter, r *http.Request) {
-	s.stream(w, r, func(pod *v1.Pod, o StreamOptions) (*url.URL, error) {
+	open := func(pod *v1.Pod, o StreamOptions) (*url.URL, error) {
 		return s.cfg.Runtime.Attach(r.Context(), pod, r.PathValue("container"), o)
+	}
+	s.stream(w, r, open, func(w http.ResponseWriter, r *http.Request, c container) {
+		remotecommand.ServeAttach(w, r, c, "", "", "", c.options, streamIdleTimeout,
+			remotecommand.DefaultStreamCreationTimeout, remotecommand.SupportedStreamingProtocols)
 	})
 }
 
-// stream proxies the connection to the runtime's streaming server at the URL that open returns.
-func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Pod, StreamOptions) (*url.URL, error)) {
+// stream relays the streams of the client to the runtime's streaming server at the URL that open
+// returns. serve serves the client by SPDY and older WebSocket protocols.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Pod, StreamOptions) (*url.URL, error),
+	serve func(http.ResponseWriter, *http.Request, container)) {
 	o, err := remotecommand.NewOptions(r)
 	if err != nil {
 		writeText(w, http.StatusBadRequest, err.Error())
@@ -65,14 +86,79 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 		s.streamError(w, err)
 		return
 	}
-	w = halfclose.Linger(w, s.cfg.Clock, halfclose.Patience)
-	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
-		// The runtime's server supports SPDY and older WebSocket protocols only.
-		opts := translator.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, Tty: o.TTY}
-		translator.NewStreamTranslatorHandler(to, nil, 0, opts).ServeHTTP(w, r)
+	if !httpstream.IsUpgradeRequest(r) {
+		http.Error(w, "Upgrade request required", http.StatusInternalServerError)
 		return
 	}
-	s.upgrade(to).ServeHTTP(w, r)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	conn := &relay.Client{ResponseWriter: halfclose.Linger(w, s.cfg.Clock, halfclose.Patience), Gone: cancel}
+	defer conn.Close()
+	r = r.WithContext(ctx)
+	target := relay.Target{URL: to, Transport: &http.Transport{DialContext: (&net.Dialer{}).DialContext},
+		Paced: true, Clock: s.cfg.Clock}
+	if wsstream.IsWebSocketRequestWithStreamCloseProtocol(r) {
+		target.ServeWebSocket(conn, r, relay.Options{Stdin: o.Stdin, Stdout: o.Stdout, Stderr: o.Stderr, TTY: o.TTY})
+		return
+	}
+	serve(conn, r, container{target, o})
+}
+
+// container connects the streams of a client to a container.
+type container struct {
+	target  relay.Target
+	options *remotecommand.Options
+}
+
+// ExecInContainer implements remotecommand.Executor.
+func (c container) ExecInContainer(ctx context.Context, _, _, _ string, _ []string, in io.Reader,
+	out, errOut io.WriteCloser, _ bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
+	return c.connect(ctx, in, out, errOut, resize, "error executing command in container: ")
+}
+
+// AttachContainer implements remotecommand.Attacher.
+func (c container) AttachContainer(ctx context.Context, _, _, _ string, in io.Reader, out, errOut io.WriteCloser,
+	_ bool, resize <-chan remotecommand.TerminalSize) error {
+	return c.connect(ctx, in, out, errOut, resize, "error attaching to container: ")
+}
+
+// connect returns when the command has ended. The runtime begins its errors with prefix. It is
+// removed, because the server that calls connect adds it again.
+func (c container) connect(ctx context.Context, in io.Reader, out, errOut io.Writer,
+	resize <-chan remotecommand.TerminalSize, prefix string) error {
+	var streams client.StreamOptions
+	if c.options.Stdin {
+		streams.Stdin = in
+	}
+	if c.options.Stdout {
+		streams.Stdout = out
+	}
+	if c.options.Stderr {
+		streams.Stderr = errOut
+	}
+	if c.options.TTY {
+		streams.Tty, streams.TerminalSizeQueue = true, sizes(resize)
+	}
+	err := c.target.Stream(ctx, streams)
+	if err == nil {
+		return nil
+	}
+	if text, ok := strings.CutPrefix(err.Error(), "Internal error occurred: "+prefix); ok {
+		return errors.New(text)
+	}
+	return err
+}
+
+// sizes are the sizes of the client's terminal.
+type sizes <-chan remotecommand.TerminalSize
+
+// Next implements TerminalSizeQueue of client-go.
+func (s sizes) Next() *client.TerminalSize {
+	size, ok := <-s
+	if !ok {
+		return nil
+	}
+	return &client.TerminalSize{Width: size.Width, Height: size.Height}
 }
 
 // upgrade proxies a connection to the runtime's streaming server. Its transport only dials and
