@@ -14,6 +14,8 @@ import (
 // It does not implement Unwrap, so that stream servers use its connection and not the one below.
 type Client struct {
 	http.ResponseWriter
+	// SPDY is set if the client uses SPDY. Its frames are then limited to 256 KB.
+	SPDY bool
 	// Gone is called when the connection fails, ends or closes.
 	Gone func()
 	conn net.Conn
@@ -27,8 +29,12 @@ func (c *Client) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	c.conn = conn
 	watched := watchedConn{conn, c.Gone}
-	in := bufio.NewReader(watchedReader{rw.Reader, c.Gone})
-	return watched, bufio.NewReadWriter(in, bufio.NewWriter(watched)), nil
+	in := io.Reader(rw.Reader)
+	if c.SPDY {
+		in = &frames{Reader: in}
+	}
+	in = watchedReader{in, c.Gone}
+	return watched, bufio.NewReadWriter(bufio.NewReader(in), bufio.NewWriter(watched)), nil
 }
 
 // Close closes the connection if it was hijacked. Stream servers do not close it after each error.

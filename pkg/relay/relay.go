@@ -14,7 +14,7 @@
 //     result that the client has not received yet. A relay that is paced therefore sends input
 //     only as fast as the command reads it, and not while output waits to be read.
 //
-// A relay buffers at most 50 frames of up to 32 KB for each stream.
+// A relay buffers at most 50 frames for each stream, of up to 256 KB from clients.
 package relay
 
 import (

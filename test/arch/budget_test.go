@@ -30,7 +30,7 @@ var budget = map[string]int{
 	"pkg/network":                       1260,
 	"pkg/proxy":                         2290,
 	"pkg/quota":                         330,
-	"pkg/relay":                         200,
+	"pkg/relay":                         220,
 	"pkg/scheduler":                     5540,
 	"staging/src/keelson.dev/apiserver": 13340,
 	"test/bench":                        800,

@@ -92,7 +92,8 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, open func(*v1.Po
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	conn := &relay.Client{ResponseWriter: halfclose.Linger(w, s.cfg.Clock, halfclose.Patience), Gone: cancel}
+	conn := &relay.Client{ResponseWriter: halfclose.Linger(w, s.cfg.Clock, halfclose.Patience),
+		SPDY: !wsstream.IsWebSocketRequest(r), Gone: cancel}
 	defer conn.Close()
 	r = r.WithContext(ctx)
 	target := relay.Target{URL: to, Transport: &http.Transport{DialContext: (&net.Dialer{}).DialContext},

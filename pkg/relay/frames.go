@@ -1,0 +1,48 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// maxFrame limits the frames of SPDY clients, so that the queues of a connection hold at most 64 MB.
+// The protocol allows 16 MB in a frame; client-go sends 32 KB.
+const maxFrame = 256 << 10
+
+var errFrame = errors.New("the client has sent a SPDY frame of more than 256 KB")
+
+// frames reads a connection of SPDY frames and returns an error for a frame that is too long.
+type frames struct {
+	io.Reader
+	header [8]byte
+	have   int // bytes of the header
+	left   int // bytes until the next header
+}
+
+// Read implements io.Reader.
+func (f *frames) Read(p []byte) (int, error) {
+	n, err := f.Reader.Read(p)
+	for rest := p[:n]; len(rest) > 0; {
+		if f.left > 0 {
+			skip := min(f.left, len(rest))
+			f.left -= skip
+			rest = rest[skip:]
+			continue
+		}
+		took := copy(f.header[f.have:], rest)
+		f.have += took
+		rest = rest[took:]
+		if f.have == len(f.header) {
+			f.have = 0
+			f.left = int(binary.BigEndian.Uint32(f.header[4:]) & 0xffffff) // after 8 bits of flags
+			if f.left > maxFrame {
+				return 0, errFrame
+			}
+		}
+	}
+	return n, err
+}
