@@ -288,7 +288,7 @@ func (s *summary) markdown(focus, cluster string) string {
 	list(&b, "Passed at another attempt", s.flaked)
 	list(&b, "Not run", s.missed)
 	if len(s.left) > 0 {
-		b.WriteString("\n### Left out by the suite itself\n\n")
+		b.WriteString("\n### Skipped by the suite itself\n\n")
 	}
 	for _, why := range slices.Sorted(maps.Keys(s.left)) {
 		fmt.Fprintf(&b, "- %d: %s\n", s.left[why], why)

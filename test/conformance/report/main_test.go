@@ -47,7 +47,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("with a focus: %+v, %v", s, err)
 	}
 	why := &summary{bySIG: map[string]*count{}, failed: []string{"[sig-network] Networking should check kube-proxy urls"}}
-	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: the proxy's metrics are by TLS") {
+	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: in clusters of `ctl cluster`, the proxy serves") {
 		t.Errorf("no reason in\n%s", text)
 	}
 	left, known := spec("[sig-storage] Volumes on ext4", types.SpecStateSkipped, "Conformance"),
@@ -57,7 +57,7 @@ func TestSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := s.markdown("", ""); !strings.Contains(text, "| sig-storage | 0 | 0 | 1 | 1 |") ||
-		!strings.Contains(text, "### Left out by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
+		!strings.Contains(text, "### Skipped by the suite itself\n\n- 1: Driver d doesn't support ext4\n") ||
 		!strings.Contains(text, "### Not run\n\n- [sig-network] DNS [Provider:GCE]: only for Google's cloud\n") {
 		t.Errorf("of specs that the suite leaves out:\n%s", text)
 	}
