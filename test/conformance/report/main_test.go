@@ -47,7 +47,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("with a focus: %+v, %v", s, err)
 	}
 	why := &summary{bySIG: map[string]*count{}, failed: []string{"[sig-network] Networking should check kube-proxy urls"}}
-	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: in clusters of `ctl cluster`, the proxy serves") {
+	if text := why.markdown("", ""); !strings.Contains(text, "kube-proxy urls: in clusters of `ctl cluster`, the proxy") {
 		t.Errorf("no reason in\n%s", text)
 	}
 	left, known := spec("[sig-storage] Volumes on ext4", types.SpecStateSkipped, "Conformance"),
