@@ -53,8 +53,8 @@ func BenchmarkList10k(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchFanOut measures updates of which each is selected by one of 500 watchers (each
-// watches a node), or by all of them. It includes the write in memory.
+// BenchmarkWatchFanOut measures updates. Each is selected by one of 500 watchers (each watches a
+// node), or by all of them. It includes the write in memory.
 func BenchmarkWatchFanOut(b *testing.B) {
 	for _, indexed := range []bool{true, false} {
 		b.Run(fmt.Sprintf("byNode=%t", indexed), func(b *testing.B) {

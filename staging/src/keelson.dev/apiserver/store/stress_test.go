@@ -133,7 +133,7 @@ func TestUpdateSeesPresentState(t *testing.T) {
 	})
 }
 
-// TestTTLOfUpdates checks that each write sets the TTL anew.
+// TestTTLOfUpdates checks that each write sets the TTL again.
 func TestTTLOfUpdates(t *testing.T) {
 	kvs := &ttlRecorder{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
