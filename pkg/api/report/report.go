@@ -170,8 +170,8 @@ func SegmentName(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
 
-// LongName requires a DNS subdomain, whose length it counts in bytes. A prefix only has to fit into a
-// URL path segment.
+// LongName requires a DNS subdomain, whose length it counts in bytes. A prefix only has to fit into
+// a URL path segment.
 func LongName(name string, prefix bool) []string {
 	if prefix {
 		return SegmentName(name, prefix)
