@@ -5,8 +5,9 @@
 //
 // There are two ways, both built on client-go's reflector:
 //
-//   - A Cache follows one list of objects and keeps what its owner needs of each, in the owner's
-//     own form. It has no queue: the API server waits until the owner has taken a change.
+//   - A Cache follows one list of objects. It keeps the part of each object that its owner needs,
+//     in a form that the owner chooses. It has no queue: the API server waits
+//     until the owner has taken a change.
 //   - NewInformers makes shared informers with listers, for processes in which many parts read the
 //     same objects, such as the controller manager.
 //

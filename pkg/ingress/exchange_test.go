@@ -226,7 +226,7 @@ func TestNoTimerAfterEnd(t *testing.T) {
 	}
 }
 
-// slowBody is a body each read of which takes a second and returns some bytes.
+// slowBody is a body. Each read takes a second and returns some bytes.
 type slowBody struct {
 	clock *testingclock.FakeClock
 	bytes int

@@ -85,7 +85,7 @@ func (s *shares[K]) take(holder K) (ok, full bool) {
 	return true, false
 }
 
-// give returns one unit.
+// give gives back one unit that a holder took.
 func (s *shares[K]) give(holder K) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

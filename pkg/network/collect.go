@@ -24,9 +24,9 @@ type Attachment struct {
 	IfName      string
 }
 
-// Collect frees addresses and other resources of sandboxes that are not in use. It detaches those
-// of which CNI has a record. Then the plugin frees the addresses of which CNI has no record. No
-// sandbox may be created meanwhile, so the kubelet calls it when it starts.
+// Collect frees addresses and other resources of sandboxes that are not in use. It detaches the
+// sandboxes that CNI has recorded. Then the plugin frees the addresses that CNI has not recorded.
+// No sandbox may be created meanwhile, so the kubelet calls Collect when the kubelet starts.
 func (n *Network) Collect(ctx context.Context, inUse []Attachment) error {
 	content, err := os.ReadFile(filepath.Join(n.cfg.ConfDir, confName))
 	if errors.Is(err, fs.ErrNotExist) {

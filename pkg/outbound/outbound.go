@@ -8,9 +8,9 @@
 //
 // Invariants:
 //
-//   - The checked address is the one that is connected to: the check happens after name resolution,
-//     between creating the socket and connecting it. No second look-up could return another
-//     address.
+//   - The address that is checked is the address that is connected to: the check happens after name
+//     resolution, between creating the socket and connecting it. No second look-up could return
+//     another address.
 //   - Redirects are not followed ([NoRedirects]), so a response cannot choose the next target.
 //   - An address in another notation (IPv4 in IPv6, with a zone, translated by NAT64) is treated as
 //     the address that it stands for.

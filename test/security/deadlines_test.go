@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// shortRequest is how long the server of these tests lets an ordinary request take.
+	// shortRequest is the time limit of ordinary requests at the server of these tests.
 	shortRequest = 4 * time.Second
 	// wrongWait is how long a test waits before it fails because an expected event did not happen.
 	wrongWait = 40 * time.Second

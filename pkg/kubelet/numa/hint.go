@@ -7,7 +7,7 @@ import "slices"
 
 // Hint is a set of NUMA nodes that can provide the requested amount of a resource.
 type Hint struct {
-	// Nodes is empty for any node.
+	// Nodes is the set. It is empty if any node will do.
 	Nodes Mask
 	// Preferred reports whether no smaller set of nodes could be enough, even if all resources were
 	// free.

@@ -206,8 +206,8 @@ func Container(pod *v1.Pod, c *v1.Container, n Node) *runtimeapi.LinuxContainerR
 	return r
 }
 
-// effectiveLimits returns the container's limits. For a resource without a limit of its own it has
-// the limit of the pod.
+// effectiveLimits returns the container's limits. If the container has no limit
+// for a resource, the result has the pod's limit for it.
 func effectiveLimits(pod *v1.Pod, c *v1.Container) v1.ResourceList {
 	l := v1.ResourceList{}
 	for _, name := range []v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory} {

@@ -306,7 +306,7 @@ func (w *worker) facts(l *observation) Facts {
 }
 
 // backoff returns the restart delay of a container. If the container has a new image, the delay
-// begins anew.
+// is reset.
 func (w *worker) backoff(c *v1.Container) *restart.Backoff {
 	b := w.backoffs[c.Name]
 	if b == nil || b.image != c.Image {

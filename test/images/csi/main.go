@@ -5,8 +5,8 @@
 // driver. It acts as the program under whose name it is started. It stores no data of volumes.
 //
 //   - csi-node-driver-registrar registers the driver behind a socket with the kubelet.
-//   - hostpathplugin joins the connections at that socket with those that come from the suite, where the
-//     driver runs. Without the flag for that, it is the driver of test/csi with the suite's settings.
+//   - hostpathplugin connects that socket to the suite, which contains the driver. Without the
+//     flag for that, it is the driver of test/csi with the suite's settings.
 package main
 
 import (
