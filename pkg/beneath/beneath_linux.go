@@ -4,9 +4,9 @@
 // Package beneath opens files below directories that containers can change at any time, such as
 // volumes and logs.
 //
-// To check a path before it is used is not enough: between the two a container can replace a
-// directory by a symbolic link. Here the kernel resolves each path in one step, and the file type
-// is checked through a descriptor before the file is opened.
+// To check a path before it is used is not enough: between the check and the use, a container can
+// replace a directory by a symbolic link. Here the kernel resolves each path in one step, and the file
+// type is checked through a descriptor before the file is opened.
 //
 // Invariants:
 //

@@ -42,7 +42,7 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequ
 	return req, nil
 }
 
-// is reports whether a request has a condition that is true.
+// is reports whether a request has a condition of a type, and its status is not False or Unknown.
 func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == t && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown

@@ -140,8 +140,8 @@ type outcome int
 
 const (
 	kept      outcome = iota // the dependent keeps all its references
-	collected                // deleted
-	trimmed                  // kept with only its first reference
+	collected                // the dependent is deleted
+	trimmed                  // the dependent keeps only its first reference
 )
 
 // scopeCases are references to owners of each scope. Each case has the outcome for a namespaced and

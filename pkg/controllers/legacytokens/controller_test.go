@@ -100,7 +100,7 @@ func TestClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// after runs a new controller at a time that many years later.
+	// after runs a new controller whose clock is ahead by a number of years and ten days.
 	after := func(years int) error {
 		t.Helper()
 		d := controller.Deps{

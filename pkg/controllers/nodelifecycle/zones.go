@@ -45,9 +45,9 @@ func zoneOf(n *v1.Node) string {
 	return n.Labels[v1.LabelTopologyRegion] + ":" + n.Labels[v1.LabelTopologyZone]
 }
 
-// zones limit from how many nodes pods may be evicted: at a rate for each zone that is lower when
-// many of its nodes are not ready, and not at all when no node is ready, because then the control
-// plane is probably cut off. They are safe for concurrent use.
+// zones limits the number of nodes from which pods are evicted. Each zone has a rate, which is
+// lower when many of the zone's nodes are not ready. If no node is ready, no pods are evicted,
+// because the control plane is probably cut off. It is safe for concurrent use.
 type zones struct {
 	options controller.Evictions
 

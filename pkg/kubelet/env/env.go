@@ -39,7 +39,8 @@ type Input struct {
 	Services []*v1.Service
 	// PodIPs and HostIPs are the addresses known now, the primary first.
 	PodIPs, HostIPs []string
-	// Allocatable replaces limits that the container does not set.
+	// Allocatable has the node's allocatable resources. They replace limits that the container does
+	// not set.
 	Allocatable v1.ResourceList
 	Objects     Objects
 	// VolumePath returns the path on the node of one of the pod's volumes, for fileKeyRef.

@@ -59,8 +59,8 @@ func (n *Node) addresses() []v1.NodeAddress {
 // pressure is a condition about a resource, with Kubernetes' reasons and messages.
 type pressure struct {
 	condition   v1.NodeConditionType
-	with        string // reason while there is pressure
-	without     string // reason while there is none
+	with        string // the condition's reason if it is true
+	without     string // the condition's reason if it is false
 	withoutText string
 	withText    string
 }

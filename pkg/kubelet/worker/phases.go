@@ -45,7 +45,8 @@ func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	}
 }
 
-// Names of the span of a sync, by what it does. The names and the attributes are Kubernetes'.
+// The name of a sync's span depends on the work that the sync does. The names and attributes are
+// Kubernetes' own.
 const (
 	spanSync        = "syncPod"
 	spanTerminating = "syncTerminatingPod"

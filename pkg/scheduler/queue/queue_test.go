@@ -182,7 +182,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// TestClockJumps checks that a pod is tried again soon, whatever the clock does.
+// TestClockJumps checks that a pod is tried again soon even if the clock jumps.
 func TestClockJumps(t *testing.T) {
 	for name, jump := range map[string]time.Duration{"back": -20 * 365 * 24 * time.Hour,
 		"ahead": 20 * 365 * 24 * time.Hour} {
