@@ -5,8 +5,8 @@
 // volumes and logs.
 //
 // To check a path before it is used is not enough: between the check and the use, a container can
-// replace a directory by a symbolic link. Here the kernel resolves each path in one step, and the file
-// type is checked through a descriptor before the file is opened.
+// replace a directory by a symbolic link. Here the kernel resolves each path in one step, and the
+// file type is checked through a descriptor before the file is opened.
 //
 // Invariants:
 //
