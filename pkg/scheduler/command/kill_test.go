@@ -42,7 +42,7 @@ const asScheduler = "KEELSON_TEST_SCHEDULER"
 
 func TestMain(m *testing.M) {
 	if args := os.Getenv(asScheduler); args != "" {
-		if err := command.New(nil)(context.Background(), strings.Fields(args), os.Stderr); err != nil {
+		if err := command.New(plugins())(context.Background(), strings.Fields(args), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -51,12 +51,13 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// process starts a scheduler process.
-func process(t *testing.T, kubeconfig string) *exec.Cmd {
+// process starts a scheduler process. It must be a process of its own, because it replaces the
+// logger of Kubernetes' libraries.
+func process(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asScheduler+"=--kubeconfig="+kubeconfig+
-		" --leader-elect=false --bind-address=127.0.0.1 --secure-port=0")
+	args = append(args, "--kubeconfig="+kubeconfig, "--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0")
+	cmd.Env, cmd.Stderr = append(os.Environ(), asScheduler+"="+strings.Join(args, " ")), t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

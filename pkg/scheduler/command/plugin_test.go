@@ -38,6 +38,9 @@ func newRejecting(args []byte) (scheduling.Plugin, error) {
 	}}, nil
 }
 
+// plugins are the plugins of the schedulers in tests that are not built in. They are off by default.
+func plugins() profile.Registry { return profile.Registry{"Rejecting": newRejecting} }
+
 // The main function of a scheduler with a plugin that is not built in.
 func ExampleNew() {
 	daemon.Main("scheduler", command.New(profile.Registry{"Rejecting": newRejecting}))
@@ -69,17 +72,15 @@ func TestPlugin(t *testing.T) {
 	if err := os.WriteFile(config, []byte(rejectingConfiguration), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	run := command.New(profile.Registry{"Rejecting": newRejecting})
 	running, stop := context.WithCancel(ctx)
-	var process sync.WaitGroup
-	process.Go(func() {
-		defer stop()
-		if err := run(running, []string{"--kubeconfig=" + kubeconfig(t, proxy.URL), "--config=" + config,
-			"--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0"}, t.Output()); err != nil {
-			t.Error(err)
-		}
+	scheduler := process(t, kubeconfig(t, proxy.URL), "--config="+config)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		_ = scheduler.Wait() // the error is that it was killed
+		stop()
 	})
-	defer func() { stop(); process.Wait() }()
+	defer waiting.Wait()
+	defer func() { _ = scheduler.Process.Kill() }()
 	followPods(running, t, s.Client, func(pod *v1.Pod) bool {
 		if pod.Spec.NodeName != "" {
 			t.Errorf("the pod is on node %s", pod.Spec.NodeName)
