@@ -80,7 +80,7 @@ func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, v
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
-	return fmt.Errorf("%s, %v", reason, err) // as in Kubernetes, the text contains "<nil>" if err is nil
+	return fmt.Errorf("%s, %v", reason, err) //nolint:errorlint // Kubernetes' text, with "<nil>" if err is nil
 }
 
 func owners(obj any) []metav1.OwnerReference {

@@ -42,7 +42,7 @@ func newRejecting(args []byte) (scheduling.Plugin, error) {
 func plugins() profile.Registry { return profile.Registry{"Rejecting": newRejecting} }
 
 // The main function of a scheduler with a plugin that is not built in.
-func ExampleNew() {
+func ExampleNew() { //nolint:testableexamples // a scheduler does not end
 	daemon.Main("scheduler", command.New(profile.Registry{"Rejecting": newRejecting}))
 }
 

@@ -71,9 +71,9 @@ func (c *conn) countControlLocked() bool {
 func (c *conn) greetLocked() {
 	l := &c.server.limits
 	settings := []http2.Setting{ // all values fit in 32 bits
-		{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},               //nolint:gosec
-		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},   //nolint:gosec
-		{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)}, //nolint:gosec
+		{ID: http2.SettingMaxFrameSize, Val: uint32(l.MaxReadFrameSize)},
+		{ID: http2.SettingMaxConcurrentStreams, Val: uint32(l.MaxConcurrentStreams)},
+		{ID: http2.SettingInitialWindowSize, Val: uint32(l.MaxReceiveBufferPerStream)},
 		{ID: http2.SettingMaxHeaderListSize, Val: c.server.maxHeaderList()},
 		{ID: http2.SettingNoRFC7540Priorities, Val: 1},
 	}

@@ -118,7 +118,7 @@ func TestConvertCustom(t *testing.T) {
 	}
 }
 
-// TestInterfaces checks the creater, defaulter and mapper that admission plugins get for the
+// TestInterfaces checks the creator, defaulter and mapper that admission plugins get for the
 // objects of a row.
 func TestInterfaces(t *testing.T) {
 	known := known()

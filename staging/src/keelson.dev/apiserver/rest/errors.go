@@ -73,7 +73,7 @@ func writeTimeIsOver(w http.ResponseWriter, r *http.Request) {
 	auditStatus(r, &logged)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(http.StatusGatewayTimeout)
-	_ = json.NewEncoder(w).Encode(status) // fails if the client has closed the connection
+	_ = json.NewEncoder(w).Encode(status) //nolint:errchkjson // fails only if the client has closed the connection
 }
 
 // errNotFound returns the error for a path that names no resource.

@@ -17,7 +17,7 @@ import (
 // behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds
 // with a router, and custom resources with a handler in another server, and clients can see the
 // differences.
-type behaviour interface {
+type behaviour interface { //nolint:interfacebloat // a list of independent differences
 	// Routing: which paths exist, and which errors other requests get.
 
 	// verb returns the verb of a request.
