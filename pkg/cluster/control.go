@@ -56,7 +56,8 @@ func makeControlPlane(c *Config) error {
 }
 
 // controlProcesses returns the control plane's processes in the order in which they are started.
-// machine is the socket on the machine's loopback address; a single API server serves it directly.
+// machine is the socket on the machine's loopback address. If the cluster has only one API server,
+// that server inherits the socket; otherwise a balancer serves it.
 func controlProcesses(c *Config, machine *os.File) []process {
 	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8"}
 	if !c.replicated() {

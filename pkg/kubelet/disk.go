@@ -62,7 +62,7 @@ func onNode(pod *v1.Pod, volume string) bool {
 func (u *usage) disks(ctx context.Context, n *statsapi.NodeStats, now metav1.Time) {
 	o, err := u.observe(ctx)
 	if err != nil {
-		u.cfg.Log.Debug("Failed to measure the node", "err", err)
+		u.cfg.Log.Debug("Failed to measure some of the node's resources", "err", err)
 	}
 	n.Fs = fsOf(o, eviction.NodeFsAvailable, eviction.NodeFsInodesFree, now)
 	images := fsOf(o, eviction.ImageFsAvailable, eviction.ImageFsInodesFree, now)

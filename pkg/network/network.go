@@ -155,7 +155,7 @@ func (n *Network) resume(ctx context.Context) {
 		return
 	}
 	if err := n.protect(content); err != nil {
-		n.cfg.Log.Error("Failed to isolate pods from each other", "err", err)
+		n.cfg.Log.Error("Failed to resume the existing pod network", "err", err)
 		return
 	}
 	n.setReady(nil)

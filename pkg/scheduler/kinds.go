@@ -37,7 +37,7 @@ type kindKey struct {
 	labels     unsafe.Pointer
 }
 
-// of returns the compiled pod of an item.
+// of returns what is computed once for the pod of an item.
 func (k kinds) of(p *profile.Profile, item *queue.Item) (*compiled, error) {
 	if c, ok := item.Memo.(*compiled); ok && c.pod.Pod == item.Pod {
 		return c, nil

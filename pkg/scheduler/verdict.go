@@ -72,7 +72,8 @@ func (s *Scheduler) runVerdicts(ctx context.Context) {
 	}
 }
 
-// fitting returns how many verdicts fit into one batch, given their victims. It is at least one.
+// fitting returns how many verdicts fit into one batch, which may have at most MaxVictims victims.
+// It returns at least one.
 func fitting(some []*verdict) int {
 	victims := 0
 	for i, v := range some {

@@ -144,7 +144,7 @@ func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 			return
 		}
 		if *p.EndPort < p.Port.IntVal {
-			// The message of Kubernetes has the port, not the end port.
+			// As in Kubernetes, the message shows the port instead of the end port.
 			r.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`")
 		}
 		r.Each(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))

@@ -66,7 +66,7 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		r.Required(path, "at least one CIDR required")
 		return r.Errors
 	case n > maxCIDRs:
-		// The message of Kubernetes has the name of the Go field.
+		// As in Kubernetes, the message shows the value with the name of its Go field.
 		r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, "may only hold up to 2 values")
 		return r.Errors
 	}

@@ -18,8 +18,8 @@ const (
 	corsExposed = "Date"
 )
 
-// withCORS lets pages of matching origins read answers. Before other requests, browsers send an
-// OPTIONS request without credentials.
+// withCORS lets pages of matching origins read answers. It answers OPTIONS requests of these pages
+// itself: browsers send them without credentials, to ask whether a page may send another request.
 func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	if len(origins) == 0 {
 		return next

@@ -53,7 +53,7 @@ func dotted(start string, n int) string {
 	return name[:n-1] + "x"
 }
 
-// shifted is like dotted, but the dots are at the places where dotted has none.
+// shifted is like dotted, but begins with one more letter, so that each dot is one place further.
 func shifted(start string, n int) string { return dotted(start+"y", n) }
 
 // maker creates an object with a name. Its pods or other dependents have the label app with the

@@ -114,7 +114,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if v != nil && v.Spec.CSI != nil {
 				c.reclaimQueue.AddObject(v)
 			}
-			// A claim that was not bound yet needs a new volume if its volume is deleted.
+			// A claim needs a new volume if its volume is deleted before the claim is bound to it.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
 				c.provisionQueue.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}

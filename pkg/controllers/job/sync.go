@@ -49,7 +49,7 @@ type syncer struct {
 }
 
 // sync syncs a job with the pods that the caches show. complete reports whether the caches show all
-// creations and deletions.
+// creations and deletions of pods that this controller requested for the job.
 func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool) error {
 	start := y.clock.Now()
 	action, err := y.advance(ctx, cached, pods, complete, start)

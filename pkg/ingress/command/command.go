@@ -65,11 +65,11 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		limits[name] = value
 	}
 	add("max-connections", &o.limits.Connections,
-		"maximum number of open client connections; the default is derived from GOMEMLIMIT")
+		"maximum number of open client connections; the default is lower if GOMEMLIMIT is below 2 GiB")
 	add("max-connections-per-client", &o.limits.ClientConnections,
 		"maximum number of open connections per client; a client is an IPv4 address or an IPv6 /64 network")
 	add("max-requests", &o.limits.Requests,
-		"maximum number of concurrent requests; the default is derived from GOMEMLIMIT")
+		"maximum number of concurrent requests; the default is lower if GOMEMLIMIT is below 4 GiB")
 	add("max-requests-per-client", &o.limits.ClientRequests, "maximum number of concurrent requests per client")
 	add("max-requests-per-namespace", &o.limits.NamespaceRequests,
 		"maximum number of concurrent requests to the Services of one namespace")

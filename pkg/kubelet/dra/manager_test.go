@@ -30,7 +30,7 @@ import (
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
 
-	request string // request that a second device belongs to
+	request string // if not empty, a claim has one more device, which belongs to this request
 
 	mu    sync.Mutex
 	fails string

@@ -196,12 +196,13 @@ func (m *Manager) leaving(pods []*v1.Pod) bool {
 	return false
 }
 
-// measure measures the node, updates the conditions, and returns the thresholds to act on.
+// measure measures the node's resources, updates its conditions, and returns the thresholds to act
+// on.
 func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	o, err := m.cfg.Observe(ctx)
 	if err != nil {
 		// continue with the resources that could be measured
-		m.cfg.Log.Warn("Failed to measure the node", "err", err)
+		m.cfg.Log.Warn("Failed to measure some of the node's resources", "err", err)
 	}
 	holds, due := m.state.step(m.cfg.Clock.Now(), m.cfg.Thresholds, o, m.cfg.Hold)
 	m.mu.Lock()

@@ -37,7 +37,7 @@ type fakeRuntime struct {
 	calls    map[string]int
 	started  map[string]int // number of starts, by container
 	wrong    []string
-	order    []string                 // order of the updates
+	order    []string                 // IDs of the updated containers, in order of the updates
 	used     int64                    // memory usage of every container
 	skew     time.Duration            // by how much the machine's clock was set forward
 	code     int32                    // exit code of containers that are asked to end

@@ -115,8 +115,8 @@ func addFlags(fs *pflag.FlagSet, k *kubeproxy.KubeProxyConfiguration) {
 		"If true the proxy will treat failure to bind to a port as fatal and exit.")
 	fs.BoolVar(&k.EnableProfiling, "profiling", k.EnableProfiling,
 		"If true enables profiling via web interface on /debug/pprof handler."+ignored)
-	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. There is one, "+
-		"'nftables'; services work alike whichever of kube-proxy's modes is named."+ignored)
+	fs.StringVar((*string)(&k.Mode), "proxy-mode", string(k.Mode), "Which proxy mode to use. The proxy "+
+		"implements only 'nftables'; it accepts 'iptables' and 'ipvs' too, but uses nftables."+ignored)
 	fs.BoolVar(&k.NFTables.MasqueradeAll, "masquerade-all", k.NFTables.MasqueradeAll,
 		"SNAT all traffic sent via Service cluster IPs.")
 	fs.StringVar((*string)(&k.DetectLocalMode), "detect-local-mode", string(k.DetectLocalMode),

@@ -92,7 +92,7 @@ type Types struct {
 // NewTypes returns an empty Types.
 func NewTypes() *Types { return &Types{known: make(map[place]*node)} }
 
-// compile returns the tree of the kind of v with the Go type t.
+// compile returns the root node for objects of the same kind as v. Their Go type is t.
 func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -128,7 +128,7 @@ type place struct {
 	goer         reflect.Type
 }
 
-// node returns the node of a type of the schema with the Go type t.
+// node returns the node for values of a type of the schema. Their Go type is t.
 func (c *compiler) node(ref schema.TypeRef, t reflect.Type) (*node, error) {
 	var p place
 	if ref.NamedType != nil {

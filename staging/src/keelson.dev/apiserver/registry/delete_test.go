@@ -133,8 +133,8 @@ func TestGracefulDeletion(t *testing.T) {
 		after   time.Duration // time since the step before
 		options metav1.DeleteOptions
 		gone    bool
-		grace   int64         // grace period of the pod that stays
-		end     time.Duration // its deletion timestamp, as time since start
+		grace   int64         // grace period in the pod's metadata, unless the pod is gone
+		end     time.Duration // deletion timestamp of the pod, as time since start
 	}
 	for name, tc := range map[string]struct {
 		finalizers []string

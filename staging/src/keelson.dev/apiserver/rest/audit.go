@@ -96,8 +96,8 @@ func auditPatch(r *http.Request, body []byte) {
 	}
 }
 
-// auditForm logs an answer whose form is not a kind of the scheme, such as a Table or
-// PartialObjectMetadata: it decodes the JSON that respond writes.
+// auditForm logs an answer that is a Table, a PartialObjectMetadata or a PartialObjectMetadataList.
+// To get this object, it decodes the JSON that respond writes.
 func auditForm(r *http.Request, out negotiate.Output,
 	respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
 	plain := r.Clone(r.Context())

@@ -39,7 +39,7 @@ func TestFrames(t *testing.T) {
 		ev   store.Event
 		out  negotiate.Output
 		size int
-		want byte // 0 if of returns no frame
+		want byte // first byte of the frame, or 0 if there is none
 		made int
 	}{
 		{ev, json, 1, 1, 1},
