@@ -68,7 +68,7 @@ func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// volumesOf returns the generic ephemeral volumes of a pod, each of which needs a claim.
+// volumesOf returns the generic ephemeral volumes of a pod. Each of them needs a claim.
 func volumesOf(pod *v1.Pod) []*v1.Volume {
 	var out []*v1.Volume
 	for i := range pod.Spec.Volumes {
