@@ -8,11 +8,11 @@ set -euo pipefail
 
 case ${1:-} in
 -h | --help)
-	echo "usage: hack/fuzz.sh [TIME|COUNTx]    how long each target runs, or how often (default: 5000x)"
+	echo "usage: hack/fuzz.sh [TIME|COUNTx]    how long each target runs, or how often (default: 30s)"
 	exit
 	;;
 esac
-time=${1:-5000x}
+time=${1:-30s}
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 

@@ -23,7 +23,7 @@ turns=(race-1 race-2 fuzz perturb soak conformance-1 conformance-2 conformance-3
 run() {
 	case $1 in
 	race-*) make race SHARE="${1#race-}/2" ;;
-	fuzz) make fuzz FUZZTIME=20000x ;;
+	fuzz) make fuzz ;;
 	perturb) make perturb SEEDS=100 ;;
 	soak) make soak DURATION=20m ;;
 	conformance-*) SHARE=${1#conformance-}/3 ATTEMPTS=2 OUT=.build/conformance.md make conformance ;;

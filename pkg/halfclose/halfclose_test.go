@@ -128,7 +128,7 @@ func TestDialFails(t *testing.T) {
 func TestSlowClient(t *testing.T) {
 	const size = 4 << 20
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := halfclose.Linger(w, clock.Real(), 500*time.Millisecond).(http.Hijacker).Hijack()
+		conn, _, err := halfclose.Linger(w, clock.Real(), 2*time.Second).(http.Hijacker).Hijack()
 		if err != nil {
 			t.Error(err)
 			return

@@ -132,7 +132,9 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 			}
 			have, err := d.api.Get(ctx, w.GetName(), metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
-				_, err = d.api.Create(ctx, w, metav1.CreateOptions{FieldManager: flowControlManager})
+				// A copy, because the encoder sets the kind of what it encodes, and w is a variable of a
+				// library that all servers of a process share.
+				_, err = d.api.Create(ctx, w.DeepCopy(), metav1.CreateOptions{FieldManager: flowControlManager})
 				return named(d.kind, w.GetName(), ignoreExists(err))
 			}
 			if err != nil || !d.revise(have, w, mandatory) {

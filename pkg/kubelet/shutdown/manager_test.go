@@ -145,8 +145,11 @@ func run(t *testing.T, f func(m *machine), c *kubeletconfig.KubeletConfiguration
 	})
 }
 
-// pass lets virtual time pass.
-func pass(d time.Duration) { <-clock.Real().NewTimer(d).C() }
+// pass lets virtual time pass, and waits until the manager has nothing left to do at that time.
+func pass(d time.Duration) {
+	<-clock.Real().NewTimer(d).C()
+	synctest.Wait()
+}
 
 func TestShutdown(t *testing.T) {
 	pods := []*v1.Pod{podOf("web", 0, 5), podOf("slow", 100, 60), podOf("dns", critical, 60),

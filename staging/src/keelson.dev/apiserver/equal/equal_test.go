@@ -101,7 +101,7 @@ func TestValuesLikeSemantic(t *testing.T) {
 		}
 		outcome[want]++
 	})
-	if outcome[true] == 0 || outcome[false] == 0 {
+	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // few inputs need not have both
 		t.Errorf("outcomes: %v", outcome)
 	}
 }

@@ -76,7 +76,7 @@ func TestLikeApimachinery(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		outcomes[compare(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(t, "parts"), ""))]++
 	})
-	if outcomes[0] == 0 || outcomes[len(pairs)] == 0 {
+	if !testing.Short() && (outcomes[0] == 0 || outcomes[len(pairs)] == 0) { // few inputs need not have both
 		t.Errorf("refused by how many: %v", outcomes)
 	}
 }

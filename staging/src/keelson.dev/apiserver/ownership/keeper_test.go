@@ -75,7 +75,7 @@ func TestUpdateLikeModel(t *testing.T) {
 		known, asked = known+w.known, asked+w.asked
 	}
 	t.Logf("%d kinds; %d of %d updates handled", len(all), known, asked)
-	if known*2 < asked {
+	if !testing.Short() && known*2 < asked { // the share of few inputs is random
 		t.Errorf("only %d of %d updates were handled here", known, asked)
 	}
 }

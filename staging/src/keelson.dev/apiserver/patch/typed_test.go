@@ -69,7 +69,7 @@ func TestMergeLikeJSON(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if handled == 0 {
+	if !testing.Short() && handled == 0 { // few inputs need not have one
 		t.Error("no patch was handled")
 	}
 }
@@ -127,7 +127,7 @@ func TestStrategicMergeLikeMaps(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if handled == 0 || tookOut == 0 {
+	if !testing.Short() && (handled == 0 || tookOut == 0) { // few inputs need not have one
 		t.Errorf("%d patches were handled, %d with a directive", handled, tookOut)
 	}
 }

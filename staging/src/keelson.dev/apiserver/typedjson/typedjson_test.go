@@ -242,7 +242,7 @@ func TestVaried(t *testing.T) {
 		}
 		outcome[same(t, doc, rapid.SampledFrom(kinds).Draw(t, "kind"))]++
 	})
-	if outcome[true] == 0 || outcome[false] == 0 {
+	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // few inputs need not have both
 		t.Errorf("outcomes: %v", outcome)
 	}
 }
