@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -106,16 +107,17 @@ func TestAnotherEndpoint(t *testing.T) {
 
 // TestNotTwice checks that a request that may have been received is not sent again.
 func TestNotTwice(t *testing.T) {
-	asked := 0
+	var asked atomic.Int32
 	broken := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		asked++
+		asked.Add(1)
 		panic(http.ErrAbortHandler)
 	}))
 	defer broken.Close()
 	at := broken.Listener.Addr().String()
 	_, s := front(t, at, at)
-	if code, _, _ := ask(t, s, request(t, http.MethodPost, "/", "text")); code != http.StatusBadGateway || asked != 1 {
-		t.Errorf("%d after %d requests", code, asked)
+	code, _, _ := ask(t, s, request(t, http.MethodPost, "/", "text"))
+	if n := asked.Load(); code != http.StatusBadGateway || n != 1 {
+		t.Errorf("%d after %d requests", code, n)
 	}
 }
 

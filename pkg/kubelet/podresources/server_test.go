@@ -97,7 +97,7 @@ func TestServer(t *testing.T) {
 		t.Errorf("v1alpha1: %v, %v", before, err)
 	}
 	if got, want := counted(t, registry), "errors_get 1 requests_get 2 requests_get_allocatable 1 "+
-		"requests_list 1 requests_total/v1 3 requests_total/v1alpha1 1 "; got != want {
+		"requests_list 1 requests_total/v1 4 requests_total/v1alpha1 1 "; got != want {
 		t.Errorf("counted %s, want %s", got, want)
 	}
 	// Send more concurrent requests than the limit allows in one second.
