@@ -7,6 +7,7 @@ CLUSTER    ?= keelson
 NODES      ?= 2
 KUBECONFIG ?= $(CURDIR)/.build/kubeconfig
 FOCUS      ?=
+TESTFLAGS  ?=
 FUZZTIME   ?= 30s
 SEEDS      ?= 1000
 DURATION   ?= 1h
@@ -46,7 +47,7 @@ images: tools ## the images that nodes are loaded with, into .build/images/
 	@hack/images.sh
 
 check: lint ## lint, and the tests that need neither root nor built tools: run it after each change
-	@hack/test.sh -short -count=1
+	@hack/test.sh -short $(TESTFLAGS)
 
 test: lint unit e2e ## everything that must hold
 

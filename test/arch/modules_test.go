@@ -40,7 +40,9 @@ func TestOneVersion(t *testing.T) {
 		if err != nil {
 			t.Fatal(dir, err)
 		}
-		var m struct{ Require []struct{ Path, Version string } }
+		var m struct {
+			Require []struct{ Path, Version string }
+		}
 		if err := json.Unmarshal(out, &m); err != nil || len(m.Require) == 0 {
 			t.Fatal(dir, err)
 		}
