@@ -42,13 +42,13 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/connect"
 	"keelson.dev/keelson/pkg/apiserver/customresources"
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/filters"
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 	"keelson.dev/keelson/pkg/apiserver/services"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
 )
 
@@ -342,11 +342,10 @@ func (a *assembly) buildHandler() error {
 
 func (a *assembly) buildMux(served http.Handler) (*mux, error) {
 	s := a.server
-	enabled, err := features.Metric(a.cfg.Features.Turned)
-	if err != nil {
+	if err := features.Register(s.deps.Metrics, a.cfg.Features.Turned); err != nil {
 		return nil, err
 	}
-	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector(), enabled} {
+	for _, c := range []prometheus.Collector{a.storageMetrics(), a.admission.Webhooks.Collector()} {
 		if err := s.deps.Metrics.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}

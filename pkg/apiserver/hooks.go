@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/resource"
 	"keelson.dev/keelson/pkg/apiserver/bootstrap"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/features"
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
 )
 

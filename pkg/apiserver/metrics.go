@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 // storageTimeout limits a query of the store's size.
@@ -91,29 +90,13 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// metricsHandler serves the server's own metrics and those that libraries register in their default
-// registry, after filter. If both have a metric of the same name, the server's own is served.
-// DELETE resets them.
-func metricsHandler(own prometheus.Gatherer, filter *metricFilter) http.Handler {
-	gather := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
-		mine, err := own.Gather()
+// metricsHandler serves metrics after filter. DELETE resets them.
+func metricsHandler(from prometheus.Gatherer, filter *metricFilter) http.Handler {
+	return &resettable{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := from.Gather()
 		if err != nil {
 			return nil, err
 		}
-		theirs, err := legacyregistry.DefaultGatherer.Gather()
-		if err != nil {
-			return nil, err
-		}
-		have := make(map[string]bool, len(mine))
-		for _, f := range mine {
-			have[f.GetName()] = true
-		}
-		for _, f := range theirs {
-			if !have[f.GetName()] {
-				mine = append(mine, f)
-			}
-		}
-		return filter.apply(mine), nil
-	})
-	return &resettable{from: gather}
+		return filter.apply(families), nil
+	})}
 }

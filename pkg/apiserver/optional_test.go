@@ -17,8 +17,8 @@ import (
 
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // TestOptionalAPIs checks that APIs that are off by default can be turned on, with the roles of

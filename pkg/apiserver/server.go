@@ -16,7 +16,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 
@@ -38,7 +37,7 @@ import (
 type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Metrics *prometheus.Registry
+	Metrics *daemon.Metrics
 	// KV is the key-value store. If nil, the server uses the etcd of the configuration. The server
 	// does not close a given store.
 	KV kv.Store

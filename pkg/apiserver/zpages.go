@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // componentName is the name of the server on its own pages.

@@ -12,8 +12,6 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/pflag"
 
 	"keelson.dev/keelson/pkg/release"
@@ -54,44 +52,4 @@ func Parse(fs *pflag.FlagSet, args []string) error {
 		return fmt.Errorf("%q does not take any arguments, got %q", fs.Name(), fs.Args())
 	}
 	return nil
-}
-
-// NewMetrics returns a registry with metrics of the Go runtime, of the process, of its memory by
-// kind of page, and of its build.
-func NewMetrics() *prometheus.Registry {
-	r := prometheus.NewRegistry()
-	r.MustRegister(
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		newMemoryCollector(), buildInfo(), releaseInfo(),
-	)
-	return r
-}
-
-// buildInfo is Kubernetes' metric about the build.
-func buildInfo() prometheus.Collector {
-	v := VersionInfo()
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "kubernetes_build_info",
-		Help: "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git commit, " +
-			"git tree state, build date, Go version, and compiler from which Kubernetes was built, and " +
-			"platform on which it is running.",
-		ConstLabels: prometheus.Labels{
-			"major": v.Major, "minor": v.Minor, "git_version": v.GitVersion, "git_commit": v.GitCommit,
-			"git_tree_state": v.GitTreeState,
-			"build_date":     v.BuildDate, "go_version": v.GoVersion, "compiler": v.Compiler, "platform": v.Platform,
-		},
-	})
-	g.Set(1)
-	return g
-}
-
-// releaseInfo is the metric of Keelson's own version.
-func releaseInfo() prometheus.Collector {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "keelson_build_info",
-		Help:        "1, labeled by the version of Keelson.",
-		ConstLabels: prometheus.Labels{"version": release.Version},
-	})
-	g.Set(1)
-	return g
 }

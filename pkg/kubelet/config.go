@@ -65,7 +65,13 @@ type Config struct {
 	Tracing *daemon.Tracing
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Metrics *prometheus.Registry
+	Metrics Registry
+}
+
+// Registry registers the kubelet's metrics and returns those that the kubelet serves at /metrics.
+type Registry interface {
+	prometheus.Registerer
+	prometheus.Gatherer
 }
 
 // Plugins are programs that provide credentials for image registries. Both fields are empty if

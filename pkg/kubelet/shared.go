@@ -45,7 +45,7 @@ type nodeMetrics struct {
 	probes *prometheus.Registry
 }
 
-func newNodeMetrics(r *prometheus.Registry) nodeMetrics {
+func newNodeMetrics(r prometheus.Registerer) nodeMetrics {
 	return nodeMetrics{
 		pods: metrics.NewPods(r), starts: newStarts(r), resizes: newResizes(r), upkeep: metrics.NewNode(r),
 		storage: metrics.NewStorage(r), probes: prometheus.NewRegistry(),

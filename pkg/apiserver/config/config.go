@@ -15,8 +15,8 @@ import (
 
 	cliflag "k8s.io/component-base/cli/flag"
 
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Config is the configuration of an API server.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"keelson.dev/keelson/pkg/apiserver/features"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // needed returns args with the required flags of a server.

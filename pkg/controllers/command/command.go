@@ -31,6 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Run runs the controller manager. It returns when ctx ends or the process cannot continue.
@@ -54,6 +55,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		runtime.SetBlockProfileRate(1)
 	}
 	registry := daemon.NewMetrics()
+	if err := features.Register(registry, nil); err != nil {
+		return err
+	}
 	guard, err := daemon.NewGuard(client, o.serving.ClientCAFile)
 	if err != nil {
 		return err

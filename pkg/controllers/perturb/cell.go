@@ -18,8 +18,8 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // Cell is an API server in a bubble of virtual time.

@@ -15,11 +15,11 @@ import (
 
 	"keelson.dev/keelson/pkg/api/apiserverinternal"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/storageversiongc"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // TestServersThatGo checks that a server's entry exists as long as its lease, and that leases of

@@ -23,11 +23,11 @@ import (
 
 	"keelson.dev/apiserver/store/kv"
 	"keelson.dev/keelson/pkg/apiserver/config"
-	"keelson.dev/keelson/pkg/apiserver/features"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 	"keelson.dev/keelson/pkg/controllers/storageversionmigrator"
+	"keelson.dev/keelson/pkg/features"
 )
 
 func start(t *testing.T) *testserver.Server {

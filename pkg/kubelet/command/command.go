@@ -23,6 +23,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/kubelet"
 	"keelson.dev/keelson/pkg/kubelet/certificates"
 	"keelson.dev/keelson/pkg/kubelet/localdisk"
@@ -184,6 +185,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	registry := daemon.NewMetrics()
+	if err := features.Register(registry, c.FeatureGates); err != nil {
+		return err
+	}
 	name := strings.ToLower(strings.TrimSpace(hostname))
 	spans, err := daemon.NewTracing(ctx, c.Tracing, "kubelet", hostname)
 	if err != nil {

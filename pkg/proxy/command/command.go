@@ -26,6 +26,7 @@ import (
 
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/netpolicy"
 	"keelson.dev/keelson/pkg/proxy"
 	"keelson.dev/keelson/pkg/proxy/announce"
@@ -66,6 +67,9 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	}
 	tune(&cfg.KubeProxyConfiguration, log)
 	registry := daemon.NewMetrics()
+	if err := features.Register(registry, nil); err != nil {
+		return err
+	}
 	events := newEvents(client, cfg.Hostname)
 	defer events.broadcaster.Shutdown()
 	started := make(chan struct{})

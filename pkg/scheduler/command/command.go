@@ -22,6 +22,7 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/daemon"
 	"keelson.dev/keelson/pkg/daemon/zpages"
+	"keelson.dev/keelson/pkg/features"
 	"keelson.dev/keelson/pkg/health"
 	"keelson.dev/keelson/pkg/scheduler"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -115,6 +116,9 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
 	registry := daemon.NewMetrics()
+	if err := features.Register(registry, nil); err != nil {
+		return err
+	}
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
 	})

@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package features has the feature gates of Kubernetes and which of them are enabled in a server:
-// those enabled by default in its version of Kubernetes, changed by its flags.
+// Package features has the feature gates of Kubernetes and which of them are enabled in a process:
+// those enabled by default in its version of Kubernetes, changed by its flags. Only the API server
+// has flags for them.
 //
 // Most gates cannot be changed, because the server has the feature or does not have it. Two kinds
 // of gates can be changed: those that the server's code checks by Turned, and those of other
@@ -128,11 +129,11 @@ func (t Turned) Enabled(name string) bool {
 	return err == nil && known[name].on
 }
 
-// Metric returns kubernetes_feature_enabled.
-func Metric(t Turned) (prometheus.Collector, error) {
+// Register registers kubernetes_feature_enabled. t may have names of features that do not exist.
+func Register(r prometheus.Registerer, t Turned) error {
 	known, err := all()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	enabled := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "kubernetes_feature_enabled",
@@ -148,5 +149,8 @@ func Metric(t Turned) (prometheus.Collector, error) {
 			gauge.Set(1)
 		}
 	}
-	return enabled, nil
+	if err := r.Register(enabled); err != nil {
+		return fmt.Errorf("metrics of features: %w", err)
+	}
+	return nil
 }

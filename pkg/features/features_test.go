@@ -9,17 +9,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"keelson.dev/keelson/pkg/apiserver/features"
+	"keelson.dev/keelson/pkg/features"
 )
 
 // TestMetric checks that each line of the list is a feature in the metric.
 func TestMetric(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	enabled, err := features.Metric(nil)
-	if err != nil {
+	if err := features.Register(registry, nil); err != nil {
 		t.Fatal(err)
 	}
-	registry.MustRegister(enabled)
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
