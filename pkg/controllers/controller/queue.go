@@ -73,7 +73,7 @@ func NewQueue(
 		name: name, sync: sync, workers: max(workers, 1), clock: c, log: log, pauses: map[string]pause{},
 		conflicts: workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, conflictMax),
 		items: workqueue.NewTypedRateLimitingQueueWithConfig(limits,
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: name, Clock: c}),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName(name), Clock: c}),
 	}
 }
 
