@@ -72,7 +72,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	s.view.reserved.release(d.volumes)
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
-	s.metrics.bound(p.Name, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Since))
+	s.metrics.bound(p.Name, item, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Tried))
 	if !eventWritten {
 		s.events[p.Name].scheduled(pod, d.node)
 	}

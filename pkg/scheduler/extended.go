@@ -50,6 +50,7 @@ func (s *Scheduler) runExtended(ctx context.Context) {
 func (s *Scheduler) scheduleExtended(ctx context.Context, p *profile.Profile, item *queue.Item,
 	exts []*extender.Extender, start time.Time) {
 	d, err := s.decideExtended(ctx, p, item, exts)
+	s.metrics.algorithm.Observe(s.cfg.Clock.Since(start).Seconds())
 	s.conclude(ctx, p, item, d, err, start)
 }
 

@@ -141,7 +141,9 @@ func (s *Scheduler) scheduleGang(ctx context.Context, p *profile.Profile, item *
 	}
 	decisions := s.decideGang(p, items, size, func() { s.scheduleBefore(ctx, items[0]) })
 	var placed []*placement
+	algorithm := s.cfg.Clock.Since(start).Seconds()
 	for i, it := range items {
+		s.metrics.algorithm.Observe(algorithm)
 		if decisions[i].node == "" {
 			s.conclude(ctx, p, it, decisions[i], nil, start)
 			continue

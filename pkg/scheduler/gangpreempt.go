@@ -96,6 +96,7 @@ func (c *clearing) placeCleared(i int) bool {
 // makeRoom chooses the best node to clear for a pod, and takes the victims off it.
 func (c *clearing) makeRoom(i int, e *evaluation) (*scheduling.Node, *evaluation) {
 	e.rank = c.rank
+	c.s.metrics.preemptions.Inc()
 	if ineligible(c.s.view, e) != "" {
 		c.waits = true // victims of an earlier attempt have not left their nodes yet
 		return nil, nil

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -125,6 +126,11 @@ func (c *gangCell) scheduler(t interface {
 		cfg: Config{Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2))}, sources: sources, view: v,
 		evaluator: newEvaluator(), kinds: kinds{}, nominated: newNominations(), gangs: newGangs(), hold: time.Hour,
 	}
+	m, err := newMetrics(prometheus.NewRegistry(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.metrics = m
 	v.sources, v.devices, v.evicting = sources, sources.devices, map[types.UID]bool{}
 	v.nominated, s.nominated.changed = s.nominated, v.Touch
 	s.queue = queue.New(queue.Config{

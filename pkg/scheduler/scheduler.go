@@ -93,7 +93,7 @@ func New(cfg Config) (*Scheduler, error) {
 		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
-	if s.metrics, err = newMetrics(cfg.Metrics, s.queue); err != nil {
+	if s.metrics, err = newMetrics(cfg.Metrics, s); err != nil {
 		return nil, err
 	}
 	return s, s.sources.follow(s.handlers())
@@ -164,6 +164,7 @@ func (s *Scheduler) schedule(ctx context.Context, item *queue.Item) {
 		return
 	}
 	d, err := s.decide(p, item)
+	s.metrics.algorithm.Observe(s.cfg.Clock.Since(start).Seconds())
 	s.conclude(ctx, p, item, d, err, start)
 }
 
@@ -317,6 +318,7 @@ func (s *Scheduler) preempt(e *evaluation, d *decision) string {
 }
 
 func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
+	s.metrics.preemptions.Inc()
 	budgets, err := s.sources.allBudgets()
 	if err != nil {
 		return nil, "preemption: " + err.Error()
@@ -328,6 +330,7 @@ func (s *Scheduler) found(e *evaluation) (found []candidate, why string) {
 // than rank.
 func (s *Scheduler) clear(rank int32, c candidate, d *decision) {
 	d.nominate, d.victims = c.node, c.victims
+	s.metrics.victims.Observe(float64(len(c.victims)))
 	for _, v := range d.victims {
 		s.view.evicting[v.UID] = true
 	}

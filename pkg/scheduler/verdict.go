@@ -253,7 +253,7 @@ func (s *Scheduler) logStatusError(ctx context.Context, namespace, name string, 
 // finishEviction handles the result of an eviction.
 func (s *Scheduler) finishEviction(ctx context.Context, victim *scheduling.Pod, err error) {
 	if err == nil {
-		s.metrics.victims.Inc()
+		s.metrics.evictions.Inc()
 		return
 	}
 	s.cancelEviction(victim)

@@ -19,6 +19,7 @@ type Cell struct {
 	nodes      []*scheduling.Node // nodes[i].Index is i
 	byName     map[string]*scheduling.Node
 	pods       map[types.UID]*placed
+	assumed    int // pods that are only assumed
 	// waiting has the pods that are bound to nodes which do not exist, by node name and UID.
 	waiting   map[string]map[types.UID]*scheduling.Pod
 	groups    map[string]*scheduling.Group // groups of placed pods, by key
@@ -246,6 +247,9 @@ func (c *Cell) Forget(uid types.UID) {
 	}
 }
 
+// Sizes returns the number of nodes, of placed pods, and of those pods that are only assumed.
+func (c *Cell) Sizes() (nodes, pods, assumed int) { return len(c.nodes), len(c.pods), c.assumed }
+
 // Placed returns the node on which a pod is counted, and whether the pod is only assumed.
 func (c *Cell) Placed(uid types.UID) (node string, assumed, ok bool) {
 	p := c.pods[uid]
@@ -259,6 +263,9 @@ func (c *Cell) place(pod *scheduling.Pod, node string, assumed bool) {
 	c.RemovePod(pod.UID)
 	c.Join(pod)
 	c.pods[pod.UID] = &placed{pod: pod, node: node, assumed: assumed}
+	if assumed {
+		c.assumed++
+	}
 	c.register(pod.Group, pod.GroupKey)
 	c.accountClaims(pod.Pod, 1)
 	if n := c.byName[node]; n != nil {
@@ -292,6 +299,9 @@ func (c *Cell) RemovePod(uid types.UID) bool {
 		return false
 	}
 	delete(c.pods, uid)
+	if p.assumed {
+		c.assumed--
+	}
 	c.accountClaims(p.pod.Pod, -1)
 	if n := c.byName[p.node]; n != nil {
 		c.account(n, p.pod, -1)

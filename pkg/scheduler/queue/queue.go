@@ -50,6 +50,9 @@ type Item struct {
 	Pod      *v1.Pod
 	Attempts int
 	Since    time.Time // when the pod entered the queue
+	Tried    time.Time // when the pod was first tried
+	// Flushed reports whether the pod is tried only because it was unschedulable for too long.
+	Flushed bool
 	// Memo is data of the caller of Pop. The queue does not use it.
 	Memo any
 
@@ -265,6 +268,9 @@ func (q *Queue) PopBefore(item *Item) *Item {
 }
 
 func (q *Queue) take(item *Item) *Item {
+	if item.Tried.IsZero() {
+		item.Tried = q.cfg.Clock.Now()
+	}
 	item.place, item.popped, item.changed = inFlight, q.happened, false
 	item.Attempts++
 	q.turns.taken(item)
@@ -307,7 +313,7 @@ func (q *Queue) land(item *Item) bool {
 	if q.items[item.Pod.UID] != item || item.place != inFlight {
 		return false
 	}
-	item.Pod = item.latest
+	item.Pod, item.Flushed = item.latest, false
 	return true
 }
 
@@ -389,6 +395,7 @@ func (q *Queue) Flush() {
 	for item := range q.parked {
 		// The clock may have been set back. That must not keep a pod in the queue forever.
 		if item.parked.Before(limit) || item.parked.After(now) {
+			item.Flushed = true
 			q.retry(item)
 		}
 	}
