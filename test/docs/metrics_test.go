@@ -18,7 +18,7 @@ var metricsOf = []struct {
 	title string
 	dirs  []string
 }{
-	{"Every process", []string{"pkg/daemon", "pkg/health"}},
+	{"Every process", []string{"pkg/daemon", "pkg/features", "pkg/health"}},
 	{"API server", []string{"pkg/apiserver", "staging/src/keelson.dev/apiserver"}},
 	{"Controller manager", []string{"pkg/controllers"}},
 	{"Scheduler", []string{"pkg/scheduler"}},

@@ -215,7 +215,11 @@ func (c *Cell) SetPod(pod *v1.Pod) (less bool) {
 	p := c.pods[pod.UID]
 	known := p != nil && p.node == pod.Spec.NodeName
 	if known && sameShare(p.pod.Pod, pod) {
-		p.pod.Pod, p.assumed = pod, false
+		p.pod.Pod = pod
+		if p.assumed {
+			p.assumed = false
+			c.assumed--
+		}
 		return false
 	}
 	now := c.NewPod(pod)

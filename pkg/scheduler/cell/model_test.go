@@ -300,6 +300,7 @@ func (m *model) checkGeneration(t *rapid.T, n *scheduling.Node, state string) {
 func (m *model) checkPods(t *rapid.T) {
 	users := map[string][]types.UID{}
 	waiting := map[string]int{}
+	assumptions := 0
 	for _, name := range podNames {
 		uid := types.UID(name)
 		want, known := m.pods[uid]
@@ -310,12 +311,19 @@ func (m *model) checkPods(t *rapid.T) {
 		if !known {
 			continue
 		}
+		if want.assumed {
+			assumptions++
+		}
 		if len(want.pod.Spec.Volumes) > 0 {
 			users["data"] = append(users["data"], uid)
 		}
 		if m.nodes[want.node] == nil {
 			waiting[want.node]++
 		}
+	}
+	if nodes, pods, assumed := m.cell.Sizes(); nodes != len(m.nodes) || pods != len(m.pods) || assumed != assumptions {
+		t.Fatalf("%d nodes, %d pods, %d assumed; want %d, %d, %d", nodes, pods, assumed, len(m.nodes), len(m.pods),
+			assumptions)
 	}
 	got := m.cell.ClaimUsers("ns", "data")
 	slices.Sort(got)
