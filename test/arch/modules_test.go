@@ -20,8 +20,8 @@ func TestModulesAreComplete(t *testing.T) {
 	if err != nil || len(modules) == 0 {
 		t.Fatal("no modules", err)
 	}
-	for _, m := range append(modules, "../../go.mod") {
-		cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "./...")
+	for _, m := range append(modules, "../../go.mod", "../../test/csi/sanity/go.mod", "../../test/conformance/go.mod") {
+		cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "-test", "./...")
 		cmd.Dir, cmd.Env = filepath.Dir(m), append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", m, err, out)

@@ -2,9 +2,10 @@ module keelson.dev/apiserver
 
 go 1.26.0
 
-require k8s.io/apimachinery v0.36.6
-
-require github.com/stretchr/objx v0.5.3 // indirect
+require (
+	github.com/stretchr/testify v1.12.1
+	k8s.io/apimachinery v0.36.6
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
