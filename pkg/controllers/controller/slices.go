@@ -18,8 +18,8 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
-// errStaleSlices makes the queue retry a Service until the cache has caught up.
-var errStaleSlices = errors.New("the cache does not show the slices that were written last")
+// ErrStaleSlices makes the queue retry a Service until the cache has caught up.
+var ErrStaleSlices = errors.New("the cache does not show the slices that were written last")
 
 // maxStaleReads is the number of stale reads in a row after which Slices lists from the API
 // server. A cache that only lags catches up within the first few retries.
@@ -77,7 +77,7 @@ func (v *SliceView) Slices(ctx context.Context, service *v1.Service) ([]*discove
 		return kept, nil
 	}
 	if !v.staleTooLong(Key(service)) {
-		return nil, errStaleSlices
+		return nil, ErrStaleSlices
 	}
 	options := metav1.ListOptions{LabelSelector: v.selector(service.Name).String()}
 	list, err := v.client.EndpointSlices(service.Namespace).List(ctx, options)

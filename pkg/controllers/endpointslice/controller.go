@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/endpointslice"
+	"k8s.io/endpointslice/metrics"
 	"k8s.io/endpointslice/topologycache"
 	endpointsliceutil "k8s.io/endpointslice/util"
 	"k8s.io/klog/v2"
@@ -46,6 +47,7 @@ type Controller struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
+	metrics.RegisterMetrics() // the library's, which the reconciler sets
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
@@ -134,7 +136,21 @@ func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	}
 }
 
+// sync reconciles a Service's slices, and counts the result.
 func (c *Controller) sync(ctx context.Context, key string) error {
+	result, err := "success", c.reconcile(ctx, key)
+	switch {
+	case err == nil:
+	case errors.Is(err, controller.ErrStaleSlices):
+		result = "stale"
+	default:
+		result = "error"
+	}
+	metrics.EndpointSliceSyncs.WithLabelValues(result).Inc()
+	return err
+}
+
+func (c *Controller) reconcile(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	service, err := c.services.Services(namespace).Get(name)
 	if apierrors.IsNotFound(err) {

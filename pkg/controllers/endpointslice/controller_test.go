@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 	"keelson.dev/keelson/pkg/controllers/controller"
@@ -100,5 +101,12 @@ func TestTrafficDistribution(t *testing.T) {
 			got := list.Items[0].Endpoints[0].Hints
 			return got, got != nil && reflect.DeepEqual(*got, tc.want)
 		})
+	}
+	got := controllertest.Metrics(t, legacyregistry.DefaultGatherer)
+	for _, name := range []string{"syncs{result=success}", "changes{operation=create}", "num_endpoint_slices",
+		"endpoints_desired"} {
+		if got["endpoint_slice_controller_"+name] == 0 {
+			t.Errorf("%s is 0", name)
+		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +32,8 @@ type Controller struct {
 	pods     corelisters.PodLister
 	claims   corelisters.PersistentVolumeClaimLister
 	podCache cache.Indexer
+
+	creates, failures prometheus.Counter
 }
 
 // New returns the controller.
@@ -38,6 +42,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 	pods := core.Pods().Informer()
 	c := &Controller{Deps: d, pods: core.Pods().Lister(), claims: core.PersistentVolumeClaims().Lister(),
 		podCache: pods.GetIndexer()}
+	counter := func(name string) prometheus.Counter {
+		return promauto.With(d.Metrics).NewCounter(prometheus.CounterOpts{
+			Subsystem: "ephemeral_volume_controller", Name: name,
+			Help: "[ALPHA] Number of PersistentVolumeClaim creation requests",
+		})
+	}
+	c.creates, c.failures = counter("create_total"), counter("create_failures_total")
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
@@ -108,7 +119,11 @@ func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) erro
 	case !apierrors.IsNotFound(err):
 		return err
 	}
+	c.creates.Inc()
 	_, err = c.Client.CoreV1().PersistentVolumeClaims(pod.Namespace).Create(ctx, want, metav1.CreateOptions{})
+	if err != nil {
+		c.failures.Inc()
+	}
 	if err != nil && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create PVC %s: %w", want.Name, err)
 	}

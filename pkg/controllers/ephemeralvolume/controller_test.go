@@ -7,6 +7,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,8 @@ import (
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
-	controllertest.RunAs(t, s, "ephemeral-volume-controller", controller.Options{}, New)
+	r := prometheus.NewRegistry()
+	controllertest.RunAs(t, s, "ephemeral-volume-controller", controller.Options{}, controllertest.WithMetrics(r, New))
 	core := s.Client.CoreV1()
 	spec := v1.PersistentVolumeClaimSpec{
 		AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteOnce},
@@ -64,6 +66,11 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it is made again", made)
+	controllertest.Eventually(t, "two creations are counted", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, r)
+		const prefix = "ephemeral_volume_controller_create_"
+		return got, got[prefix+"total"]-got[prefix+"failures_total"] == 2
+	})
 	other, err := claims.Get(t.Context(), "p-other", metav1.GetOptions{})
 	if err != nil || len(other.OwnerReferences) > 0 {
 		t.Errorf("another owner's claim: %v, %v", other, err)

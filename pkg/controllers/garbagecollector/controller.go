@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,6 +52,7 @@ type Controller struct {
 	queue      *controller.Queue
 	pods       cache.SharedIndexInformer
 	namespaces corelisters.NamespaceLister
+	failures   prometheus.Counter
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
@@ -77,6 +80,10 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, graph: newGraph(), monitors: map[schema.GroupVersionResource]*monitor{},
 		pods:       d.Informers.Core().V1().Pods().Informer(),
 		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
+		failures: promauto.With(d.Metrics).NewCounter(prometheus.CounterOpts{
+			Subsystem: "garbagecollector_controller", Name: "resources_sync_error_total",
+			Help: "[ALPHA] Number of garbage collector resources sync errors",
+		}),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.collect)
 	return c, nil
@@ -113,6 +120,7 @@ func (c *Controller) discover(ctx context.Context) {
 	lists, err := c.Discovery.ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		c.Log.Warn("Failed to discover kinds", "err", err)
+		c.failures.Inc()
 		return
 	}
 	want := map[schema.GroupVersionResource]kind{}

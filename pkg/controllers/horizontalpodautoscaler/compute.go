@@ -48,7 +48,13 @@ func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.Metri
 	var first *failure
 	invalid := 0
 	for i, spec := range p.hpa.Spec.Metrics {
+		began := p.Clock.Now()
 		got, failed := p.evaluateMetric(ctx, spec)
+		var err error
+		if failed != nil {
+			err = failed.err
+		}
+		p.instruments.computed(spec.Type, p.hpa.Status.CurrentReplicas, got.n, err, p.Clock.Since(began))
 		if failed != nil {
 			p.Events.Event(p.hpa, v1.EventTypeWarning, failed.reason, failed.err.Error())
 			if first == nil {
@@ -107,7 +113,7 @@ func (p *pass) evaluateMetric(ctx context.Context, spec autoscalingv2.MetricSpec
 		return got, failedIf("FailedGetExternalMetric", spec.External.Metric.Name+" external metric value", err)
 	}
 	return proposal{}, &failure{"InvalidMetricSourceType", "metric",
-		fmt.Errorf("unknown metric source type %q", string(spec.Type))}
+		specError{fmt.Errorf("unknown metric source type %q", string(spec.Type))}}
 }
 
 func failedIf(reason, what string, err error) *failure {

@@ -10,6 +10,7 @@
 package horizontalpodautoscaler
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,11 +46,12 @@ const leastPeriod = time.Second
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue   *controller.Queue
-	hpas    autoscalinglisters.HorizontalPodAutoscalerLister
-	pods    corelisters.PodLister
-	scales  scale.ScalesGetter
-	metrics *metrics
+	queue       *controller.Queue
+	hpas        autoscalinglisters.HorizontalPodAutoscalerLister
+	pods        corelisters.PodLister
+	scales      scale.ScalesGetter
+	metrics     *metrics
+	instruments *instruments
 
 	mu sync.Mutex
 	// histories and selectors are maps by the autoscalers' keys.
@@ -65,11 +67,19 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, hpas: hpas.Lister(), pods: d.Informers.Core().V1().Pods().Lister(),
 		scales: scale.New(client, d.Mapper, dynamic.LegacyAPIPathResolverFunc,
 			scale.NewDiscoveryScaleKindResolver(d.Discovery)),
-		metrics:   &metrics{client, d.Mapper},
-		histories: map[string]*history{}, selectors: map[string]labels.Selector{},
+		metrics:     &metrics{client, d.Mapper},
+		instruments: newInstruments(d.Metrics),
+		histories:   map[string]*history{}, selectors: map[string]labels.Selector{},
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(hpas.Informer(), func(old, hpa *autoscalingv2.HorizontalPodAutoscaler) {
+		switch {
+		case old == nil:
+			c.instruments.autoscalers.Inc()
+		case hpa == nil:
+			c.instruments.autoscalers.Dec()
+			c.instruments.desired.DeleteLabelValues(old.Namespace, old.Name)
+		}
 		if old == nil || hpa == nil || !equality.Semantic.DeepEqual(old.Spec, hpa.Spec) {
 			c.queue.AddObject(controller.Latest(old, hpa))
 		}
@@ -93,17 +103,28 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	c.queue.AddAfter(key, max(c.Options.Autoscaling.Period, leastPeriod))
-	next := hpa.DeepCopy()
-	if err := c.evaluate(ctx, next); err != nil {
+	began, next := c.Clock.Now(), hpa.DeepCopy()
+	action, failure := c.evaluate(ctx, next)
+	if failure != nil {
 		// The status and events show the error. The error does not make the next evaluation
 		// earlier.
-		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", err)
+		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", failure)
+	} else {
+		c.instruments.desired.WithLabelValues(namespace, name).Set(float64(next.Status.DesiredReplicas))
 	}
+	err = c.writeStatus(ctx, hpa, next)
+	c.instruments.reconciled(action, cmp.Or(failure, err), c.Clock.Since(began))
+	return err
+}
+
+// writeStatus writes the status of next, which is hpa after an evaluation.
+func (c *Controller) writeStatus(ctx context.Context, hpa, next *autoscalingv2.HorizontalPodAutoscaler) error {
 	next.Status.ObservedGeneration = new(next.Generation)
 	if equality.Semantic.DeepEqual(hpa.Status, next.Status) {
 		return nil
 	}
-	_, err = c.Client.AutoscalingV2().HorizontalPodAutoscalers(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	api := c.Client.AutoscalingV2().HorizontalPodAutoscalers(hpa.Namespace)
+	_, err := api.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		c.Events.Event(hpa, v1.EventTypeWarning, "FailedUpdateStatus", err.Error())
 		return fmt.Errorf("status: %w", err)
@@ -112,14 +133,14 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 // evaluate evaluates an autoscaler's metrics, scales its target if necessary, and updates the
-// status in hpa.
-func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) error {
+// status in hpa. It returns what it did to the target: scale_up, scale_down or none.
+func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (string, error) {
 	target, resource, err := c.target(ctx, hpa)
 	if err != nil {
 		c.Events.Event(hpa, v1.EventTypeWarning, "FailedGetScale", err.Error())
 		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedGetScale",
 			fmt.Sprintf("the HPA controller was unable to get the target's current scale: %v", err))
-		return err
+		return none, err
 	}
 	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededGetScale",
 		"the HPA controller was able to get the target's current scale")
@@ -140,19 +161,19 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 		if desired, why, statuses, err = c.byMetrics(ctx, hpa, target, h, least, now); err != nil {
 			setStatus(hpa, current, hpa.Status.DesiredReplicas, statuses)
 			c.Events.Event(hpa, v1.EventTypeWarning, "FailedComputeMetricsReplicas", err.Error())
-			return err
+			return none, err
 		}
 	}
 	if desired == current {
 		setStatus(hpa, current, desired, statuses)
-		return nil
+		return none, nil
 	}
 	if err := c.rescale(ctx, hpa, resource, target, desired); err != nil {
 		c.Events.Eventf(hpa, v1.EventTypeWarning, "FailedRescale", "New size: %d; reason: %s; error: %v", desired, why, err)
 		c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionFalse, "FailedUpdateScale",
 			fmt.Sprintf("the HPA controller was unable to update the target scale: %v", err))
 		setStatus(hpa, current, hpa.Status.DesiredReplicas, statuses)
-		return err
+		return none, err
 	}
 	c.setCondition(hpa, autoscalingv2.AbleToScale, v1.ConditionTrue, "SucceededRescale",
 		fmt.Sprintf("the HPA controller was able to update the target scale to %d", desired))
@@ -160,7 +181,7 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	h.recordChange(current, desired, now)
 	setStatus(hpa, current, desired, statuses)
 	hpa.Status.LastScaleTime = ptr.To(metav1.NewTime(now))
-	return nil
+	return actionOf(current, desired), nil
 }
 
 // byMetrics returns the number of replicas that the metrics require, and the reason for this
@@ -257,7 +278,7 @@ func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPo
 	ref := hpa.Spec.ScaleTargetRef
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
-		return nil, schema.GroupResource{}, err
+		return nil, schema.GroupResource{}, specError{err}
 	}
 	mappings, err := c.Mapper.RESTMappings(schema.GroupKind{Group: gv.Group, Kind: ref.Kind})
 	if err != nil {

@@ -35,8 +35,9 @@ const Name = "node-ipam-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue *controller.Queue
-	nodes corelisters.NodeLister
+	queue   *controller.Queue
+	nodes   corelisters.NodeLister
+	metrics *metrics
 
 	mu   sync.Mutex
 	sets []*ranges
@@ -51,9 +52,10 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	nodes := d.Informers.Core().V1().Nodes()
-	c := &Controller{Deps: d, nodes: nodes.Lister(), promised: map[types.UID][]string{}, refused: map[types.UID]bool{}}
+	c := &Controller{Deps: d, nodes: nodes.Lister(), metrics: newMetrics(d.Metrics),
+		promised: map[types.UID][]string{}, refused: map[types.UID]bool{}}
 	for i, prefix := range d.Options.ClusterCIDRs {
-		set, err := newRanges(prefix, d.Options.NodeMasks[i])
+		set, err := newRanges(prefix, d.Options.NodeMasks[i], c.metrics)
 		if err != nil {
 			return nil, err
 		}
@@ -80,6 +82,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error {
+	c.metrics.running.Set(1)
+	defer c.metrics.running.Set(0)
 	// Mark the ranges of all nodes as taken before any new one is assigned. The cache may not show
 	// yet what an earlier process assigned, so list from the API server.
 	for ctx.Err() == nil {

@@ -26,20 +26,23 @@ const services types.UID = "services"
 // Other clients can give one range to several nodes; it is free when the last of them releases it.
 // ranges is not safe for concurrent use.
 type ranges struct {
-	whole netip.Prefix
-	mask  int
-	count int
-	taken map[int][]types.UID
-	from  int // index at which the search for a free range begins
+	whole   netip.Prefix
+	mask    int
+	count   int
+	taken   map[int][]types.UID
+	metrics *metrics
+	from    int // index at which the search for a free range begins
 }
 
-func newRanges(whole netip.Prefix, mask int) (*ranges, error) {
+func newRanges(whole netip.Prefix, mask int, m *metrics) (*ranges, error) {
 	bits := mask - whole.Bits()
 	if bits < 0 || bits > maxBits || mask > whole.Addr().BitLen() {
 		return nil, fmt.Errorf("node mask size /%d does not divide cluster range %s into 1 to %d ranges", mask,
 			whole, 1<<maxBits)
 	}
-	return &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int][]types.UID{}}, nil
+	r := &ranges{whole: whole.Masked(), mask: mask, count: 1 << bits, taken: map[int][]types.UID{}, metrics: m}
+	m.maximum.WithLabelValues(r.whole.String()).Set(float64(r.count))
+	return r, nil
 }
 
 // next takes the next free range.
@@ -48,6 +51,8 @@ func (r *ranges) next(holder types.UID) (netip.Prefix, error) {
 		n := (r.from + i) % r.count
 		if len(r.taken[n]) == 0 {
 			r.taken[n] = []types.UID{holder}
+			r.allocated()
+			r.metrics.tries.WithLabelValues(r.whole.String()).Observe(float64(i))
 			r.from = (n + 1) % r.count
 			return r.at(n), nil
 		}
@@ -92,6 +97,9 @@ func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	for n := first; n <= last; n++ {
 		if !slices.Contains(r.taken[n], holder) {
 			r.taken[n] = append(r.taken[n], holder)
+			if len(r.taken[n]) == 1 {
+				r.allocated()
+			}
 		}
 		alone = alone && len(r.taken[n]) == 1
 	}
@@ -105,9 +113,24 @@ func (r *ranges) release(p netip.Prefix, holder types.UID) {
 		return
 	}
 	for n := first; n <= last; n++ {
+		held := len(r.taken[n]) > 0
 		r.taken[n] = slices.DeleteFunc(r.taken[n], func(uid types.UID) bool { return uid == holder })
 		if len(r.taken[n]) == 0 {
 			delete(r.taken, n)
+			if held {
+				r.metrics.releases.WithLabelValues(r.whole.String()).Inc()
+				r.setUsage()
+			}
 		}
 	}
+}
+
+// allocated counts a range that was free before.
+func (r *ranges) allocated() {
+	r.metrics.allocations.WithLabelValues(r.whole.String()).Inc()
+	r.setUsage()
+}
+
+func (r *ranges) setUsage() {
+	r.metrics.usage.WithLabelValues(r.whole.String()).Set(float64(len(r.taken)) / float64(r.count))
 }

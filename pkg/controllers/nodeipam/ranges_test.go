@@ -4,10 +4,14 @@
 package nodeipam
 
 import (
+	"maps"
 	"net/netip"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"pgregory.net/rapid"
+
+	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
 // TestRangesAgainstNaive checks that no range is assigned twice, that none overlaps with occupied
@@ -17,7 +21,7 @@ func TestRangesAgainstNaive(t *testing.T) {
 		whole := netip.MustParsePrefix(
 			rapid.SampledFrom([]string{"10.244.0.0/16", "fd00:1::/48", "192.168.7.0/24"}).Draw(t, "whole"))
 		mask := whole.Bits() + rapid.IntRange(0, 4).Draw(t, "bits")
-		r, err := newRanges(whole, mask)
+		r, err := newRanges(whole, mask, newMetrics(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +61,7 @@ func TestRangesAgainstNaive(t *testing.T) {
 
 func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 	for _, mask := range []int{8, 33} {
-		if _, err := newRanges(netip.MustParsePrefix("10.244.0.0/16"), mask); err == nil {
+		if _, err := newRanges(netip.MustParsePrefix("10.244.0.0/16"), mask, newMetrics(nil)); err == nil {
 			t.Errorf("/%d: no error", mask)
 		}
 	}
@@ -66,7 +70,7 @@ func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 // TestRangesHeldTwice checks that a range that two nodes have is free only after both nodes were
 // deleted.
 func TestRangesHeldTwice(t *testing.T) {
-	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24)
+	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24, newMetrics(nil))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,5 +99,39 @@ func TestRangesHeldTwice(t *testing.T) {
 	r.release(p, "a")
 	if got, err := r.next("e"); err != nil || got != p {
 		t.Errorf("got %s, %v", got, err)
+	}
+}
+
+// TestMetrics checks the numbers of assigned and released ranges. A range that has several holders
+// counts once.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/22"), 24, newMetrics(registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.occupy(netip.MustParsePrefix("10.244.0.0/24"), "a")
+	r.occupy(netip.MustParsePrefix("10.244.0.0/24"), "b")
+	p, err := r.next("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		"node_ipam_controller_cidrset_cidrs_allocations_total{clusterCIDR=10.244.0.0/22}":      2,
+		"node_ipam_controller_cidrset_allocation_tries_per_request{clusterCIDR=10.244.0.0/22}": 1,
+		"node_ipam_controller_cirdset_max_cidrs{clusterCIDR=10.244.0.0/22}":                    4,
+		"node_ipam_controller_cidrset_usage_cidrs{clusterCIDR=10.244.0.0/22}":                  0.5,
+		"running_managed_controllers{manager=kube-controller-manager,name=nodeipam}":           0,
+	}
+	if got := controllertest.Metrics(t, registry); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	r.release(netip.MustParsePrefix("10.244.0.0/24"), "a")
+	r.release(p, "nobody")
+	r.release(p, "c")
+	want["node_ipam_controller_cidrset_cidrs_releases_total{clusterCIDR=10.244.0.0/22}"] = 1
+	want["node_ipam_controller_cidrset_usage_cidrs{clusterCIDR=10.244.0.0/22}"] = 0.25
+	if got := controllertest.Metrics(t, registry); !maps.Equal(got, want) {
+		t.Errorf("after the release: %v, want %v", got, want)
 	}
 }

@@ -36,6 +36,7 @@ type Controller struct {
 	lister   corelisters.NodeLister
 	podCache cache.SharedIndexInformer
 	zones    *zones
+	metrics  *metrics
 
 	mu         sync.Mutex
 	heartbeats map[string]heartbeat // last heartbeat of each node
@@ -52,7 +53,8 @@ type heartbeat struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core, leases := d.Informers.Core().V1(), d.Informers.Coordination().V1().Leases().Informer()
 	c := &Controller{Deps: d, lister: core.Nodes().Lister(), podCache: core.Pods().Informer(),
-		heartbeats: map[string]heartbeat{}, zones: newZones(d.Options.Evictions)}
+		heartbeats: map[string]heartbeat{}, metrics: newMetrics(d.Metrics)}
+	c.zones = newZones(d.Options.Evictions, c.metrics)
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.podCache),
@@ -111,10 +113,12 @@ func (c *Controller) monitor(ctx context.Context) {
 	if err != nil {
 		return // a cache never fails
 	}
-	if c.zones.update(nodes, c.Clock.Now()) {
+	began := c.Clock.Now()
+	if c.zones.update(nodes, began) {
 		c.restartGrace()
 	}
 	for _, n := range nodes {
+		nodeBegan := c.Clock.Now()
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
 			// Queued although the node has not changed: whether its pods may be evicted also
 			// depends on other nodes.
@@ -125,7 +129,9 @@ func (c *Controller) monitor(ctx context.Context) {
 				c.Log.Warn("Failed to mark node as unknown", "node", n.Name, "err", err)
 			}
 		}
+		c.metrics.oneNode.Observe(c.Clock.Since(nodeBegan).Seconds())
 	}
+	c.metrics.allNodes.Observe(c.Clock.Since(began).Seconds())
 }
 
 // restartGrace restarts the grace period of all nodes. It is called when nodes report again after
@@ -200,6 +206,9 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		next.Spec.Taints = taints
 		if _, err := c.Client.CoreV1().Nodes().Update(ctx, next, metav1.UpdateOptions{}); err != nil {
 			return fmt.Errorf("taints: %w", err)
+		}
+		if isEvicting(next) && !isEvicting(n) {
+			c.metrics.evictions.WithLabelValues(zoneOf(n)).Inc()
 		}
 	}
 	if s := controller.NodeReady(n).Status; s == v1.ConditionFalse || s == v1.ConditionUnknown {

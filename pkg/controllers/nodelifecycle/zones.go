@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/time/rate"
 	v1 "k8s.io/api/core/v1"
+	topology "k8s.io/component-helpers/node/topology"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
@@ -42,7 +43,7 @@ func stateOf(ready, notReady int, threshold float64) state {
 // zoneOf returns the key of a node's zone, from its region and zone. Nodes without these labels are
 // in one zone.
 func zoneOf(n *v1.Node) string {
-	return n.Labels[v1.LabelTopologyRegion] + ":" + n.Labels[v1.LabelTopologyZone]
+	return topology.GetZoneKey(n)
 }
 
 // zones limits the number of nodes from which pods are evicted. Each zone has a rate, which is
@@ -50,14 +51,15 @@ func zoneOf(n *v1.Node) string {
 // because the control plane is probably cut off. It is safe for concurrent use.
 type zones struct {
 	options controller.Evictions
+	metrics *metrics
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
 	disabled bool // true if no node is ready
 }
 
-func newZones(o controller.Evictions) *zones {
-	return &zones{options: o, limiters: map[string]*rate.Limiter{}}
+func newZones(o controller.Evictions, m *metrics) *zones {
+	return &zones{options: o, metrics: m, limiters: map[string]*rate.Limiter{}}
 }
 
 // update updates the zones with the present nodes. It reports whether before the update no node was
@@ -81,9 +83,11 @@ func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	for zone := range z.limiters {
 		if _, there := counts[zone]; !there {
 			delete(z.limiters, zone)
+			z.metrics.setZone(zone, 0, 0)
 		}
 	}
 	for zone, c := range counts {
+		z.metrics.setZone(zone, c.ready, c.notReady)
 		s := stateOf(c.ready, c.notReady, z.options.Threshold)
 		z.disabled = z.disabled && s == full
 		limit := rate.Limit(z.options.Rate)
@@ -95,6 +99,7 @@ func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 		}
 		if z.limiters[zone] == nil {
 			z.limiters[zone] = rate.NewLimiter(limit, 1)
+			z.metrics.evictions.WithLabelValues(zone).Add(0)
 		}
 		z.limiters[zone].SetLimitAt(now, limit)
 	}

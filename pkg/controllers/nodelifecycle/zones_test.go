@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"keelson.dev/keelson/pkg/controllers/controller"
+	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
 func TestStateOf(t *testing.T) {
@@ -70,7 +72,7 @@ func TestRates(t *testing.T) {
 		{"mostly broken, large", 20, 40, 2},
 		{"broken", 0, 20, 20}, // the other zone is normal
 	} {
-		z := newZones(usual)
+		z := newZones(usual, newMetrics(nil))
 		// In a healthy zone eviction may start on one node at once, and on the other nodes at the
 		// rate.
 		z.update(append(nodes("a", tc.ready, tc.notReady), nodes("b", 3, 0)...), begin)
@@ -82,7 +84,7 @@ func TestRates(t *testing.T) {
 
 func TestAllSilent(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	z := newZones(usual)
+	z := newZones(usual, newMetrics(nil))
 	if z.update(append(nodes("a", 1, 2), nodes("b", 2, 0)...), begin) || z.stopped() {
 		t.Fatal("stopped with nodes ready")
 	}
@@ -126,5 +128,26 @@ func TestWantedTaints(t *testing.T) {
 	}
 	if again, changed := mergeTaints(got, wantedTaints(n, true), now.Add(time.Minute)); changed {
 		t.Errorf("changed again: %v", again)
+	}
+}
+
+// TestZoneMetrics checks the numbers of nodes of a zone, also when its last node is deleted.
+func TestZoneMetrics(t *testing.T) {
+	r := prometheus.NewRegistry()
+	z, begin := newZones(usual, newMetrics(r)), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		nodes                   []*v1.Node
+		size, health, unhealthy float64
+	}{{nodes("a", 3, 1), 4, 75, 1}, {nodes("a", 0, 2), 2, 0, 2}, {nil, 0, 100, 0}} {
+		z.update(tc.nodes, begin)
+		got := controllertest.Metrics(t, r)
+		for name, want := range map[string]float64{
+			"zone_size": tc.size, "zone_health": tc.health, "unhealthy_nodes_in_zone": tc.unhealthy, "evictions_total": 0,
+		} {
+			// Kubernetes puts a zero byte between region and zone.
+			if value, ok := got["node_collector_"+name+"{zone=:\x00:a}"]; !ok || value != want {
+				t.Errorf("%s is %v, want %v: %v", name, value, want, got)
+			}
+		}
 	}
 }

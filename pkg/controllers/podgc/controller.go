@@ -38,6 +38,7 @@ type Controller struct {
 	controller.Deps
 	pods    corelisters.PodLister
 	nodes   corelisters.NodeLister
+	metrics *metrics
 	missing map[string]time.Time // when each node was first found missing
 }
 
@@ -45,7 +46,7 @@ type Controller struct {
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	return &Controller{Deps: d, pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
-		missing: map[string]time.Time{}}, nil
+		metrics: newMetrics(d.Metrics), missing: map[string]time.Time{}}, nil
 }
 
 // Run implements controller.Controller.
@@ -70,13 +71,14 @@ func (c *Controller) sweep(ctx context.Context) error {
 	for _, pod := range pods {
 		switch {
 		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // with or without scheduling gates
-			errs = append(errs, c.fail(ctx, pod, nil))
+			errs = append(errs, c.metrics.deleted(pod, unscheduled, c.fail(ctx, pod, nil)))
 		case pod.Spec.NodeName != "" && c.nodeMissing(ctx, pod.Spec.NodeName, missing):
-			errs = append(errs, c.fail(ctx, pod, c.orphaned(pod)))
+			errs = append(errs, c.metrics.deleted(pod, orphaned, c.fail(ctx, pod, c.orphaned(pod))))
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
-			errs = append(errs, c.fail(ctx, pod, nil))
+			errs = append(errs, c.metrics.deleted(pod, outOfService, c.fail(ctx, pod, nil)))
 		case hasEnded(pod) && markedForRemoval(pod):
-			errs = append(errs, c.remove(ctx, pod)) // deleted in any case, so it is not one of the pods to keep
+			// Deleted in any case, so it is not one of the pods to keep.
+			errs = append(errs, c.metrics.deleted(pod, orphaned, c.remove(ctx, pod)))
 		case hasEnded(pod):
 			ended = append(ended, pod)
 		}
@@ -87,7 +89,7 @@ func (c *Controller) sweep(ctx context.Context) error {
 		}
 	}
 	for _, pod := range surplus(ended, c.Options.EndedPods) {
-		errs = append(errs, c.remove(ctx, pod))
+		errs = append(errs, c.metrics.deleted(pod, terminated, c.remove(ctx, pod)))
 	}
 	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,8 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	controllertest.Run(t, s, controller.Options{EndedPods: 1}, New)
+	r := prometheus.NewRegistry()
+	controllertest.Run(t, s, controller.Options{EndedPods: 1}, controllertest.WithMetrics(r, New))
 	controllertest.Eventually(t, "pods that nobody else removes are gone", func(ctx context.Context) (any, bool) {
 		gone := 0
 		for _, name := range []string{"unplaced", "fenced"} {
@@ -79,6 +81,11 @@ func TestSweep(t *testing.T) {
 			}
 		}
 		return gone, gone == 2
+	})
+	controllertest.Eventually(t, "the deletion of the fenced pod is counted", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, r)
+		const prefix = "pod_gc_collector_force_delete_pods_total{namespace=default,reason="
+		return got, got[prefix+"out-of-service}"] > 0 && got[prefix+"orphaned}"] == 0
 	})
 	for _, name := range []string{"waiting", "ended", "running"} {
 		if _, err := s.Client.CoreV1().Pods("default").Get(ctx, name, metav1.GetOptions{}); err != nil {

@@ -41,12 +41,14 @@ type Controller struct {
 	queue      *controller.Queue
 	namespaces corelisters.NamespaceLister
 	maps       corelisters.ConfigMapLister
+	metrics    *metrics
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister()}
+	c := &Controller{Deps: d, namespaces: core.Namespaces().Lister(), maps: core.ConfigMaps().Lister(),
+		metrics: newMetrics(d.Metrics)}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.OnChange(core.Namespaces().Informer(), func(_, ns *v1.Namespace) {
@@ -66,6 +68,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
 func (c *Controller) sync(ctx context.Context, namespace string) error {
+	began := c.Clock.Now()
+	err := c.publish(ctx, namespace)
+	c.metrics.synced(c.Clock.Since(began), err)
+	return err
+}
+
+// publish creates or corrects the ConfigMap of a namespace.
+func (c *Controller) publish(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
 		return nil

@@ -29,16 +29,18 @@ const Name = "taint-eviction-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue *controller.Queue
-	nodes corelisters.NodeLister
-	pods  cache.SharedIndexInformer
-	seen  *sightings
+	queue   *controller.Queue
+	nodes   corelisters.NodeLister
+	pods    cache.SharedIndexInformer
+	seen    *sightings
+	metrics *metrics
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	c := &Controller{Deps: d, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings()}
+	c := &Controller{Deps: d, nodes: core.Nodes().Lister(), pods: core.Pods().Informer(), seen: newSightings(),
+		metrics: newMetrics(d.Metrics)}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
 		controller.IndexByNode(c.pods),
@@ -94,7 +96,11 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		c.queue.AddAfter(key, left)
 		return nil
 	}
-	return c.evict(ctx, pod)
+	if err := c.evict(ctx, pod); err != nil {
+		return err
+	}
+	c.metrics.deleted(c.Clock.Since(at))
+	return nil
 }
 
 func (c *Controller) evict(ctx context.Context, pod *v1.Pod) error {

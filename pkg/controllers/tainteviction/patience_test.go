@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,7 +111,8 @@ func TestPatienceEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	controllertest.Run(t, s, controller.Options{}, New)
+	r := prometheus.NewRegistry()
+	controllertest.Run(t, s, controller.Options{}, controllertest.WithMetrics(r, New))
 	controllertest.Eventually(t, "pods without patience end", func(ctx context.Context) (any, bool) {
 		ended := 0
 		for _, name := range []string{"none", "some"} {
@@ -121,6 +123,11 @@ func TestPatienceEnds(t *testing.T) {
 			}
 		}
 		return ended, ended == 2
+	})
+	controllertest.Eventually(t, "the deletions are counted", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, r)
+		n := got["taint_eviction_controller_pod_deletions_total"]
+		return got, n >= 2 && n == got["taint_eviction_controller_pod_deletion_duration_seconds"]
 	})
 	if pod, err := s.Client.CoreV1().Pods("default").Get(ctx, "endless", metav1.GetOptions{}); err != nil ||
 		pod.DeletionTimestamp != nil {

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,12 +29,18 @@ type Controller struct {
 	controller.Deps
 	queue *controller.Queue
 	jobs  batchlisters.JobLister
+	late  prometheus.Histogram
 }
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	jobs := d.Informers.Batch().V1().Jobs()
 	c := &Controller{Deps: d, jobs: jobs.Lister()}
+	c.late = promauto.With(d.Metrics).NewHistogram(prometheus.HistogramOpts{
+		Subsystem: "ttl_after_finished_controller", Name: "job_deletion_duration_seconds",
+		Help:    "[ALPHA] The time it took to delete the job since it became eligible for deletion",
+		Buckets: prometheus.ExponentialBuckets(0.1, 2, 14),
+	})
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(jobs.Informer(), func(_, job *batchv1.Job) {
 		if job == nil {
@@ -73,6 +81,9 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 				PropagationPolicy: &foreground,
 				Preconditions:     &metav1.Preconditions{UID: &job.UID, ResourceVersion: &job.ResourceVersion},
 			})
+			if at, ends := expiry(job); err == nil && ends {
+				c.late.Observe(c.Clock.Since(at).Seconds())
+			}
 		}
 	}
 	if err != nil && !apierrors.IsNotFound(err) {

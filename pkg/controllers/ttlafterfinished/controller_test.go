@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,8 @@ func TestExpiry(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.RunAs(t, s, "ttl-after-finished-controller", controller.Options{}, New)
+	r := prometheus.NewRegistry()
+	controllertest.RunAs(t, s, "ttl-after-finished-controller", controller.Options{}, controllertest.WithMetrics(r, New))
 	jobs := s.Client.BatchV1().Jobs("default")
 	now := metav1.Now()
 	for name, ttl := range map[string]int32{"now": 0, "soon": 1, "late": 3600} {
@@ -86,6 +88,10 @@ func TestServer(t *testing.T) {
 	if at, gone := deleted("soon"); gone && at.Before(now.Add(time.Second).Truncate(time.Second)) {
 		t.Errorf("deleted at %v, finished at %v", at, now)
 	}
+	controllertest.Eventually(t, "two deletions are counted", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, r)
+		return got, got["ttl_after_finished_controller_job_deletion_duration_seconds"] == 2
+	})
 	if at, gone := deleted("late"); gone {
 		t.Errorf("deleted an hour too early, at %v", at)
 	}

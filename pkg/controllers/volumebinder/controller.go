@@ -63,6 +63,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 		volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
 	}
+	if d.Metrics != nil {
+		if err := d.Metrics.Register(newCounts(c.volumeLister, c.claimLister)); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
 	c.claims = controller.NewQueue(Name+"/claims", d.Clock, d.Log, d.Options.Workers, ignoreNotFound(c.syncClaim))
 	c.volumes = controller.NewQueue(Name+"/volumes", d.Clock, d.Log, d.Options.Workers, ignoreNotFound(c.syncVolume))
 	return c, errors.Join(

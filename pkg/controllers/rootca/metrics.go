@@ -1,0 +1,51 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rootca
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// metrics have Kubernetes' names and help texts.
+type metrics struct {
+	syncs    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+}
+
+// newMetrics registers the metrics. r may be nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	const subsystem = "root_ca_cert_publisher"
+	auto := promauto.With(r)
+	return &metrics{
+		syncs: auto.NewCounterVec(prometheus.CounterOpts{
+			Subsystem: subsystem, Name: "sync_total",
+			Help: "[ALPHA] Number of namespace syncs happened in root ca cert publisher.",
+		}, []string{"code"}),
+		duration: auto.NewHistogramVec(prometheus.HistogramOpts{
+			Subsystem: subsystem, Name: "sync_duration_seconds",
+			Help:    "[ALPHA] Number of namespace syncs happened in root ca cert publisher.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+		}, []string{"code"}),
+	}
+}
+
+// synced counts a sync. Its code is the API server's, and 500 for other errors.
+func (m *metrics) synced(took time.Duration, err error) {
+	code := http.StatusOK
+	if err != nil {
+		code = http.StatusInternalServerError
+		if s := apierrors.APIStatus(nil); errors.As(err, &s) && s.Status().Code != 0 {
+			code = int(s.Status().Code)
+		}
+	}
+	m.syncs.WithLabelValues(strconv.Itoa(code)).Inc()
+	m.duration.WithLabelValues(strconv.Itoa(code)).Observe(took.Seconds())
+}
