@@ -15,11 +15,11 @@ import (
 
 // WithMetrics returns a constructor that registers the controller's metrics in r.
 func WithMetrics(
-	r prometheus.Registerer, make func(controller.Deps) (controller.Controller, error),
+	r prometheus.Registerer, construct func(controller.Deps) (controller.Controller, error),
 ) func(controller.Deps) (controller.Controller, error) {
 	return func(d controller.Deps) (controller.Controller, error) {
 		d.Metrics = r
-		return make(d)
+		return construct(d)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // unknownPlugin is the label of volumes whose plugin the controller of Kubernetes does not have.
 const unknownPlugin = "N/A"
 
-// counts counts the volumes and claims in the caches, with Kubernetes' names, labels and help texts.
+// counts has the numbers of volumes and claims in the caches, with Kubernetes' names, labels and help texts.
 type counts struct {
 	volumes                                        corelisters.PersistentVolumeLister
 	claims                                         corelisters.PersistentVolumeClaimLister
