@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package features has the feature gates of Kubernetes and which of them are enabled in a process:
-// those enabled by default in its version of Kubernetes, changed by its flags. Only the API server
-// has flags for them.
+// those enabled by default in its version of Kubernetes, changed by the API server's flags or the
+// kubelet's configuration.
 //
 // Most gates cannot be changed, because the server has the feature or does not have it. Two kinds
 // of gates can be changed: those that the server's code checks by Turned, and those of other
