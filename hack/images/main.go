@@ -63,7 +63,8 @@ func run(args []string, stderr io.Writer) error {
 	flags.StringVar(&in.Index, "index", "", "index page of the web server")
 	flags.StringVar(&in.Programs, "programs", "",
 		"directory of the Conformance suite's programs; write only the suite's images")
-	flags.StringVar(&in.Sources, "sources", "", "directory of the other files of the suite's images")
+	flags.StringVar(&in.Sources, "sources", "", "directory of the files in the Conformance suite's images "+
+		"that are not programs")
 	flags.StringVar(&in.Debian, "debian", "", "directory with unpacked Debian packages, the base of agnhost's image")
 	flags.StringVar(&in.Operator, "operator", "", "program of the e2e tests' operator; write only its image")
 	flags.StringVar(&in.Driver, "driver", "", "program of the e2e tests' storage driver; write only its image")

@@ -34,7 +34,7 @@ import (
 // Patience is how long servers let a closed connection wait for a client that receives nothing.
 const Patience = 5 * time.Second
 
-// maxPeriods is how many periods of patience a closed connection waits for a client that receives
+// maxPeriods limits how long a server waits, in periods of Patience, for a client that still receives
 // data but does not close its side.
 const maxPeriods = 120
 

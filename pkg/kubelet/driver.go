@@ -21,8 +21,8 @@ import (
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
-	// lostIn is the version of Kubernetes that no longer supports runtimes which do not report
-	// their driver.
+	// lostIn is the first version of Kubernetes that requires the runtime to report its cgroup
+	// driver.
 	lostIn = "1.37.0"
 )
 

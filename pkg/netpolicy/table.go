@@ -26,8 +26,8 @@ const (
 	setSelf      = "self"
 )
 
-// chainPassed returns the name of the chain for packets of a direction that the Admin tier passes
-// on.
+// chainPassed returns the name of the chain that handles packets in direction d after the Admin tier
+// has passed them on.
 func chainPassed(d Direction) string { return "after-admin-" + d.String() }
 
 // table is the agent's table of one family in the kernel. It belongs to one goroutine.

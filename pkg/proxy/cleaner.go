@@ -254,7 +254,8 @@ func (p *Proxy) nodePortAddresses(f *family) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// forgetFlows drops departed frontends from the tables once they have no flow left.
+// forgetFlows drops a removed frontend from the tables once no connection tracking entry refers to
+// it.
 func (p *Proxy) forgetFlows(cleaned map[ruleset.Family][]ruleset.Frontend) {
 	for _, f := range p.families {
 		for _, at := range cleaned[f.Family] {

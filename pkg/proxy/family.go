@@ -18,8 +18,8 @@ type family struct {
 	ruleset.Family
 	table  *ruleset.Table
 	kernel *kernel.Table
-	// found is the kernel's content when the process started. It becomes nil once it has been
-	// compared with the table.
+	// found is the content that the kernel's nftables table had when the process started. It becomes
+	// nil once it has been compared with the wanted table.
 	found *ruleset.Contents
 	// full is set if the whole table must be compared with the kernel's.
 	full bool

@@ -96,8 +96,8 @@ func TestCVE_2020_8555(t *testing.T) {
 	lab := newLab(t, nil)
 	lab.namespace(t, "a")
 	controllertest.Run(t, lab.Server, controller.Options{}, volumebinder.New)
-	// The last provisioner belongs to another component. When that component has handled its claim,
-	// the other claims have been handled too.
+	// The last claim is created after the others, for a provisioner that is not one of Kubernetes' own.
+	// When the controller has handed it on, it has seen all claims.
 	for _, provisioner := range []string{"kubernetes.io/glusterfs", "kubernetes.io/quobyte",
 		"kubernetes.io/storageos", "kubernetes.io/scaleio", "kubernetes.io/rbd", "example.com/last"} {
 		_, name, _ := strings.Cut(provisioner, "/")

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/api/core"
 )
 
-// TestStoredFields checks that stored events are selected by the fields of the core group, so each
-// field of this group must be among them.
+// TestStoredFields checks that every field by which events of this group can be selected is also one
+// of the core group: stored events are selected by the core group's fields.
 func TestStoredFields(t *testing.T) {
 	row := Rows()[0]
 	stored := core.EventRow()

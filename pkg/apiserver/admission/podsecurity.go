@@ -40,8 +40,8 @@ type podSecurity struct {
 }
 
 // leftBehind looks up the namespaces of existing objects. A namespace that was finalized by hand
-// may be gone although objects of it remain. It then counts as a namespace without labels, so that
-// the configured defaults apply. Otherwise the finalizers of such a pod could not be removed.
+// may be gone although it still has pods. Such a namespace counts as one without labels, so that the
+// configured defaults apply. Otherwise the finalizers of its pods could not be removed.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
 // GetNamespace returns a namespace that may no longer exist.

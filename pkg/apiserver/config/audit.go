@@ -153,7 +153,8 @@ func (t *AuditTruncation) addFlags(fs *pflag.FlagSet, name string) {
 	prefix := "audit-" + name + "-truncate-"
 	fs.BoolVar(&t.Enabled, prefix+"enabled", false, "omit bodies of large events and split large batches")
 	fs.Int64Var(&t.MaxBatchSize, prefix+"max-batch-size", t.MaxBatchSize, "maximum size of a batch, in bytes")
-	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize, "maximum size of an event, in bytes")
+	fs.Int64Var(&t.MaxEventSize, prefix+"max-event-size", t.MaxEventSize, "maximum size of an event, in bytes; bodies "+
+		"are omitted from larger ones, and events that are still larger are dropped")
 }
 
 func (a *Audit) validate(add func(format string, args ...any)) {

@@ -76,7 +76,7 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&e.initialization, "storage-initialization-timeout", time.Minute,
 		"no effect: the server is not ready before its storage is")
 	fs.BoolVar(&e.watchCache, "watch-cache", true,
-		"no effect: the store always has a cache, which answers lists and watches as fresh as etcd does")
+		"no effect: the store always has a cache, and its answers are as recent as those of etcd")
 	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"},
 		"resource[.group]#size; no effect: the store's cache has no size per resource")
 	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "no effect, as in Kubernetes")

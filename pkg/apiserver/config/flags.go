@@ -95,8 +95,8 @@ func (c *Config) addServing(fs *pflag.FlagSet, apis *switches) {
 	fs.Var((*address)(&c.AdvertiseAddress), "advertise-address",
 		"IP address at which members of the cluster reach this server")
 	fs.IntVar(&c.SecurePort, "secure-port", c.SecurePort, "port to serve HTTPS on")
-	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "serving certificate with its chain; reloaded when it "+
-		"changes; empty: a self-signed certificate in --cert-dir")
+	fs.StringVar(&c.TLSCertFile, "tls-cert-file", "", "file with the serving certificate and its chain; "+
+		"reloaded when it changes; if empty, a self-signed certificate in --cert-dir is used")
 	fs.StringVar(&c.TLSKeyFile, "tls-private-key-file", "", "key of --tls-cert-file")
 	fs.Var(cliflag.NewNamedCertKeyArray(&c.SNICerts), "tls-sni-cert-key",
 		"certificate,key or certificate,key:names of a certificate for clients that connect to one of the "+

@@ -91,7 +91,7 @@ func (b *backend) port(t *testing.T) int32 {
 	return int32(b.server.Listener.Addr().(*net.TCPAddr).Port)
 }
 
-// proxied are the proxies of a server by name: their path and the backend behind it.
+// proxied is a proxy of a server: its path, and the backend to which it forwards requests.
 type proxied struct {
 	base    string
 	backend *backend

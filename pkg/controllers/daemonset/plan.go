@@ -22,8 +22,8 @@ type state struct {
 	set *appsv1.DaemonSet
 	// hash is the hash of the present revision.
 	hash string
-	// places has an entry for each node, and for each node that does not exist but that pods
-	// require.
+	// places has an entry for each existing node, and one for each missing node that the node
+	// affinity of a pod names.
 	places []place
 	now    time.Time
 	// held returns how much longer a failed pod on a node is kept.

@@ -54,7 +54,7 @@ type state struct {
 	now             time.Time
 }
 
-// decision is a plan while it is made.
+// decision is the state of a plan that is not yet complete.
 type decision struct {
 	state
 	ordered bool

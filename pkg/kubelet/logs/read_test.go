@@ -184,7 +184,8 @@ type stopped struct{ clock.Clock }
 
 func (s stopped) NewTimer(time.Duration) utilclock.Timer { return s.Clock.NewTimer(24 * time.Hour) }
 
-// TestTail compares the lines that are read with a computation in memory, for files of many sizes.
+// TestTail checks that the lines read from a file are the expected ones, for files of many sizes. The
+// test computes the expected lines in memory.
 func TestTail(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(rt *rapid.T) {

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Kinds of containers, as in labels.
+// These are the values of the label that has the kind of a container.
 const (
 	Container          = "container"
 	InitContainer      = "init_container"

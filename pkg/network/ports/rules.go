@@ -175,7 +175,8 @@ func network(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseNetworkHeader, r, offset, size)
 }
 
-// transport loads a part of the transport header. It does not match later fragments.
+// transport returns an expression that loads size bytes of the transport header, from offset, into
+// register r. It does not match IP fragments after the first, because they have no transport header.
 func transport(r, offset, size uint32) expr.Any {
 	return payload(expr.PayloadBaseTransportHeader, r, offset, size)
 }

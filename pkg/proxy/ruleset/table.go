@@ -112,8 +112,9 @@ func (t *Table) unclaim(f Frontend, name Name, affected map[Name]*compiled) {
 	t.claims[key] = list
 }
 
-// rebuild compiles ports again. affected has the previous elements of each of these ports. An
-// element may move from one port to another, so all removals are recorded before all additions.
+// rebuild computes the nftables elements of the ports in affected again. affected maps each port to its
+// previous elements. An element may move from one port to another, so all removals are recorded before
+// all additions.
 func (t *Table) rebuild(affected map[Name]*compiled) {
 	type step struct{ old, new *compiled }
 	var steps []step

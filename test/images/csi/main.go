@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	defer stop()
 	flags := flag.NewFlagSet(filepath.Base(args[0]), flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	flags.Int("v", 0, "ignored: how much is said")
+	flags.Int("v", 0, "no effect: log verbosity")
 	switch flags.Name() {
 	case "csi-node-driver-registrar":
 		return registrar(ctx, flags, args[1:], stderr)

@@ -76,7 +76,7 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	}
 	if reason == "" {
 		if health.answered(now, took) {
-			c.book.log.Info("Webhook recovered", "url", at, "duration", took)
+			c.book.log.Info("Calls to webhook succeed again", "url", at, "duration", took)
 		}
 		return resp, nil
 	}

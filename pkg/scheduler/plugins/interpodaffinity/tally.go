@@ -115,7 +115,8 @@ func holders(kind scheduling.TermKind, key string) func(g *scheduling.Group) int
 	}
 }
 
-// heldAbout returns the terms of pods on nodes that select an incoming pod.
+// heldAbout returns the affinity terms of the given kind that select the incoming pod. They belong to
+// pods that are on nodes.
 func heldAbout(view scheduling.View, kind scheduling.TermKind, pod *scheduling.Pod) []*scheduling.HeldTerm {
 	var out []*scheduling.HeldTerm
 	for _, h := range view.Held(kind) {

@@ -93,7 +93,7 @@ func sharedHash(p map[string]any) string {
 
 // operation is a method of a path.
 type operation struct {
-	// What the operation is.
+	// These fields describe the operation.
 
 	description, id, action string
 	tag                     string // groups operations: "apps_v1"

@@ -31,7 +31,7 @@ type Registry struct {
 	raw     bool // the row's objects may contain values of no type; see raw.go
 }
 
-// New returns the registry of a row, which must not be ephemeral.
+// New returns the registry of the resource that row declares. Its objects must be stored ones.
 func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),

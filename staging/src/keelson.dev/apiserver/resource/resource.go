@@ -98,9 +98,9 @@ type Subresource struct {
 	// (otherwise autoscaling/v1 Scale, policy/v1 Eviction, v1 Binding ...).
 	Kind schema.GroupVersionKind
 
-	// View reports whether the subresource shows the row's own object (status, ephemeralcontainers,
-	// resize); the rules of Sub prepare and validate it. Create or Connect answers requests to
-	// other subresources, except scale.
+	// View reports whether the subresource shows the object of its parent resource, as status,
+	// ephemeralcontainers and resize do. The functions in Sub then prepare and validate the object.
+	// Create or Connect answers requests to all other subresources except scale.
 	View         bool
 	ResetFields  []string
 	MetaOnUpdate MetaChecks

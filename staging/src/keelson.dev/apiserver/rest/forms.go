@@ -24,10 +24,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// view makes the encodings of the records of one row in one served version, as whole objects or as
-// their metadata only. Most of these encodings are kept with the records.
+// view encodes the stored objects of one resource in one served version, either whole or as metadata
+// only. Most of these encodings are cached with the objects.
 type view struct {
-	// What the view shows.
+	// These fields say what is encoded.
 
 	row     *resource.Row
 	version *resource.Version // nil means the storage version

@@ -48,8 +48,8 @@ type unpacked struct {
 const (
 	// unpackedKept is how many uncompressed groups are kept: about 4 MiB.
 	unpackedKept = 64
-	// maxSpread is how many packedBytes the records of a block may be spread over. A list of the
-	// block uncompresses all of them.
+	// maxSpread is the maximum number of compressed pieces (values of type packedBytes) that hold the
+	// records of one block. A list of the block uncompresses all of these pieces.
 	maxSpread = 12
 )
 

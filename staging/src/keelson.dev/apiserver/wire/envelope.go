@@ -89,8 +89,8 @@ func (e *Envelope) parseTypeMeta(b []byte) error {
 	return nil
 }
 
-// field reads the field at the start of b, which has n bytes. value is empty unless the field is
-// length-delimited. n is -1 if the field is malformed.
+// field reads the field at the start of b. n is the length of the field in bytes, or -1 if the field is
+// malformed. value is empty unless the field is length-delimited.
 func field(b []byte) (num protowire.Number, value []byte, n int) {
 	num, typ, t := protowire.ConsumeTag(b)
 	if t < 0 {

@@ -37,7 +37,7 @@ type Embedded struct {
 	QuotaBytes int64
 	// UnsafeNoFsync does not sync writes to disk, for tests.
 	UnsafeNoFsync bool
-	// LeaseReuse is for how many seconds a lease accepts further keys with the same TTL.
+	// LeaseReuse is the number of seconds for which a lease accepts further keys with the same TTL.
 	LeaseReuse int64
 	Clock      clock.Clock
 	Log        *slog.Logger
