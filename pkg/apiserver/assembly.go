@@ -127,6 +127,7 @@ func (a *assembly) buildAuthn() error {
 	a.verifier = &satoken.Verifier{
 		Keys: s.keys, Issuers: a.cfg.ServiceAccountIssuers, Audiences: a.audiences,
 		Get: get, Lookup: a.cfg.ServiceAccountLookup, Used: a.noteUse, Clock: s.deps.Clock,
+		Metrics: satoken.NewMetrics(s.deps.Metrics),
 	}
 	cfg := authn.Config{
 		ClientCA: s.clientCA, ProxyCA: s.proxyCA, RequestHeader: a.cfg.RequestHeader,

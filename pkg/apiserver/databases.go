@@ -113,6 +113,7 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
 	root := path.Join("/", cfg.EtcdPrefix) // as in Kubernetes, the slash at the start may be missing
+	metrics := newStoreMetrics(s.deps.Metrics, s.deps.Clock, root, api.Rows(api.Deps{}))
 	if cfg.EncryptionConfig != "" {
 		sealed, err := encryption.Open(ctx, encryption.Config{
 			File: cfg.EncryptionConfig, Reload: cfg.EncryptionReload, Root: root, Rows: api.Rows(api.Deps{}),
@@ -123,7 +124,8 @@ func (d *databases) follow(ctx context.Context, s *Server) error {
 		d.sealed, s.keyServers = sealed, sealed.Checks()
 	}
 	for _, db := range d.all {
-		backend := store.BackendConfig{KV: s.traced(db.kv), Root: root, Clock: s.deps.Clock, Log: s.log}
+		backend := store.BackendConfig{KV: measuredStore{s.traced(db.kv), metrics}, Root: root,
+			Clock: s.deps.Clock, Log: s.log}
 		if d.sealed != nil {
 			values := d.sealed.Over(backend.KV)
 			backend.KV, backend.Outdated = values, values.Outdated

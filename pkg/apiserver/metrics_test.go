@@ -45,6 +45,14 @@ func TestMetrics(t *testing.T) {
 		`apiserver_current_inflight_requests{request_kind="readOnly"}`,
 		`apiserver_storage_events_received_total{group="",resource="namespaces"} `,
 		`apiserver_watch_list_duration_seconds_count{group="",resource="podtemplates",scope="namespace",version="v1"} 1`,
+		`apiserver_watch_events_total{group="",resource="podtemplates",version="v1"} 1`,
+		`apiserver_watch_events_sizes_count{group="",resource="podtemplates",version="v1"} 1`,
+		`apiserver_request_sli_duration_seconds_count{component="apiserver",group="",resource="componentstatuses",` +
+			`scope="cluster",subresource="",verb="LIST",version="v1"} 1`,
+		`etcd_requests_total{group="",operation="create",resource="namespaces"} `,
+		`etcd_request_duration_seconds_count{group="apps",operation="list",resource="deployments"} `,
+		`registered_metrics_total{`,
+		`apiserver_flowcontrol_nominal_limit_seats{`,
 	} {
 		poll(t, want, func(context.Context) bool { // a request may be counted shortly after its answer was sent
 			_, metrics := answerTo(t, s.Config, "/metrics")

@@ -13,8 +13,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apiserver/pkg/admission"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	validatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/validating"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/registry"
 )
 
 // meters has Kubernetes' latency metrics of plugins and of the whole chain. The library's own
@@ -60,9 +63,11 @@ func newMeters(clk clock.Clock, r prometheus.Registerer) (*meters, error) {
 
 // plugin measures one plugin.
 func (m *meters) plugin(p admission.Interface, name string) admission.Interface {
-	return newMetered(p, m.clock, func(labels ...string) []prometheus.Observer {
+	out := newMetered(p, m.clock, func(labels ...string) []prometheus.Observer {
 		return []prometheus.Observer{m.controller.WithLabelValues(append([]string{name}, labels...)...)}
 	})
+	out.webhooks = name == mutatingwebhook.PluginName || name == validatingwebhook.PluginName
+	return out
 }
 
 // all measures the whole chain.
@@ -80,6 +85,8 @@ type metered struct {
 	clock      clock.Clock
 	admit      meter
 	validate   meter
+	// webhooks is true if the time of the calls is recorded as time that webhooks took.
+	webhooks bool
 }
 
 func newMetered(p admission.Interface, clk clock.Clock,
@@ -98,7 +105,7 @@ func (m *metered) Admit(ctx context.Context, a admission.Attributes, o admission
 	}
 	begin := m.clock.Now()
 	err := m.mutating.Admit(ctx, a, o)
-	m.admit.observe(m.clock.Since(begin), a.GetOperation(), err != nil)
+	m.observe(ctx, &m.admit, m.clock.Since(begin), a, err)
 	return err
 }
 
@@ -109,8 +116,15 @@ func (m *metered) Validate(ctx context.Context, a admission.Attributes, o admiss
 	}
 	begin := m.clock.Now()
 	err := m.validating.Validate(ctx, a, o)
-	m.validate.observe(m.clock.Since(begin), a.GetOperation(), err != nil)
+	m.observe(ctx, &m.validate, m.clock.Since(begin), a, err)
 	return err
+}
+
+func (m *metered) observe(ctx context.Context, by *meter, took time.Duration, a admission.Attributes, err error) {
+	by.observe(took, a.GetOperation(), err != nil)
+	if m.webhooks {
+		registry.AddWebhookTime(ctx, took)
+	}
 }
 
 // meter has the metrics of one step. The metrics of an operation are created when they are first

@@ -13,10 +13,10 @@ type metrics struct {
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "apiserver_audit_" + name, Help: help}, []string{"plugin"})
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "keelson_audit_" + name, Help: help}, []string{"plugin"})
 	}
 	counter := func(name, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "apiserver_audit_" + name, Help: help},
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keelson_audit_" + name, Help: help},
 			[]string{"plugin"})
 	}
 	m := &metrics{

@@ -5,6 +5,7 @@ package filters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -50,6 +51,9 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 		w, stop := endBody(ctx, w, r)
 		defer stop()
 		next.ServeHTTP(w, r.WithContext(ctx))
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) && r.Context().Err() == nil {
+			cfg.Metrics.terminate(info, http.StatusGatewayTimeout)
+		}
 	})
 }
 

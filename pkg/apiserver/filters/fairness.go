@@ -189,7 +189,7 @@ func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *c
 	if c.level != nil {
 		level = c.level.Name
 	}
-	f.cfg.Metrics.drop(kind)
+	f.cfg.Metrics.drop(kind, info)
 	f.dropped.RecordDroppedRequest(level)
 	w.Header().Set("Retry-After", strconv.FormatInt(f.dropped.GetRetryAfter(level), 10))
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)

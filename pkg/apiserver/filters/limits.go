@@ -42,7 +42,7 @@ func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
 				next.ServeHTTP(w, r)
 				return
 			}
-			cfg.Metrics.drop(kind)
+			cfg.Metrics.drop(kind, info)
 			w.Header().Set("Retry-After", "1")
 			http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 		}

@@ -21,6 +21,8 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	corev1 "k8s.io/api/core/v1"
@@ -154,7 +156,7 @@ func TestExternal(t *testing.T) {
 		t.Errorf("longest life %s", e.MaxExpiry)
 	}
 	v := &Verifier{Keys: e, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{},
-		Lookup: true, Clock: clk}
+		Lookup: true, Metrics: NewMetrics(nil), Clock: clk}
 	issue := func() string {
 		t.Helper()
 		token, err := e.Issuer(issuerURL).Issue(t.Context(), wanted(clk.Now()))
@@ -172,6 +174,20 @@ func TestExternal(t *testing.T) {
 	}
 	first := issue()
 	check(first)
+	for _, after := range []time.Duration{-time.Hour, time.Hour} {
+		w := wanted(clk.Now())
+		w.WarnAfter = clk.Now().Add(after)
+		token, err := e.Issuer(issuerURL).Issue(t.Context(), w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(token)
+	}
+	for name, c := range map[string]prometheus.Counter{"stale": v.Metrics.stale, "valid": v.Metrics.valid} {
+		if n := testutil.ToFloat64(c); n != 1 {
+			t.Errorf("%v %s tokens are counted, want 1", n, name)
+		}
+	}
 	// An unknown key is fetched when it first occurs.
 	s.mu.Lock()
 	s.keys = append(s.keys, newKey(t))
@@ -268,7 +284,8 @@ func TestKeyFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	clk := clock.Real()
-	v := &Verifier{Keys: keys, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{}, Clock: clk}
+	v := &Verifier{Keys: keys, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{},
+		Metrics: NewMetrics(nil), Clock: clk}
 	token, err := issuer.Issue(t.Context(), wanted(clk.Now()))
 	if err != nil {
 		t.Fatal(err)

@@ -34,7 +34,8 @@ func FuzzVerifier(f *testing.F) {
 		f.Fatal(err)
 	}
 	clk := clock.Real()
-	v := &Verifier{Keys: files, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{}, Clock: clk}
+	v := &Verifier{Keys: files, Issuers: []string{issuerURL}, Audiences: []string{"api"}, Get: accounts{},
+		Metrics: NewMetrics(nil), Clock: clk}
 	const claims = `{"iss":"https://issuer.example.com","aud":["api"],"sub":"system:serviceaccount:n:a",` +
 		`"exp":99999999999,"kubernetes.io":{"namespace":"n","serviceaccount":{"name":"a","uid":"1"}}}`
 	sign := func(payload []byte) string {

@@ -42,8 +42,9 @@ type Verifier struct {
 	Get       Getter
 	Lookup    bool // whether to check that the objects of a token exist
 	// Used is called each time a token in a secret is used, with the secret. It may be nil.
-	Used  func(ctx context.Context, secret *corev1.Secret)
-	Clock clock.Clock
+	Used    func(ctx context.Context, secret *corev1.Secret)
+	Metrics *Metrics
+	Clock   clock.Clock
 }
 
 // AuthenticateToken returns the user of a token. For tokens of other issuers it returns no user and
@@ -69,6 +70,7 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	}
 	audiences := authenticator.Audiences(public.Audience)
 	if len(audiences) == 0 {
+		v.Metrics.legacy.Inc()
 		audiences = v.Audiences
 	}
 	wanted, ok := authenticator.AudiencesFrom(ctx)
@@ -181,7 +183,12 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims,
 		}
 		info.NodeName, info.NodeUID = c.Node.Name, c.Node.UID
 	}
-	if w := c.WarnAfter; w != nil && *w != 0 && now.After(w.Time()) {
+	switch w := c.WarnAfter; {
+	case w == nil || *w == 0:
+	case !now.After(w.Time()):
+		v.Metrics.valid.Inc()
+	default:
+		v.Metrics.stale.Inc()
 		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", public.Subject, now.Unix()-w.Time().Unix()))
 	}

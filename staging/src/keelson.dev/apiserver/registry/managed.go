@@ -6,6 +6,8 @@ package registry
 import (
 	"context"
 	"strings"
+	"sync/atomic"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -253,7 +255,30 @@ type userAgentKey struct{}
 // WithUserAgent returns a context for a client's requests. Writes without a field manager are then
 // owned by the first part of userAgent.
 func WithUserAgent(ctx context.Context, userAgent string) context.Context {
-	return context.WithValue(ctx, userAgentKey{}, userAgent)
+	return context.WithValue(ctx, userAgentKey{}, &caller{userAgent: userAgent})
+}
+
+// caller is the client of a request, with the time that the server spent on the client's behalf in
+// programs that are not its own.
+type caller struct {
+	userAgent string
+	webhooks  atomic.Int64 // nanoseconds
+}
+
+// AddWebhookTime records time that admission webhooks took for the request of ctx.
+func AddWebhookTime(ctx context.Context, took time.Duration) {
+	if c, ok := ctx.Value(userAgentKey{}).(*caller); ok {
+		c.webhooks.Add(int64(took))
+	}
+}
+
+// WebhookTime returns the time that admission webhooks took for the request of ctx so far.
+func WebhookTime(ctx context.Context) time.Duration {
+	c, ok := ctx.Value(userAgentKey{}).(*caller)
+	if !ok {
+		return 0
+	}
+	return time.Duration(c.webhooks.Load())
 }
 
 // ManagerName returns the field manager that the client has chosen, or the printable characters of
@@ -262,8 +287,10 @@ func ManagerName(ctx context.Context, chosen string) string {
 	if chosen != "" {
 		return chosen
 	}
-	agent, _ := ctx.Value(userAgentKey{}).(string)
-	agent, _, _ = strings.Cut(agent, "/")
+	agent := ""
+	if c, ok := ctx.Value(userAgentKey{}).(*caller); ok {
+		agent, _, _ = strings.Cut(c.userAgent, "/")
+	}
 	var name strings.Builder
 	for _, c := range agent {
 		if !unicode.IsPrint(c) {

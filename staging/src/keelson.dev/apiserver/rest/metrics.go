@@ -28,6 +28,10 @@ type metrics struct {
 	sizes       *prometheus.HistogramVec // sizes of answers to reads
 	deprecated  *prometheus.GaugeVec
 	watchLists  *prometheus.HistogramVec // duration until the initial events have been sent
+	sli         *prometheus.HistogramVec // duration without the time that webhooks took
+
+	events     *prometheus.CounterVec   // events of watches
+	eventSizes *prometheus.HistogramVec // bytes of events of watches
 
 	reading, mutating prometheus.Gauge // the gauges in inFlight
 
@@ -44,8 +48,26 @@ type requestLabels struct {
 // requestMetrics are the metrics of requests with the same labels. Looking them up by label would
 // take as long as answering a small request.
 type requestMetrics struct {
-	total          prometheus.Counter
-	duration, size prometheus.Observer
+	total               prometheus.Counter
+	duration, sli, size prometheus.Observer
+}
+
+// watchMetrics are the metrics of a watch.
+type watchMetrics struct {
+	events prometheus.Counter
+	sizes  prometheus.Observer
+}
+
+// event records an event that is sent.
+func (m *watchMetrics) event(size int) {
+	m.events.Inc()
+	m.sizes.Observe(float64(size))
+}
+
+// watched returns the metrics of the watches of a resource.
+func (m *metrics) watched(t *target) watchMetrics {
+	labels := []string{t.info.APIGroup, t.info.APIVersion, t.info.Resource}
+	return watchMetrics{m.events.WithLabelValues(labels...), m.eventSizes.WithLabelValues(labels...)}
 }
 
 // of returns the metrics of requests that have the labels l.
@@ -65,6 +87,7 @@ func (m *metrics) of(l requestLabels) *requestMetrics {
 	k = &requestMetrics{total: m.total.WithLabelValues(append([]string{strconv.Itoa(l.code), l.dryRun}, labels...)...)}
 	if !longRunning(l.verb) {
 		k.duration = m.duration.WithLabelValues(append([]string{l.dryRun}, labels...)...)
+		k.sli = m.sli.WithLabelValues(labels...)
 	}
 	if reads(l.verb) {
 		k.size = m.sizes.WithLabelValues(labels...)
@@ -126,13 +149,30 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 				"group, version, resource and scope.",
 			Buckets: []float64{0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60},
 		}, []string{"group", "version", "resource", "scope"}),
+		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_sli_duration_seconds",
+			Help: "[ALPHA] Response latency distribution (not counting webhook duration and priority & fairness queue " +
+				"wait times) in seconds for each verb, group, version, resource, subresource, scope and component.",
+			Buckets: []float64{
+				0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60,
+			},
+		}, labels),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_watch_events_total",
+			Help: "[BETA] Number of events sent in watch clients",
+		}, []string{"group", "version", "resource"}),
+		eventSizes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "apiserver_watch_events_sizes",
+			Help:    "[BETA] Watch event size distribution in bytes",
+			Buckets: prometheus.ExponentialBuckets(1024, 2, 8),
+		}, []string{"group", "version", "resource"}),
 	}
 	m.reading, m.mutating = m.inFlight.WithLabelValues("readOnly"), m.inFlight.WithLabelValues("mutating")
 	if registerer == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.total, m.duration, m.longRunning, m.inFlight, m.sizes,
-		m.deprecated, m.watchLists} {
+		m.deprecated, m.watchLists, m.sli, m.events, m.eventSizes} {
 		if err := registerer.Register(c); err != nil {
 			return nil, err
 		}
@@ -207,7 +247,9 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 		labels.code = rec.code()
 		k := m.of(labels)
 		if k.duration != nil {
-			k.duration.Observe(m.clock.Since(start).Seconds())
+			took := m.clock.Since(start)
+			k.duration.Observe(took.Seconds())
+			k.sli.Observe((took - t.webhooks).Seconds())
 		}
 		if k.size != nil {
 			k.size.Observe(float64(rec.size))

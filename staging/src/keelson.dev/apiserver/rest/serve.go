@@ -37,6 +37,7 @@ type target struct {
 	sub             *resource.RowSub // nil for the resource itself
 	namespace, name string
 	verb            string
+	webhooks        time.Duration // time that admission webhooks took for the request
 }
 
 // subresource returns the name of the subresource. It is empty for the resource itself.
@@ -294,6 +295,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 		return s.get(w, r, t, out)
 	}
 	ctx := registry.WithUserAgent(r.Context(), r.UserAgent())
+	defer func() { t.webhooks = registry.WebhookTime(ctx) }()
 	if t.verb != "deletecollection" {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, writeTimeout)

@@ -59,7 +59,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	}
 	ctx, over := context.WithTimeout(ctx, timeout) // the time to start the watch is not part of the timeout
 	defer over()
-	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed}
+	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed, count: s.metrics.watched(t)}
 	if out.As == "PartialObjectMetadataList" {
 		watcher = listless{watcher}
 	}
@@ -128,6 +128,7 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 		if frame, err := enc.shared(&events[0]); err != nil {
 			return failed(err)
 		} else if frame != nil {
+			enc.count.event(len(frame))
 			_, err := w.Write(frame)
 			return err == nil // false if the client has closed the connection
 		}
@@ -136,9 +137,11 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 	defer s.pools.putBuffer(buf)
 	for i := range events {
 		var err error
+		before := len(*buf)
 		if *buf, err = enc.append(*buf, &events[i]); err != nil {
 			return failed(err)
 		}
+		enc.count.event(len(*buf) - before)
 		if len(*buf) >= flushSize || i == len(events)-1 {
 			if _, err := w.Write(*buf); err != nil {
 				return false
@@ -157,6 +160,7 @@ type eventEncoder struct {
 	tables  tableOptions
 	headers bool   // the column definitions have been sent
 	listed  func() // called when the initial events have been sent; may be nil
+	count   watchMetrics
 }
 
 // sent calls e.listed if the initial events have been sent completely.

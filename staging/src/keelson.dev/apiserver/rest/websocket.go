@@ -50,6 +50,7 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 			if buf, err = enc.append(buf[:0], &events[i]); err != nil {
 				return
 			}
+			enc.count.event(len(buf))
 			if err := s.sendMessage(conn, enc, buf); err != nil {
 				return
 			}

@@ -1,0 +1,49 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	mutatingwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook/mutating"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"keelson.dev/apiserver/registry"
+)
+
+// slow is a plugin that takes a second.
+type slow struct {
+	*admission.Handler
+	clock *testingclock.FakeClock
+}
+
+func (s slow) Admit(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+	s.clock.Step(time.Second)
+	return nil
+}
+
+// TestWebhookTime checks that only the time of webhooks is recorded as such.
+func TestWebhookTime(t *testing.T) {
+	clk := testingclock.NewFakeClock(time.Unix(0, 0))
+	m, err := newMeters(clk, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]time.Duration{mutatingwebhook.PluginName: time.Second, "ServiceAccount": 0} {
+		ctx := registry.WithUserAgent(t.Context(), "")
+		p := m.plugin(slow{admission.NewHandler(admission.Create), clk}, name).(admission.MutationInterface)
+		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{}, "", "", schema.GroupVersionResource{}, "",
+			admission.Create, nil, false, nil)
+		if err := p.Admit(ctx, a, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := registry.WebhookTime(ctx); got != want {
+			t.Errorf("%s took %v, want %v", name, got, want)
+		}
+	}
+}

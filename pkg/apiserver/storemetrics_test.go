@@ -1,0 +1,58 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"keelson.dev/api/clock"
+	"keelson.dev/apiserver/store/kv"
+	"keelson.dev/apiserver/store/kv/memory"
+	"keelson.dev/keelson/pkg/api"
+)
+
+// TestStoreMetrics checks which requests to a store are counted, by operation and resource.
+func TestStoreMetrics(t *testing.T) {
+	m := newStoreMetrics(prometheus.NewRegistry(), clock.Real(), "/registry", api.Rows(api.Deps{}))
+	s := measuredStore{memory.New(clock.Real()), m}
+	const pod = "/registry/pods/ns/p"
+	created, err := s.Put(t.Context(), pod, []byte("1"), 0, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	updated, err := s.Put(t.Context(), pod, []byte("2"), created.Revision, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.Get(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/services/specs/"}); err != nil {
+		t.Fatal(err)
+	}
+	things := kv.RangeOptions{Prefix: "/registry/example.com/things/", Revision: 1 << 40}
+	if _, err := s.Range(t.Context(), things); err == nil {
+		t.Fatal("a future revision was read")
+	}
+	if _, err := s.Delete(t.Context(), pod, updated.Revision); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ operation, group, resource string }{
+		{"create", "", "pods"}, {"update", "", "pods"}, {"get", "", "pods"}, {"delete", "", "pods"},
+		{"list", "", "services"}, {"list", "example.com", "things"},
+	} {
+		if n := testutil.ToFloat64(m.total.WithLabelValues(tc.operation, tc.group, tc.resource)); n != 1 {
+			t.Errorf("%v is %v, want 1", tc, n)
+		}
+	}
+	if n := testutil.ToFloat64(m.failed.WithLabelValues("list", "example.com", "things")); n != 1 {
+		t.Errorf("failed lists: %v, want 1", n)
+	}
+	if gr := m.resourceOf("compact_rev_key"); gr.Resource != "" {
+		t.Errorf("a key that is no object's has resource %v", gr)
+	}
+}
