@@ -20,7 +20,7 @@ var budget = map[string]int{
 	"pkg/api":                           9310,
 	"pkg/apiserver":                     12240,
 	"pkg/cluster":                       2660,
-	"pkg/controllers":                   11480,
+	"pkg/controllers":                   11660,
 	"pkg/ctl":                           510,
 	"pkg/daemon":                        580,
 	"pkg/follow":                        190,

@@ -6,6 +6,7 @@ package attachdetach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type Controller struct {
 	drivers     storagelisters.CSIDriverLister
 	pods        cache.Indexer
 	attachments cache.Indexer
+	metrics     *metrics
 
 	mu sync.Mutex
 	// lost are the volumes in use on deleted nodes, as their last status reported.
@@ -67,7 +69,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 		volumes: core.PersistentVolumes().Lister(),
 		drivers: storage.CSIDrivers().Lister(), pods: pods.GetIndexer(), attachments: attachments.GetIndexer(),
 		lost: map[string][]v1.UniqueVolumeName{}, made: map[string]createdAttachment{},
-		since: map[string]map[v1.UniqueVolumeName]time.Time{},
+		since: map[string]map[v1.UniqueVolumeName]time.Time{}, metrics: newMetrics(d.Metrics),
+	}
+	if d.Metrics != nil {
+		if err := d.Metrics.Register(newTotals(c)); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
 	}
 	// Use one worker, because the decision for a node depends on earlier decisions for others.
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
@@ -141,6 +148,7 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	c.mu.Lock()
 	delete(c.made, controller.Latest(old, a).Name)
 	c.mu.Unlock()
+	c.metrics.observe(old, a, c.Clock.Now())
 	c.queue.Add(controller.Latest(old, a).Spec.NodeName)
 	if old != nil && a != nil {
 		c.reportFailure(old, a)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -34,7 +35,8 @@ func TestServer(t *testing.T) {
 	}
 	addNode("n")
 	addNode("m")
-	controllertest.RunAs(t, s, "attachdetach-controller", controller.Options{}, New)
+	registry := prometheus.NewRegistry()
+	controllertest.RunAs(t, s, "attachdetach-controller", controller.Options{}, controllertest.WithMetrics(registry, New))
 	vol := target{"d", "h"}
 	attachments, nodes := s.Client.StorageV1().VolumeAttachments(), s.Client.CoreV1().Nodes()
 	status := func(do func(string, types.PatchType, []byte) error, name, text string) {
@@ -92,6 +94,17 @@ func TestServer(t *testing.T) {
 	if _, err := attachments.Get(t.Context(), vol.attachment("n"), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("not detached from the first node: %v", err)
 	}
+	status(patchAttachment, vol.attachment("m"), `{"status":{"attached":false,"attachError":{"message":"broken"}}}`)
+	controllertest.Eventually(t, "the metrics show it", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, registry)
+		of := func(name, status string) float64 {
+			return got["storage_operation_duration_seconds{migrated=false,operation_name="+name+",status="+status+
+				",volume_plugin=kubernetes.io/csi:d}"]
+		}
+		return got, of("volume_attach", "success") == 1 && of("volume_detach", "success") == 1 &&
+			of("volume_attach", "fail-unknown") == 1 &&
+			got["attachdetach_controller_total_volumes{plugin_name=kubernetes.io/csi:d,state=desired_state_of_world}"] == 2
+	})
 }
 
 // bound creates a claim and a volume that are bound to each other.

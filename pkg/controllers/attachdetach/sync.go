@@ -49,7 +49,11 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, a := range p.detach {
-		errs = append(errs, c.detach(ctx, a))
+		err := c.detach(ctx, a)
+		if t, ok := c.sourceTarget(a); ok && err == nil {
+			c.metrics.detached(&f, t.name())
+		}
+		errs = append(errs, err)
 	}
 	if p.again > 0 {
 		c.queue.AddAfter(name, p.again)
@@ -234,8 +238,10 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 	c.mu.Lock()
 	c.made[a.Name] = createdAttachment{a, c.Clock.Now()}
 	c.mu.Unlock()
+	c.metrics.begin(a.Name, attachOperation, c.Clock.Now())
 	got, err := c.Client.StorageV1().VolumeAttachments().Create(ctx, a, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
+		c.metrics.end(a, attachOperation, c.Clock.Now(), true)
 		return fmt.Errorf("attach volume %s: %w", w.volume.Name, err)
 	}
 	c.mu.Lock()
@@ -252,8 +258,10 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 	if a.UID != "" {
 		o.Preconditions = metav1.NewUIDPreconditions(string(a.UID))
 	}
+	c.metrics.begin(a.Name, detachOperation, c.Clock.Now())
 	err := c.Client.StorageV1().VolumeAttachments().Delete(ctx, a.Name, o)
 	if err != nil && !apierrors.IsNotFound(err) {
+		c.metrics.end(a, detachOperation, c.Clock.Now(), true)
 		return fmt.Errorf("detach: %w", err)
 	}
 	if err != nil {

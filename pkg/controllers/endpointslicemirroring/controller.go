@@ -35,6 +35,7 @@ type Controller struct {
 	services  corelisters.ServiceLister
 	endpoints corelisters.EndpointsLister
 	slices    *controller.SliceView
+	metrics   *metrics
 }
 
 // New returns the controller.
@@ -42,7 +43,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		Deps: d, services: core.Services().Lister(), endpoints: core.Endpoints().Lister(),
-		slices: controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
+		slices:  controller.NewSliceView(managedBy, slices.Lister(), d.Client.DiscoveryV1()),
+		metrics: newMetrics(d.Metrics),
 	}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, errors.Join(
@@ -71,6 +73,8 @@ func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 }
 
 func (c *Controller) sync(ctx context.Context, key string) error {
+	begun := c.Clock.Now()
+	defer func() { c.metrics.duration.Observe(c.Clock.Since(begun).Seconds()) }()
 	namespace, name := controller.SplitKey(key)
 	e, err := c.endpoints.Endpoints(namespace).Get(name)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -97,12 +101,15 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 			"A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped",
 			c.Options.Slices.MaxMirrored, skipped)
 	}
-	return c.apply(ctx, e, plan(e, groups, existing), existing)
+	todo := plan(e, groups, existing)
+	c.metrics.planned(key, groups, existing, todo, skipped)
+	return c.apply(ctx, e, todo, existing)
 }
 
 // removeAll deletes the slices of a Service that must have none.
 func (c *Controller) removeAll(ctx context.Context, namespace, service string) error {
 	c.slices.Forget(namespace, service)
+	c.metrics.set(namespace+"/"+service, counts{})
 	slices, err := c.slices.Cached(namespace, service)
 	if err != nil {
 		return err
@@ -130,6 +137,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 				return fmt.Errorf("create slice: %w", err)
 			}
 			c.slices.Tracker.Update(got)
+			c.metrics.changes.WithLabelValues("create").Inc()
 		}
 	}
 	for _, s := range todo.update {
@@ -138,12 +146,14 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 			return fmt.Errorf("update slice %s: %w", s.Name, err)
 		}
 		c.slices.Tracker.Update(got)
+		c.metrics.changes.WithLabelValues("update").Inc()
 	}
 	for _, s := range todo.remove {
 		if err := client.Delete(ctx, s.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete slice %s: %w", s.Name, err)
 		}
 		c.slices.Tracker.ExpectDeletion(s)
+		c.metrics.changes.WithLabelValues("delete").Inc()
 	}
 	for _, s := range existing {
 		if !c.slices.Tracker.Has(s) {

@@ -4,11 +4,13 @@
 package endpointslicemirroring
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -114,7 +116,9 @@ func TestPlan(t *testing.T) {
 
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	controllertest.RunAs(t, s, "endpointslicemirroring-controller", controller.Options{}, New)
+	registry := prometheus.NewRegistry()
+	controllertest.RunAs(t, s, "endpointslicemirroring-controller", controller.Options{},
+		controllertest.WithMetrics(registry, New))
 	core := s.Client.CoreV1()
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"},
 		Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}}}}
@@ -139,10 +143,36 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it comes back", controllertest.Addresses(s, "s", "10.2.3.4"))
+	controllertest.Eventually(t, "the metrics show it", func(context.Context) (any, bool) {
+		got := controllertest.Metrics(t, registry)
+		const prefix = "endpoint_slice_mirroring_controller_"
+		return got, got[prefix+"changes{operation=create}"] == 2 && got[prefix+"changes{operation=update}"] >= 1 &&
+			got[prefix+"endpoints_desired"] == 1 && got[prefix+"num_endpoint_slices"] == 1 &&
+			got[prefix+"desired_endpoint_slices"] == 1 && got[prefix+"endpoints_sync_duration"] >= 3
+	})
 	if err := core.Endpoints("default").Delete(t.Context(), "s", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "it goes", controllertest.Addresses(s, "s"))
+	controllertest.Eventually(t, "the gauges show it", func(context.Context) (any, bool) {
+		n := controllertest.Metrics(t, registry)["endpoint_slice_mirroring_controller_num_endpoint_slices"]
+		return n, n == 0
+	})
+}
+
+func TestCompare(t *testing.T) {
+	before := endpointsOf(subset(80, "10.0.0.1", "10.0.0.2", "10.0.0.3"))
+	var existing []*discoveryv1.EndpointSlice
+	groups, _, _ := groupsOf(before, 1000)
+	for _, g := range groups {
+		existing = append(existing, slice(before, g, "one"))
+	}
+	after := endpointsOf(subset(80, "10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5"))
+	groups, _, _ = groupsOf(after, 1000)
+	groups[0].endpoints[1].NodeName = &after.Name
+	if added, updated, removed := compare(groups, existing); added != 2 || updated != 1 || removed != 1 {
+		t.Errorf("added %d, updated %d, removed %d", added, updated, removed)
+	}
 }
 
 func TestSlicesLostBetween(t *testing.T) {
@@ -184,8 +214,9 @@ func TestSlicesLostBetween(t *testing.T) {
 func TestSliceGoneBeforeItsDeletion(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	c := &Controller{
-		Deps:   controller.Deps{Client: s.Client},
-		slices: controller.NewSliceView(managedBy, nil, s.Client.DiscoveryV1()),
+		Deps:    controller.Deps{Client: s.Client},
+		slices:  controller.NewSliceView(managedBy, nil, s.Client.DiscoveryV1()),
+		metrics: newMetrics(nil),
 	}
 	e := endpointsOf()
 	gone := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{

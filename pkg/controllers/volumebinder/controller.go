@@ -51,6 +51,7 @@ type Controller struct {
 	claimCache      cache.Indexer
 	volumeCache     cache.Indexer
 	podCache        cache.Indexer
+	metrics         *metrics
 }
 
 // New returns the controller.
@@ -62,6 +63,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		Deps: d, claimLister: core.PersistentVolumeClaims().Lister(),
 		volumeLister: core.PersistentVolumes().Lister(), classes: classes.Lister(),
 		claimCache: claims.GetIndexer(), volumeCache: volumes.GetIndexer(), podCache: pods.GetIndexer(),
+		metrics: newMetrics(d.Metrics),
 	}
 	if d.Metrics != nil {
 		if err := d.Metrics.Register(newCounts(c.volumeLister, c.claimLister)); err != nil {
@@ -135,6 +137,9 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil {
 		c.claims.AddObject(claim)
+	}
+	if old != nil && (claim == nil || claim.UID != old.UID) {
+		c.metrics.forget(old)
 	}
 	for _, x := range []*v1.PersistentVolumeClaim{old, claim} {
 		if x == nil {

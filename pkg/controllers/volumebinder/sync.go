@@ -44,14 +44,21 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	plan := planClaim(claim, facts)
 	switch {
 	case plan.bind != nil:
-		return c.bind(ctx, plan.bind, claim)
+		if err := c.bind(ctx, plan.bind, claim); err != nil {
+			return err
+		}
+		c.metrics.bound(claim, c.Clock.Now())
+		return nil
 	case plan.class != "":
 		next := claim.DeepCopy()
 		next.Spec.StorageClassName = &plan.class
 		_, err := c.updateClaim(ctx, next)
+		c.metrics.gotClass(err)
 		return err
 	case plan.provisioner != "":
+		c.metrics.provision(claim, plan.provisioner, c.Clock.Now())
 		if err := c.assignProvisioner(ctx, claim, plan.provisioner); err != nil {
+			c.metrics.failed(plan.provisioner)
 			c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed", "Error saving claim: %v", err)
 			return err
 		}

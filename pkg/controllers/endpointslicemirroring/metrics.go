@@ -1,0 +1,115 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package endpointslicemirroring
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	endpointsliceutil "k8s.io/endpointslice/util"
+)
+
+// metrics have Kubernetes' names, buckets and help texts.
+type metrics struct {
+	added, updated, removed, skipped, duration prometheus.Histogram
+	endpoints, slices, desired                 prometheus.Gauge
+	changes                                    *prometheus.CounterVec
+
+	mu    sync.Mutex
+	known map[string]counts // by Endpoints
+}
+
+// counts are the numbers of one Endpoints object that the gauges sum up.
+type counts struct{ endpoints, slices, desired int }
+
+// newMetrics registers the metrics. r may be nil.
+func newMetrics(r prometheus.Registerer) *metrics {
+	const subsystem = "endpoint_slice_mirroring_controller"
+	auto := promauto.With(r)
+	histogram := func(name, help string) prometheus.Histogram {
+		return auto.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: name, Help: help,
+			Buckets: prometheus.ExponentialBuckets(2, 2, 15)})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return auto.NewGauge(prometheus.GaugeOpts{Subsystem: subsystem, Name: name, Help: help})
+	}
+	return &metrics{
+		known:   map[string]counts{},
+		added:   histogram("endpoints_added_per_sync", "[ALPHA] Number of endpoints added on each Endpoints sync"),
+		updated: histogram("endpoints_updated_per_sync", "[ALPHA] Number of endpoints updated on each Endpoints sync"),
+		removed: histogram("endpoints_removed_per_sync", "[ALPHA] Number of endpoints removed on each Endpoints sync"),
+		skipped: histogram("addresses_skipped_per_sync", "[ALPHA] Number of addresses skipped on each Endpoints sync "+
+			"due to being invalid or exceeding MaxEndpointsPerSubset"),
+		duration: auto.NewHistogram(prometheus.HistogramOpts{Subsystem: subsystem, Name: "endpoints_sync_duration",
+			Help:    "[ALPHA] Duration of syncEndpoints() in seconds",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15)}),
+		endpoints: gauge("endpoints_desired", "[ALPHA] Number of endpoints desired"),
+		slices:    gauge("num_endpoint_slices", "[ALPHA] Number of EndpointSlices"),
+		desired: gauge("desired_endpoint_slices",
+			"[ALPHA] Number of EndpointSlices that would exist with perfect endpoint allocation"),
+		changes: auto.NewCounterVec(prometheus.CounterOpts{Subsystem: subsystem, Name: "changes",
+			Help: "[ALPHA] Number of EndpointSlice changes"}, []string{"operation"}),
+	}
+}
+
+// planned records what a sync is about to change.
+func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.EndpointSlice, todo changes,
+	skipped int) {
+	added, updated, removed := compare(groups, existing)
+	m.added.Observe(float64(added))
+	m.updated.Observe(float64(updated))
+	m.removed.Observe(float64(removed))
+	m.skipped.Observe(float64(skipped))
+	now := counts{slices: len(existing) + len(todo.create) - len(todo.remove), desired: len(groups)}
+	for _, g := range groups {
+		now.endpoints += len(g.endpoints)
+	}
+	m.set(key, now)
+}
+
+// set updates the gauges for one Endpoints object. The zero value stands for none.
+func (m *metrics) set(key string, now counts) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	was := m.known[key]
+	delete(m.known, key)
+	if now != (counts{}) {
+		m.known[key] = now
+	}
+	m.endpoints.Add(float64(now.endpoints - was.endpoints))
+	m.slices.Add(float64(now.slices - was.slices))
+	m.desired.Add(float64(now.desired - was.desired))
+}
+
+// compare returns how many endpoints the groups add to the slices, change in them, and remove.
+func compare(groups []*group, existing []*discoveryv1.EndpointSlice) (added, updated, removed int) {
+	have := map[key]endpointsliceutil.EndpointSet{}
+	for _, s := range existing {
+		k := keyOf(s.AddressType, s.Ports)
+		if have[k] == nil {
+			have[k] = endpointsliceutil.EndpointSet{}
+		}
+		for i := range s.Endpoints {
+			have[k].Insert(&s.Endpoints[i])
+		}
+	}
+	for _, g := range groups {
+		set := have[keyOf(g.family, g.ports)]
+		for i := range g.endpoints {
+			switch e := set.Get(&g.endpoints[i]); {
+			case e == nil:
+				added++
+			case !endpointsliceutil.EndpointsEqualBeyondHash(e, &g.endpoints[i]):
+				updated++
+			}
+			set.Delete(&g.endpoints[i])
+		}
+	}
+	for _, set := range have {
+		removed += len(set)
+	}
+	return added, updated, removed
+}
