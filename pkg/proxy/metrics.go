@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics have the names and buckets of kube-proxy's metrics.
+// metrics have the names and buckets of kube-proxy's metrics, except elements, which is our own.
 type metrics struct {
 	// Changes and rounds.
 
@@ -60,37 +60,37 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	waiting := func(name, help string) prometheus.Gauge { return gauges(name, help).WithLabelValues() }
 	ms := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m := &metrics{
-		sync: histogram("sync_proxy_rules_duration_seconds", "SyncProxyRules latency in seconds", ms),
+		sync: histogram("sync_proxy_rules_duration_seconds", "[ALPHA] SyncProxyRules latency in seconds", ms),
 		full: histogram("sync_full_proxy_rules_duration_seconds",
-			"SyncProxyRules latency in seconds for full resyncs", ms),
+			"[ALPHA] SyncProxyRules latency in seconds for full resyncs", ms),
 		partial: histogram("sync_partial_proxy_rules_duration_seconds",
-			"SyncProxyRules latency in seconds for partial resyncs", ms),
+			"[ALPHA] SyncProxyRules latency in seconds for partial resyncs", ms),
 		lastSync: gauges("sync_proxy_rules_last_timestamp_seconds",
-			"The last time proxy rules were successfully synced", family...),
+			"[ALPHA] The last time proxy rules were successfully synced", family...),
 		lastQueued: gauges("sync_proxy_rules_last_queued_timestamp_seconds",
-			"The last time a sync of proxy rules was queued", family...),
+			"[ALPHA] The last time a sync of proxy rules was queued", family...),
 		programming: histogram("network_programming_duration_seconds",
-			"In Cluster Network Programming Latency in seconds", programmingBuckets()),
-		endpointChanges: single("sync_proxy_rules_endpoint_changes_total", "Cumulative proxy rules Endpoint changes"),
-		svcChanges:      single("sync_proxy_rules_service_changes_total", "Cumulative proxy rules Service changes"),
-		endpointWaiting: waiting("sync_proxy_rules_endpoint_changes_pending", "Pending proxy rules Endpoint changes"),
-		svcWaiting:      waiting("sync_proxy_rules_service_changes_pending", "Pending proxy rules Service changes"),
+			"[ALPHA] In Cluster Network Programming Latency in seconds", programmingBuckets()),
+		endpointChanges: single("sync_proxy_rules_endpoint_changes_total", "[ALPHA] Cumulative proxy rules Endpoint changes"),
+		svcChanges:      single("sync_proxy_rules_service_changes_total", "[ALPHA] Cumulative proxy rules Service changes"),
+		endpointWaiting: waiting("sync_proxy_rules_endpoint_changes_pending", "[ALPHA] Pending proxy rules Endpoint changes"),
+		svcWaiting:      waiting("sync_proxy_rules_service_changes_pending", "[ALPHA] Pending proxy rules Service changes"),
 		failures: counters("sync_proxy_rules_nftables_sync_failures_total",
-			"Cumulative proxy nftables sync failures", family...),
+			"[ALPHA] Cumulative proxy nftables sync failures", family...),
 		pruneFailures: counters("sync_proxy_rules_nftables_cleanup_failures_total",
-			"Cumulative proxy nftables cleanup failures", family...),
+			"[ALPHA] Cumulative proxy nftables cleanup failures", family...),
 		noLocal: gauges("sync_proxy_rules_no_local_endpoints_total",
-			"Number of services with a Local traffic policy and no endpoints", "traffic_policy", "ip_family"),
-		healthz: counters("proxy_healthz_total", "Cumulative proxy healthz HTTP status", "code"),
-		livez:   counters("proxy_livez_total", "Cumulative proxy livez HTTP status", "code"),
+			"[ALPHA] Number of services with a Local traffic policy and no endpoints", "traffic_policy", "ip_family"),
+		healthz: counters("proxy_healthz_total", "[ALPHA] Cumulative proxy healthz HTTP status", "code"),
+		livez:   counters("proxy_livez_total", "[ALPHA] Cumulative proxy livez HTTP status", "code"),
 		conntrack: histogram("conntrack_reconciler_sync_duration_seconds",
-			"ReconcileConntrackFlowsLatency latency in seconds", ms),
+			"[ALPHA] ReconcileConntrackFlowsLatency latency in seconds", ms),
 		conntrackDeleted: counters("conntrack_reconciler_deleted_entries_total",
-			"Cumulative conntrack flows deleted by conntrack reconciler", family...),
-		elements: counters("sync_proxy_rules_nftables_elements_total",
-			"Cumulative elements of nftables sets and maps added and deleted", family...),
+			"[ALPHA] Cumulative conntrack flows deleted by conntrack reconciler", family...),
+		elements: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "keelson_proxy_elements_total",
+			Help: "Elements of nftables sets and maps added and deleted."}, family),
 	}
-	r.MustRegister(all...)
+	r.MustRegister(append(all, m.elements)...)
 	return m
 }
 
