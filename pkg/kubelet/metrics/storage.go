@@ -28,7 +28,7 @@ type Storage struct {
 	// Labels are the metrics about SELinux labels.
 	Labels *Labels
 
-	operations, calls *prometheus.HistogramVec
+	operations, mounts, calls *prometheus.HistogramVec
 }
 
 // NewStorage registers the metrics; r may be nil.
@@ -37,13 +37,15 @@ func NewStorage(r prometheus.Registerer) *Storage {
 	m := &Storage{
 		Labels: newLabels(r),
 		operations: histogram("storage_operation_duration_seconds",
-			"[ALPHA] Duration of operations on volumes in seconds, by operation and result.", buckets,
+			"[BETA] Storage operation duration", buckets,
 			"volume_plugin", "operation_name", "status", "migrated"),
+		mounts: histogram("volume_operation_total_seconds",
+			"[BETA] Storage operation end to end duration in seconds", buckets, "plugin_name", "operation_name"),
 		calls: histogram("csi_operations_seconds",
 			"[ALPHA] Duration of calls to storage drivers in seconds, by method and gRPC code.", buckets,
 			"driver_name", "method_name", "grpc_status_code", "migrated"),
 	}
-	register(r, m.operations, m.calls)
+	register(r, m.operations, m.mounts, m.calls)
 	return m
 }
 
@@ -57,6 +59,12 @@ func (m *Storage) Operation(plugin, operation string, took time.Duration, err er
 		what = "fail-unknown"
 	}
 	m.operations.WithLabelValues(plugin, operation, what, migrated).Observe(took.Seconds())
+}
+
+// Mounted records how long it took until a volume was mounted, with the time during which the kubelet
+// waited for the volume to be attached and with failed mounts.
+func (m *Storage) Mounted(plugin string, took time.Duration) {
+	m.mounts.WithLabelValues(plugin, "overall_volume_mount").Observe(took.Seconds())
 }
 
 // Call records the duration and the result of a call to a driver.

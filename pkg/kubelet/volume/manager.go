@@ -113,6 +113,7 @@ type podVolumes struct {
 
 	mu    sync.Mutex          // locked while the pod's volumes are set up, refreshed or removed
 	ready map[string]prepared // mounted volumes, by volume name
+	asked time.Time           // when the volumes were first to be set up; zero before that
 	// inherited reports whether the pod runs with volumes that an earlier process has prepared and
 	// this process has not.
 	inherited bool
@@ -239,6 +240,9 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 	volumes := usedVolumes(pod)
 	results := make([]prepared, len(volumes))
 	errs := make([]error, len(volumes))
+	if pv.asked.IsZero() {
+		pv.asked = m.cfg.Clock.Now()
+	}
 	slots := make(chan struct{}, setupWorkers)
 	var setups sync.WaitGroup
 	for i, v := range volumes {
@@ -248,7 +252,9 @@ func (m *Manager) makeAll(ctx context.Context, pv *podVolumes, pod *v1.Pod) erro
 		setups.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i], errs[i] = m.setUp(ctx, pod, v)
+			if results[i], errs[i] = m.setUp(ctx, pod, v); errs[i] == nil && results[i].device == "" {
+				m.cfg.Metrics.Mounted(results[i].plugin, m.cfg.Clock.Since(pv.asked))
+			}
 		})
 	}
 	setups.Wait()

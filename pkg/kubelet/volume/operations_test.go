@@ -33,6 +33,10 @@ func operation(plugin, name, status string) string {
 		status + `",volume_plugin="` + plugin + `"}`
 }
 
+func mounted(plugin string) string {
+	return `volume_operation_total_seconds_count{operation_name="overall_volume_mount",plugin_name="` + plugin + `"}`
+}
+
 func total(plugin, state string) string {
 	return `volume_manager_total_volumes{plugin_name="` + plugin + `",state="` + state + `_state_of_world"}`
 }
@@ -69,6 +73,8 @@ func TestOperationsAreCounted(t *testing.T) {
 	}
 	metricstest.Expect(t, scrape(), map[string]float64{
 		operation("kubernetes.io/csi:whatever users write", "volume_mount", "success"): 1,
+		mounted("kubernetes.io/csi:whatever users write"):                              1,
+		mounted("kubernetes.io/empty-dir"):                                             1,
 		total("kubernetes.io/csi:whatever users write", "actual"):                      1,
 	})
 	if err := m.Teardown(t.Context(), pod.UID); err != nil {
