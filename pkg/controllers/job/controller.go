@@ -77,6 +77,7 @@ func (c *Controller) Run(ctx context.Context) error {
 }
 
 func (c *Controller) jobChanged(old, job *batchv1.Job) {
+	c.syncer.metrics.observeJob(old, job)
 	if old != nil && (job == nil || old.UID != job.UID) {
 		c.releasePods(old)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 )
 
 // The actions of a sync, which are label values of metrics.
@@ -26,6 +27,7 @@ const (
 type metrics struct {
 	duration                                             *prometheus.HistogramVec
 	syncs, finished, podsFinished, policy, withFinalizer *prometheus.CounterVec
+	finishedIndexes, podsMade, foreign                   *prometheus.CounterVec
 }
 
 // newMetrics registers the metrics. r may be nil.
@@ -53,6 +55,18 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		withFinalizer: counter("terminated_pods_tracking_finalizer_total",
 			"[BETA] The number of terminated pods (phase=Failed|Succeeded)\n"+
 				"that have the finalizer batch.kubernetes.io/job-tracking\nThe event label can be \"add\" or \"delete\".", "event"),
+		finishedIndexes: counter("job_finished_indexes_total",
+			"[ALPHA] The number of finished indexes. Possible values for the\n\t\t\tstatus label are: "+
+				"\"succeeded\", \"failed\". Possible values for the\n\t\t\tbackoffLimit label are: "+
+				"\"perIndex\" and \"global\"", "status", "backoffLimit"),
+		podsMade: counter("job_pods_creation_total",
+			"[ALPHA] The number of Pods created by the Job controller labelled with a reason for the Pod creation.\n"+
+				"This metric also distinguishes between Pods created using different PodReplacementPolicy settings.\n"+
+				"Possible values of the \"reason\" label are:\n\"new\", \"recreate_terminating_or_failed\", "+
+				"\"recreate_failed\".\nPossible values of the \"status\" label are:\n\"succeeded\", \"failed\".",
+			"reason", "status"),
+		foreign: counter("jobs_by_external_controller_total",
+			"[ALPHA] The number of Jobs managed by an external controller", "controller_name"),
 	}
 }
 
@@ -85,6 +99,45 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
+	if !indexed(job) || job.Spec.Completions == nil {
+		return
+	}
+	limit := "global"
+	if job.Spec.BackoffLimitPerIndex != nil {
+		limit = "perIndex"
+	}
+	more := func(now, before string) float64 {
+		most := int(*job.Spec.Completions)
+		return float64(max(0, parseIndexes(now, most).count()-parseIndexes(before, most).count()))
+	}
+	if now, before := job.Status.CompletedIndexes, was.CompletedIndexes; now != before {
+		m.finishedIndexes.WithLabelValues("succeeded", limit).Add(more(now, before))
+	}
+	if now, before := ptr.Deref(job.Status.FailedIndexes, ""), ptr.Deref(was.FailedIndexes, ""); now != before {
+		m.finishedIndexes.WithLabelValues("failed", limit).Add(more(now, before))
+	}
+}
+
+// made counts a pod that was created or could not be.
+func (m *metrics) made(s *survey, err error) {
+	reason, status := "new", "succeeded"
+	switch replaces := ptr.Deref(s.job.Spec.PodReplacementPolicy, batchv1.TerminatingOrFailed); {
+	case replaces == batchv1.Failed && s.failed > 0:
+		reason = "recreate_failed"
+	case s.failed > 0 || s.terminating > 0:
+		reason = "recreate_terminating_or_failed"
+	}
+	if err != nil {
+		status = "failed"
+	}
+	m.podsMade.WithLabelValues(reason, status).Inc()
+}
+
+// observeJob counts new jobs that another controller manages.
+func (m *metrics) observeJob(old, job *batchv1.Job) {
+	if job != nil && foreign(job) && (old == nil || old.UID != job.UID) {
+		m.foreign.WithLabelValues(*job.Spec.ManagedBy).Inc()
+	}
 }
 
 // observePod counts pods that have ended and still have the finalizer, and pods that lose it.

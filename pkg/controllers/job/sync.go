@@ -147,7 +147,9 @@ func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) 
 
 func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []int) error {
 	made, err := y.expected.Create(key, len(indexes), func(i int) (types.UID, error) {
-		return y.hands.create(ctx, s.job, newPod(s.job, indexes[i], s.predecessors[indexes[i]]))
+		uid, err := y.hands.create(ctx, s.job, newPod(s.job, indexes[i], s.predecessors[indexes[i]]))
+		y.metrics.made(s, err)
+		return uid, err
 	})
 	s.running += int32(made)
 	return err
