@@ -23,6 +23,7 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	b := &binding{profile: p.Name, pod: item.Pod, node: d.node, done: func(err error, eventWritten bool) {
 		s.finish(ctx, p, item, d, start, err, eventWritten)
 	}}
+	s.metrics.binding().Inc()
 	ext := binderOf(s.cfg.Profiles.Extenders, item.Pod)
 	if d.volumes.empty() && len(d.claims) == 0 && ext == nil {
 		s.binder.add(ctx, b)
@@ -42,11 +43,7 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 				})
 			}
 		}
-		err := s.prepareVolumes(ctx, item.Pod, d)
-		if err == nil {
-			err = s.prepareClaims(ctx, p, item.Pod, d)
-		}
-		if err != nil {
+		if err := s.prepare(ctx, p, item.Pod, d); err != nil {
 			b.done(err, false)
 			return
 		}
@@ -58,11 +55,23 @@ func (s *Scheduler) bind(ctx context.Context, p *profile.Profile, item *queue.It
 	})
 }
 
+// prepare prepares the volumes and devices of a pod.
+func (s *Scheduler) prepare(ctx context.Context, p *profile.Profile, pod *v1.Pod, d decision) error {
+	start := s.cfg.Clock.Now()
+	err := s.prepareVolumes(ctx, pod, d)
+	if err == nil {
+		err = s.prepareClaims(ctx, p, pod, d)
+	}
+	s.metrics.points[p.Name].observe(preBind, codeOfError(err), s.cfg.Clock.Since(start))
+	return err
+}
+
 // finish handles the result of a binding. eventWritten reports whether the server has already
 // written the event.
 func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.Item, d decision, start time.Time,
 	err error, eventWritten bool) {
 	pod := item.Pod
+	s.metrics.binding().Dec()
 	if err != nil {
 		s.undo(pod, d)
 		s.fail(ctx, p, item, fmt.Errorf("binding rejected: %w", err), start)

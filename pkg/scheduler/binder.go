@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/api/scheduling/v1alpha1"
 )
 
@@ -42,6 +43,10 @@ type binder struct {
 	client  kubernetes.Interface
 	batches *batches
 	waiting chan *binding
+
+	// clock and metrics are set before the first binding.
+	clock   clock.Clock
+	metrics *metrics
 }
 
 func newBinder(client kubernetes.Interface, b *batches) *binder {
@@ -131,19 +136,23 @@ func (b *binder) send(ctx context.Context, profile string, some []*binding, whol
 			UID: x.pod.UID, Node: x.node})
 	}
 	var answer v1alpha1.BindingBatch
+	start := b.clock.Now()
 	served, err := b.batches.post(ctx, v1alpha1.BatchPath, body, &answer)
 	if !served {
 		return false
 	}
+	took, times := b.clock.Since(start), b.metrics.points[profile]
 	if err == nil && len(answer.Results) != len(some) {
 		err = fmt.Errorf("%d results for %d bindings", len(answer.Results), len(some))
 	}
 	for i, x := range some {
-		if err != nil {
-			x.done(err, false)
-			continue
+		written := err == nil
+		result := err
+		if written {
+			result = answered(&answer.Results[i])
 		}
-		x.done(answered(&answer.Results[i]), true)
+		times.observe(bindPoint, codeOfError(result), took)
+		x.done(result, written)
 	}
 	return true
 }
@@ -154,11 +163,12 @@ func (b *binder) bindEach(ctx context.Context, some []*binding) {
 	for range min(singleBinders, len(some)) {
 		workers.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(some); i = next.Add(1) - 1 {
-				x := some[i]
+				x, start := some[i], b.clock.Now()
 				err := b.client.CoreV1().Pods(x.pod.Namespace).Bind(ctx, &v1.Binding{
 					ObjectMeta: metav1.ObjectMeta{Namespace: x.pod.Namespace, Name: x.pod.Name, UID: x.pod.UID},
 					Target:     v1.ObjectReference{Kind: "Node", Name: x.node},
 				}, metav1.CreateOptions{})
+				b.metrics.points[x.profile].observe(bindPoint, codeOfError(err), b.clock.Since(start))
 				x.done(err, false)
 			}
 		})

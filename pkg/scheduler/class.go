@@ -21,10 +21,16 @@ const maxVerdicts = 1 << 18
 // class has the results of plugins with NodeScope for pods with the same class key. When it is
 // used, it is first updated with the changes of the cell.
 type class struct {
-	filters  []scheduling.Filter
-	versions []filterVersion    // versions of the filters that have a Version function
-	reject   *scheduling.Status // status from a plugin that rejected the class on all nodes
-	scorers  []weightedScorer
+	meter   *meter
+	filters []scheduling.Filter
+	// filterMeters and scoreMeters have the meters of filters and scorers. ended counts the nodes whose
+	// evaluation ended with each filter since the last call of tally; the last element counts the
+	// nodes that the class fits.
+	filterMeters, scoreMeters []*pluginMeter
+	ended                     []uint64
+	versions                  []filterVersion    // versions of the filters that have a Version function
+	reject                    *scheduling.Status // status from a plugin that rejected the class on all nodes
+	scorers                   []weightedScorer
 
 	evaluated []uint64 // generation of the node when it was evaluated, by node index
 	status    []*scheduling.Status
@@ -80,6 +86,7 @@ func (s *weightedScorer) changed() bool { return s.Version != nil && s.Version()
 type classes struct {
 	byKey map[string]*class
 	turn  uint64
+	meter *meter
 }
 
 // classKey returns a key that is equal for pods for which all plugins with NodeScope have the same
@@ -114,7 +121,7 @@ func classKey(p *profile.Profile, pod *scheduling.Pod) (string, error) {
 func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key string) *class {
 	k := c.byKey[key]
 	if k == nil || k.at.Layout != v.Now().Layout {
-		k = compile(v, p, pod)
+		k = c.compile(v, p, pod)
 		c.byKey[key] = k
 		c.evict(len(v.Nodes()))
 	} else {
@@ -125,11 +132,11 @@ func (c *classes) get(v *view, p *profile.Profile, pod *scheduling.Pod, key stri
 	return k
 }
 
-func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
+func (c *classes) compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 	nodes := len(v.Nodes())
-	k := &class{usual: true, at: v.Now()}
-	for _, plugin := range p.NodeFilters {
-		f, st := plugin.Compile(v, pod)
+	k, by := &class{usual: true, at: v.Now(), meter: c.meter}, c.meter.of(p)
+	for i := range p.NodeFilters {
+		f, st := c.meter.compileFilter(by.nodeFilters[i], &p.NodeFilters[i], v, pod)
 		if st != nil {
 			k.reject = st
 			return k
@@ -137,31 +144,25 @@ func compile(v *view, p *profile.Profile, pod *scheduling.Pod) *class {
 		if empty(&f.Filter) {
 			continue
 		}
-		k.filters = append(k.filters, f.Filter)
+		k.filters, k.filterMeters = append(k.filters, f.Filter), append(k.filterMeters, by.nodeFilters[i])
 		if f.Version != nil {
 			k.versions = append(k.versions, filterVersion{version: f.Version})
 		}
 	}
-	for _, plugin := range p.NodeScores {
-		s, ok := compileScorer(plugin, v, pod)
+	k.ended = make([]uint64, len(k.filters)+1)
+	for i := range p.NodeScores {
+		s, ok := c.meter.compileScorer(by.nodeScores[i], &p.NodeScores[i], v, pod)
 		if !ok {
 			continue
 		}
 		k.usual = k.usual && s.Normalize == nil
-		k.scorers = append(k.scorers, s)
+		k.scorers, k.scoreMeters = append(k.scorers, s), append(k.scoreMeters, by.nodeScores[i])
 		k.raw = append(k.raw, make([]int64, nodes))
 	}
 	k.evaluated, k.status = make([]uint64, nodes), make([]*scheduling.Status, nodes)
 	k.rank, k.counts = newRanking(nodes), map[*scheduling.Status]int{}
 	k.evaluateAll(v.Nodes())
 	return k
-}
-
-// compileScorer compiles the scorer of one plugin; ok is false if it ranks all nodes equally.
-func compileScorer(p profile.Score, v *view, pod *scheduling.Pod) (s weightedScorer, ok bool) {
-	scorer := p.Compile(v, pod)
-	s = weightedScorer{Scorer: scorer, plugin: p.Plugin, weight: p.Weight}
-	return s, scorer.Score != nil || scorer.ScoreAt != nil
 }
 
 // plansOf returns the preemption plans for pods of a priority.
@@ -203,6 +204,9 @@ func (k *class) follow(v *view) {
 		k.evaluateAll(v.Nodes())
 		return
 	}
+	if len(changes) == 0 {
+		return
+	}
 	moved := false // whether the highest raw score of a scorer may have changed
 	for _, c := range changes {
 		if n := c.Node; n.Generation != k.evaluated[n.Index] {
@@ -212,6 +216,7 @@ func (k *class) follow(v *view) {
 			}
 		}
 	}
+	k.tally()
 	if moved {
 		k.rankAll()
 	}
@@ -233,7 +238,52 @@ func (k *class) evaluateAll(nodes []*scheduling.Node) {
 	for _, n := range nodes {
 		k.evaluateNode(n)
 	}
+	k.tally()
 	k.rankAll()
+}
+
+// first returns the first status with which one of the filters rejects a node, or nil.
+func (k *class) first(n *scheduling.Node) *scheduling.Status {
+	if k.meter.timed() {
+		at, st := k.meter.first(k.filters, k.filterMeters, n)
+		k.ended[at]++
+		return st
+	}
+	for i := range k.filters {
+		if st := check(&k.filters[i], n); st != nil {
+			k.ended[i]++
+			return st
+		}
+	}
+	k.ended[len(k.filters)]++
+	return nil
+}
+
+// score returns the raw score of a node by one of the scorers.
+func (k *class) score(scorer int, n *scheduling.Node) int64 {
+	if !k.meter.timed() {
+		return k.scorers[scorer].score(n)
+	}
+	k.meter.left--
+	start := k.meter.clock.Now()
+	raw := k.scorers[scorer].score(n)
+	k.scoreMeters[scorer].times.observe(score, 0, k.meter.clock.Since(start))
+	return raw
+}
+
+// tally adds the evaluations of nodes to the meters of the plugins. A filter has evaluated all nodes
+// except those that a filter before it rejected.
+func (k *class) tally() {
+	last := len(k.filters)
+	n := k.ended[last]
+	for _, m := range k.scoreMeters {
+		m.calls[score] += n
+	}
+	for i := last - 1; i >= 0; i-- {
+		n += k.ended[i]
+		k.filterMeters[i].calls[filter] += n
+	}
+	clear(k.ended)
 }
 
 // rankAll computes the totals of all nodes again.
@@ -263,7 +313,7 @@ func (k *class) rankAll() {
 // scorer may have changed, if that scorer is normalized by it.
 func (k *class) evaluateNode(n *scheduling.Node) (moved bool) {
 	k.evaluated[n.Index] = n.Generation
-	before, st := k.status[n.Index], first(k.filters, n)
+	before, st := k.status[n.Index], k.first(n)
 	k.status[n.Index] = st
 	k.count(before, -1)
 	k.count(st, 1)
@@ -271,7 +321,7 @@ func (k *class) evaluateNode(n *scheduling.Node) (moved bool) {
 		s := &k.scorers[i]
 		old, raw := k.raw[i][n.Index], int64(0)
 		if st == nil {
-			raw = s.score(n)
+			raw = k.score(i, n)
 		}
 		k.raw[i][n.Index] = raw
 		if s.Normalization != scheduling.AsIs && (raw > s.highest || old == s.highest && raw < old) {

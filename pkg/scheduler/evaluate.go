@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"time"
 
+	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/plugins/volumebinding"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -18,6 +20,7 @@ import (
 type evaluator struct {
 	classes classes
 	buffers buffers
+	meter   *meter
 }
 
 // buffers are reused by every evaluation.
@@ -25,6 +28,8 @@ type buffers struct {
 	statuses       []*scheduling.Status
 	feasible       []int32
 	scores, totals []int64
+	// Meters of the plugins with CellScope.
+	cellMeters, scorerMeters []*pluginMeter
 
 	// For preemption: the objection to each node, the nodes where preemption may help, and those
 	// where it does.
@@ -34,7 +39,14 @@ type buffers struct {
 }
 
 func newEvaluator() *evaluator {
-	return &evaluator{classes: classes{byKey: map[string]*class{}}}
+	m := newMeter(nil, nil)
+	return &evaluator{classes: classes{byKey: map[string]*class{}, meter: m}, meter: m}
+}
+
+// measure makes the evaluator set metrics.
+func (ev *evaluator) measure(c clock.Clock, m *metrics) {
+	ev.meter = newMeter(c, m)
+	ev.classes.meter = ev.meter
 }
 
 // evaluation is the result for one pod. It is valid until the next evaluation.
@@ -48,6 +60,13 @@ type evaluation struct {
 	devices *dynamicresources.Filter // the filter in cell that plans devices, or nil
 	scorers []weightedScorer         // compiled CellScope scorers
 	buffers *buffers
+
+	meter        *meter
+	by           *profileMeter
+	cellMeters   []*pluginMeter // meters of cell
+	scorerMeters []*pluginMeter // meters of scorers
+	compiled     bool           // compileScorers has been called
+	took         struct{ preFilter, filter time.Duration }
 
 	nominated *nominations
 	// rank is a priority. Pods of lower priority may be evicted.
@@ -77,22 +96,33 @@ func (ev *evaluator) evaluate(v *view, p *profile.Profile, pod *scheduling.Pod, 
 func (ev *evaluator) evaluateAs(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
 	e := ev.begin(v, p, pod, class, noms)
-	if e.reject == nil && !e.nominatedNodeFits() {
+	e.by.points.observe(preFilter, codeOf(e.reject), e.took.preFilter)
+	if e.reject != nil {
+		return e
+	}
+	if !e.nominatedNodeFits() {
 		e.filterAll()
 	}
+	e.by.points.observe(filter, codeOf(e.reject), e.took.filter+e.meter.lap())
 	return e
 }
 
 // begin compiles the filters. Single nodes can be evaluated afterwards.
 func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, class string,
 	noms *nominations) *evaluation {
-	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers}
+	e := &evaluation{view: v, profile: p, pod: pod, nominated: noms, rank: pod.Priority(), buffers: &ev.buffers,
+		meter: ev.meter, by: ev.meter.of(p), cellMeters: ev.buffers.cellMeters[:0],
+		scorerMeters: ev.buffers.scorerMeters[:0]}
+	ev.meter.begin()
 	e.class = ev.classes.get(v, p, pod, class)
+	e.took.filter = ev.meter.lap() // most of this time the filters of NodeScope evaluate nodes
 	if e.reject = e.class.reject; e.reject != nil {
+		e.took.preFilter = e.took.filter
 		return e
 	}
-	for _, plugin := range p.CellFilters {
-		f, st := plugin.Compile(v, pod)
+	defer func() { ev.buffers.cellMeters, e.took.preFilter = e.cellMeters, ev.meter.lap() }()
+	for i := range p.CellFilters {
+		f, st := ev.meter.compileFilter(e.by.cellFilters[i], &p.CellFilters[i], v, pod)
 		if st != nil {
 			e.reject = st
 			return e
@@ -100,7 +130,7 @@ func (ev *evaluator) begin(v *view, p *profile.Profile, pod *scheduling.Pod, cla
 		if empty(&f.Filter) {
 			continue
 		}
-		e.cell = append(e.cell, f.Filter)
+		e.cell, e.cellMeters = append(e.cell, f.Filter), append(e.cellMeters, e.by.cellFilters[i])
 		if f.Volumes != nil {
 			e.volumes = f.Volumes
 		}
@@ -136,7 +166,7 @@ func (e *evaluation) filterAll() {
 	if len(e.cell) > 0 {
 		e.narrow()
 		for i := range e.cell {
-			if e.reject = rejectMore(e.statuses, e.view.Nodes(), &e.cell[i]); e.reject != nil {
+			if e.reject = e.rejectMore(i); e.reject != nil {
 				return
 			}
 		}
@@ -206,25 +236,53 @@ func (e *evaluation) narrow() {
 
 // rejectMore evaluates the nodes without an objection with one more filter. If the filter could not
 // evaluate a node, it returns the filter's status.
-func rejectMore(statuses []*scheduling.Status, nodes []*scheduling.Node, f *scheduling.Filter) *scheduling.Status {
+func (e *evaluation) rejectMore(at int) *scheduling.Status {
+	from, st := e.rejectTimed(at)
+	if st != nil {
+		return st
+	}
+	f, nodes, statuses, calls := &e.cell[at], e.view.Nodes(), e.statuses, &e.cellMeters[at].calls[filter]
 	if f.CheckAt != nil {
-		for i, st := range statuses {
-			if st == nil {
+		for i := from; i < len(statuses); i++ {
+			if statuses[i] == nil {
+				*calls++
 				statuses[i] = f.CheckAt(i)
 			}
 		}
 		return nil
 	}
-	for i, st := range statuses {
-		if st != nil {
+	for i := from; i < len(statuses); i++ {
+		if statuses[i] != nil {
 			continue
 		}
-		if st = f.Check(nodes[i]); st != nil && st.Code == scheduling.Failed {
+		*calls++
+		st := f.Check(nodes[i])
+		if st != nil && st.Code == scheduling.Failed {
 			return st
 		}
 		statuses[i] = st
 	}
 	return nil
+}
+
+// rejectTimed is rejectMore for as many of the first nodes as are to be timed. It returns the index
+// of the first node that it left out.
+func (e *evaluation) rejectTimed(at int) (left int, failed *scheduling.Status) {
+	for i, st := range e.statuses {
+		switch {
+		case !e.meter.timed():
+			return i, nil
+		case st != nil:
+			continue
+		}
+		e.cellMeters[at].calls[filter]++
+		_, st = e.meter.first(e.cell[at:at+1], e.cellMeters[at:at+1], e.view.Nodes()[i])
+		if st != nil && st.Code == scheduling.Failed {
+			return i, st
+		}
+		e.statuses[i] = st
+	}
+	return len(e.statuses), nil
 }
 
 // filter evaluates one node.
@@ -257,7 +315,6 @@ func (e *evaluation) withNominated(n *scheduling.Node) *scheduling.Status {
 // best returns the feasible node with the highest score, or nil. If several nodes have this score,
 // it picks one of them at random.
 func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
-	nodes := e.view.Nodes()
 	switch {
 	case e.reject != nil:
 		return nil
@@ -265,18 +322,30 @@ func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 		return e.only
 	}
 	e.compileScorers()
+	compiling := e.meter.lap()
+	n, several := e.pick(r)
+	if several {
+		e.by.points.observe(preScore, 0, compiling)
+		e.by.points.observe(score, 0, e.meter.lap())
+	}
+	return n
+}
+
+// pick is best for a pod that may fit many nodes. several reports whether it fits more than one.
+func (e *evaluation) pick(r *rand.Rand) (n *scheduling.Node, several bool) {
+	nodes := e.view.Nodes()
 	if !e.narrowed && len(e.scorers) == 0 && e.class.usual {
 		if i := e.class.rank.best(r); i >= 0 {
-			return nodes[i]
+			return nodes[i], e.class.fits > 1
 		}
-		return nil
+		return nil, false
 	}
 	feasible := e.feasible()
 	switch len(feasible) {
 	case 0:
-		return nil
+		return nil, false
 	case 1:
-		return nodes[feasible[0]]
+		return nodes[feasible[0]], false
 	}
 	totals := e.totals(feasible)
 	best, ties := 0, 1
@@ -290,7 +359,7 @@ func (e *evaluation) best(r *rand.Rand) *scheduling.Node {
 			}
 		}
 	}
-	return nodes[feasible[best]]
+	return nodes[feasible[best]], true
 }
 
 // feasible returns the indexes of the nodes that the pod fits.
@@ -306,14 +375,16 @@ func (e *evaluation) feasible() []int32 {
 }
 
 func (e *evaluation) compileScorers() {
-	if e.scorers != nil {
+	if e.compiled {
 		return
 	}
-	for _, plugin := range e.profile.CellScores {
-		if s, ok := compileScorer(plugin, e.view, e.pod); ok {
-			e.scorers = append(e.scorers, s)
+	e.compiled = true
+	for i := range e.profile.CellScores {
+		if s, ok := e.meter.compileScorer(e.by.cellScores[i], &e.profile.CellScores[i], e.view, e.pod); ok {
+			e.scorers, e.scorerMeters = append(e.scorers, s), append(e.scorerMeters, e.by.cellScores[i])
 		}
 	}
+	e.buffers.scorerMeters = e.scorerMeters
 }
 
 // totals returns the weighted sums of the normalized scores of the feasible nodes.
@@ -328,6 +399,7 @@ func (e *evaluation) totals(feasible []int32) []int64 {
 	for i := range e.scorers {
 		s := &e.scorers[i]
 		e.scoreCell(s, feasible, scores)
+		e.scorerMeters[i].calls[score] += uint64(len(feasible))
 		for j := range totals {
 			totals[j] += s.weight * scores[j]
 		}

@@ -194,6 +194,7 @@ var errGang = errors.New("another pod of the gang cannot be bound")
 
 // bindGang prepares volumes and devices of all pods of a gang, and then binds them in one request.
 func (s *Scheduler) bindGang(ctx context.Context, p *profile.Profile, placed []*placement, start time.Time) {
+	s.metrics.binding().Add(float64(len(placed)))
 	failed := s.prepareGang(ctx, p, placed)
 	all := make([]*binding, len(placed))
 	for i, m := range placed {
@@ -232,11 +233,7 @@ func (s *Scheduler) prepareGang(ctx context.Context, p *profile.Profile, placed 
 			continue
 		}
 		workers.Go(func() {
-			err := s.prepareVolumes(ctx, m.item.Pod, m.decision)
-			if err == nil {
-				err = s.prepareClaims(ctx, p, m.item.Pod, m.decision)
-			}
-			if err != nil {
+			if err := s.prepare(ctx, p, m.item.Pod, m.decision); err != nil {
 				mu.Lock()
 				failed[i] = fmt.Errorf("gang %s: %w", gangName(m.item.Pod), err)
 				mu.Unlock()

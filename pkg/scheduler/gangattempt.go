@@ -138,7 +138,7 @@ func (a *attempt) settle() {
 		if d := &a.out[i]; d.node != "" {
 			a.s.gangs.set(item.Pod, true)
 		} else {
-			d.about = item.Pod
+			d.about, item.Rejectors = item.Pod, d.rejectors()
 			a.s.queue.Unschedulable(item, d.events, false)
 		}
 	}

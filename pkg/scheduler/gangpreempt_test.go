@@ -350,8 +350,8 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 		t.Fatalf("%d victims, want 2", len(victims))
 	}
 	s.podGone(victims[0].Pod)
-	if active, backoff, parked, _ := s.queue.Lengths(); parked != 2 {
-		t.Errorf("%d, %d and %d pods are active, backing off and waiting while a victim is there", active, backoff, parked)
+	if n := s.queue.Counts(); n.Unschedulable != 2 {
+		t.Errorf("pods are in the queue as %+v while a victim is there", n)
 	}
 	s.queue.Happened(scheduling.NodeAdded)
 	first, err := s.queue.Pop(t.Context())
@@ -368,8 +368,8 @@ func TestGangWaitsForItsVictims(t *testing.T) {
 		}
 	}
 	s.podGone(victims[1].Pod)
-	if _, _, parked, _ := s.queue.Lengths(); parked != 0 {
-		t.Errorf("%d pods wait although there is room", parked)
+	if n := s.queue.Counts(); n.Unschedulable != 0 {
+		t.Errorf("%d pods wait although there is room", n.Unschedulable)
 	}
 	if first, err = s.queue.Pop(t.Context()); err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@
 package scheduler
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/client-go/tools/cache"
@@ -13,31 +14,120 @@ import (
 )
 
 func (s *Scheduler) handlers() handlers {
+	pods := newPodTimes(s.metrics.handling)
 	return handlers{
-		podSet: s.podSet, podGone: s.podGone,
-		nodes: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.nodeSet(o.(*v1.Node)) },
-			UpdateFunc: func(_, o any) { s.nodeSet(o.(*v1.Node)) },
-			DeleteFunc: func(o any) {
-				if node := last[*v1.Node](o); node != nil {
-					s.nodeGone(node.Name)
-				}
-			},
+		podSet: func(old, pod *v1.Pod) {
+			start := s.cfg.Clock.Now()
+			s.podSet(old, pod)
+			pods.set(old, pod).Observe(s.cfg.Clock.Since(start).Seconds())
 		},
-		claims: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
-			UpdateFunc: func(_, o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
-			DeleteFunc: func(o any) {
-				if c := last[*resourcev1.ResourceClaim](o); c != nil {
-					s.claimSet(c, true)
-				}
-			},
+		podGone: func(pod *v1.Pod) {
+			start := s.cfg.Clock.Now()
+			s.podGone(pod)
+			pods.gone(pod).Observe(s.cfg.Clock.Since(start).Seconds())
 		},
+		nodes:  s.nodeHandler(),
+		claims: s.timedHandler("resource.k8s.io/ResourceClaim", s.claimHandler()),
+		timed:  s.timedHandler,
 		changed: func(e scheduling.Event) {
 			if e&scheduling.VolumesChanged != 0 {
 				s.volumesMoved.raise()
 			}
 			s.queue.Happened(e)
+		},
+	}
+}
+
+// timed returns a function that observes how long it takes to handle an event.
+func (s *Scheduler) timed(event string) func(handle func()) {
+	took := s.metrics.handling(event)
+	return func(handle func()) {
+		start := s.cfg.Clock.Now()
+		handle()
+		took().Observe(s.cfg.Clock.Since(start).Seconds())
+	}
+}
+
+// podTimes has the histograms of the time that it takes to handle changes of pods.
+type podTimes struct {
+	pendingAdd, pendingUpdate, pendingDelete, placedAdd, placedUpdate, placedDelete func() prometheus.Observer
+}
+
+func newPodTimes(of func(event string) func() prometheus.Observer) *podTimes {
+	return &podTimes{
+		of("UnschedulablePodAdd"), of("UnschedulablePodUpdate"), of("UnschedulablePodDelete"),
+		of("AssignedPodAdd"), of("AssignedPodUpdate"), of("AssignedPodDelete"),
+	}
+}
+
+// set returns the histogram for a pod that was added or updated. old may be nil.
+func (t *podTimes) set(old, pod *v1.Pod) prometheus.Observer {
+	switch placed := pod.Spec.NodeName != ""; {
+	case placed && (old == nil || old.Spec.NodeName == ""):
+		return t.placedAdd()
+	case placed:
+		return t.placedUpdate()
+	case old == nil:
+		return t.pendingAdd()
+	}
+	return t.pendingUpdate()
+}
+
+// gone returns the histogram for a pod that was deleted.
+func (t *podTimes) gone(pod *v1.Pod) prometheus.Observer {
+	if pod.Spec.NodeName != "" {
+		return t.placedDelete()
+	}
+	return t.pendingDelete()
+}
+
+func (s *Scheduler) claimHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
+		UpdateFunc: func(_, o any) { s.claimSet(o.(*resourcev1.ResourceClaim), false) },
+		DeleteFunc: func(o any) {
+			if c := last[*resourcev1.ResourceClaim](o); c != nil {
+				s.claimSet(c, true)
+			}
+		},
+	}
+}
+
+// timedHandler returns a handler of a resource that calls h and observes how long that takes.
+func (s *Scheduler) timedHandler(resource string, h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	add, update, remove := s.timed(resource+"Add"), s.timed(resource+"Update"), s.timed(resource+"Delete")
+	return cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, first bool) { add(func() { h.OnAdd(o, first) }) },
+		UpdateFunc: func(old, o any) { update(func() { h.OnUpdate(old, o) }) },
+		DeleteFunc: func(o any) { remove(func() { h.OnDelete(o) }) },
+	}
+}
+
+// nodeHandler returns the handler of nodes. An update is observed once for each kind of change, as in
+// Kubernetes.
+func (s *Scheduler) nodeHandler() cache.ResourceEventHandler {
+	add, remove := s.timed("NodeAdd"), s.timed("NodeDelete")
+	kinds := []scheduling.Event{scheduling.NodeLabelsChanged, scheduling.NodeTaintsChanged,
+		scheduling.NodeResourcesGrown, scheduling.NodeFeaturesChanged}
+	took := map[scheduling.Event]func() prometheus.Observer{}
+	for _, e := range kinds {
+		took[e] = s.metrics.handling(queue.EventLabel(e))
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) { add(func() { s.nodeSet(o.(*v1.Node)) }) },
+		UpdateFunc: func(_, o any) {
+			start := s.cfg.Clock.Now()
+			events := s.nodeSet(o.(*v1.Node))
+			for _, e := range kinds {
+				if events&e != 0 {
+					took[e]().Observe(s.cfg.Clock.Since(start).Seconds())
+				}
+			}
+		},
+		DeleteFunc: func(o any) {
+			if node := last[*v1.Node](o); node != nil {
+				remove(func() { s.nodeGone(node.Name) })
+			}
 		},
 	}
 }
@@ -185,11 +275,13 @@ func (s *Scheduler) fits(item *queue.Item, c *compiled, n *scheduling.Node) bool
 	return e.class.reject == nil && e.filter(n) == nil
 }
 
-func (s *Scheduler) nodeSet(node *v1.Node) {
+// nodeSet returns what the change can mean for waiting pods.
+func (s *Scheduler) nodeSet(node *v1.Node) scheduling.Event {
 	s.mu.Lock()
 	events := s.view.SetNode(node)
 	s.mu.Unlock()
 	s.queue.Happened(events)
+	return events
 }
 
 func (s *Scheduler) nodeGone(name string) {

@@ -38,6 +38,13 @@ type metrics struct {
 	victims     prometheus.Histogram
 	evictions   prometheus.Counter
 	claims      *prometheus.CounterVec
+	// binding counts the pods that are being bound. Each pod counts as a goroutine, although several
+	// pods are bound in one request.
+	binding func() prometheus.Gauge
+
+	plugins  *prometheus.HistogramVec
+	points   map[string]*times                             // by profile
+	handling func(event string) func() prometheus.Observer // see Scheduler.timed
 
 	results       sync.Map                                                  // from attemptLabels to *attemptMetrics
 	sliByAttempts [maxAttemptsLabel + 1]atomic.Pointer[prometheus.Observer] // children of sli
@@ -54,38 +61,44 @@ type attemptMetrics struct {
 }
 
 func newMetrics(r prometheus.Registerer, s *Scheduler) (*metrics, error) {
+	attempt := prometheus.ExponentialBuckets(0.001, 2, 15)
 	m := &metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "scheduler_schedule_attempts_total", Help: "Attempts to schedule pods, by result and profile.",
+			Name: "scheduler_schedule_attempts_total",
+			Help: "[STABLE] Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be " +
+				"scheduled, while 'error' means an internal scheduler problem.",
 		}, []string{"result", "profile"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "scheduler_scheduling_attempt_duration_seconds",
-			Help:    "Time of an attempt to schedule a pod, including the binding.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+			Help:    "[STABLE] Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+			Buckets: attempt,
 		}, []string{"result", "profile"}),
 		algorithm: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "scheduler_scheduling_algorithm_duration_seconds",
-			Help:    "Time of the decision about a pod, without the binding.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
+			Help:    "[BETA] Scheduling algorithm latency in seconds",
+			Buckets: attempt,
 		}),
 		sli: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "scheduler_pod_scheduling_sli_duration_seconds",
-			Help:    "Time from a pod's first attempt until the pod is bound, by the number of attempts.",
+			Name: "scheduler_pod_scheduling_sli_duration_seconds",
+			Help: "[BETA] E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and " +
+				"might involve multiple scheduling attempts.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20),
 		}, []string{"attempts"}),
 		tries: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_pod_scheduling_attempts", Help: "Attempts that a pod needed until it was bound.",
+			Name:    "scheduler_pod_scheduling_attempts",
+			Help:    "[STABLE] Number of attempts to successfully schedule a pod.",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 5),
 		}),
 		flushed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "scheduler_pod_scheduled_after_flush_total",
-			Help: "Pods that were bound after they were retried because they had been unschedulable for too long.",
+			Help: "[ALPHA] Number of pods that were successfully scheduled after being flushed from unschedulableEntities " +
+				"due to timeout.",
 		}),
 		preemptions: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "scheduler_preemption_attempts_total", Help: "Attempts to find pods to evict for another pod.",
+			Name: "scheduler_preemption_attempts_total", Help: "[STABLE] Total preemption attempts in the cluster till now",
 		}),
 		victims: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "scheduler_preemption_victims", Help: "Pods selected to be evicted for one pod.",
+			Name: "scheduler_preemption_victims", Help: "[STABLE] Number of selected preemption victims",
 			Buckets: prometheus.ExponentialBuckets(1, 2, 7),
 		}),
 		evictions: prometheus.NewCounter(prometheus.CounterOpts{
@@ -93,15 +106,47 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) (*metrics, error) {
 		}),
 		claims: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "scheduler_resourceclaim_creates_total",
-			Help: "Requests to create claims for extended resources, by status.",
+			Help: "[ALPHA] Number of ResourceClaims creation requests within scheduler",
 		}, []string{"status"}),
+		plugins: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "scheduler_plugin_execution_duration_seconds",
+			Help:    "[BETA] Duration for running a plugin at a specific extension point.",
+			Buckets: prometheus.ExponentialBuckets(0.00001, 1.5, 20),
+		}, []string{"plugin", "extension_point", "status"}),
+		points: map[string]*times{},
+	}
+	handling := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "scheduler_event_handling_duration_seconds", Help: "[ALPHA] Event handling latency in seconds.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
+	}, []string{"event"})
+	m.handling = func(event string) func() prometheus.Observer {
+		return sync.OnceValue(func() prometheus.Observer { return handling.WithLabelValues(event) })
+	}
+	goroutines := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "scheduler_goroutines",
+		Help: "[BETA] Number of running goroutines split by the work they do such as binding.",
+	}, []string{"operation"})
+	m.binding = sync.OnceValue(func() prometheus.Gauge { return goroutines.WithLabelValues("binding") })
+	points := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "scheduler_framework_extension_point_duration_seconds",
+		Help:    "[STABLE] Latency for running all plugins of a specific extension point.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 12),
+	}, []string{"extension_point", "status", "profile"})
+	if s.cfg.Profiles != nil {
+		for name := range s.cfg.Profiles.Profiles {
+			m.points[name] = newTimes(func(point, code string) prometheus.Observer {
+				return points.WithLabelValues(point, code, name)
+			})
+		}
 	}
 	for _, c := range []prometheus.Collector{m.attempts, m.duration, m.algorithm, m.sli, m.tries, m.flushed,
-		m.preemptions, m.victims, m.evictions, m.claims,
-		pending{s.queue, prometheus.NewDesc(
-			"scheduler_pending_pods", "Pods in the queue, by its part.", []string{"queue"}, nil)},
+		m.preemptions, m.victims, m.evictions, m.claims, m.plugins, handling, goroutines, points,
+		evaluations{s, prometheus.NewDesc("scheduler_plugin_evaluation_total",
+			"[BETA] Number of attempts to schedule pods by each plugin and the extension point (available only in "+
+				"PreFilter, Filter, PreScore, and Score).", []string{"plugin", "extension_point", "profile"}, nil)},
+		newQueued(s.queue),
 		sizes{s, prometheus.NewDesc("scheduler_cache_size",
-			"Nodes, pods on nodes, and pods whose binding is not confirmed yet.", []string{"type"}, nil)},
+			"[ALPHA] Number of nodes, pods, and assumed (bound) pods in the scheduler cache.", []string{"type"}, nil)},
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("metrics: %w", err)
@@ -148,22 +193,55 @@ func (m *metrics) sliOf(attempts int) prometheus.Observer {
 	return o
 }
 
-// pending is a collector that counts the pods in the queue when it is scraped.
-type pending struct {
-	queue *queue.Queue
-	desc  *prometheus.Desc
+// queued is a collector that counts the pods in the queue when it is scraped.
+type queued struct {
+	queue                               *queue.Queue
+	pending, rejected, popped, incoming *prometheus.Desc
+}
+
+func newQueued(q *queue.Queue) queued {
+	return queued{queue: q,
+		pending: prometheus.NewDesc("scheduler_pending_pods",
+			"[STABLE] Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means "+
+				"number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the scheduler "+
+				"attempted to schedule and failed; 'gated' is the number of unschedulable pods that the scheduler never "+
+				"attempted to schedule because they are gated.", []string{"queue"}, nil),
+		rejected: prometheus.NewDesc("scheduler_unschedulable_pods",
+			"[BETA] The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all "+
+				"plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin.",
+			[]string{"plugin", "profile"}, nil),
+		popped: prometheus.NewDesc("scheduler_inflight_events",
+			"[ALPHA] Number of events currently tracked in the scheduling queue.", []string{"event"}, nil),
+		incoming: prometheus.NewDesc("scheduler_queue_incoming_pods_total",
+			"[STABLE] Number of pods added to scheduling queues by event and queue type.", []string{"queue", "event"}, nil),
+	}
 }
 
 // Describe implements prometheus.Collector.
-func (p pending) Describe(ch chan<- *prometheus.Desc) { ch <- p.desc }
+func (q queued) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{q.pending, q.rejected, q.popped, q.incoming} {
+		ch <- d
+	}
+}
 
 // Collect implements prometheus.Collector.
-func (p pending) Collect(ch chan<- prometheus.Metric) {
-	active, backoff, unschedulable, gated := p.queue.Lengths()
-	for part, n := range map[string]int{"active": active, "backoff": backoff, "unschedulable": unschedulable,
-		"gated": gated} {
-		ch <- prometheus.MustNewConstMetric(p.desc, prometheus.GaugeValue, float64(n), part)
+func (q queued) Collect(ch chan<- prometheus.Metric) {
+	n := q.queue.Counts()
+	gauge := func(desc *prometheus.Desc, pods int, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(pods), labels...)
 	}
+	gauge(q.pending, n.Active, "active")
+	gauge(q.pending, n.Backoff, "backoff")
+	gauge(q.pending, n.Unschedulable, "unschedulable")
+	gauge(q.pending, n.Gated, "gated")
+	// Kubernetes' queue also keeps a list of the events since a pod was popped. Ours does not need it.
+	gauge(q.popped, n.Popped, "PodPopped")
+	for by, pods := range n.Rejected {
+		gauge(q.rejected, pods, by.Plugin, by.Profile)
+	}
+	q.queue.Incoming(func(place string, why queue.Cause, pods uint64) {
+		ch <- prometheus.MustNewConstMetric(q.incoming, prometheus.CounterValue, float64(pods), place, why.String())
+	})
 }
 
 // sizes is a collector that counts the nodes and pods in the cell when it is scraped.

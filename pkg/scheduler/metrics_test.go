@@ -17,7 +17,8 @@ import (
 // attempts.
 func TestBoundMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
-	m, err := newMetrics(r, &Scheduler{queue: queue.New(queue.Config{}), view: &view{Cell: cell.New()}})
+	m, err := newMetrics(r, &Scheduler{
+		queue: queue.New(queue.Config{}), view: &view{Cell: cell.New()}, evaluator: newEvaluator()})
 	if err != nil {
 		t.Fatal(err)
 	}

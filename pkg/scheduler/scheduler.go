@@ -90,12 +90,14 @@ func New(cfg Config) (*Scheduler, error) {
 		reserved: newReservations(), evicting: map[types.UID]bool{}}
 	s.view.nominated, s.nominated.changed = s.nominated, s.view.Touch
 	s.queue = queue.New(queue.Config{
-		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: cfg.Profiles.Gate, Gang: gangKey,
+		Clock: cfg.Clock, Less: cfg.Profiles.Less, Gate: s.gate, Gang: gangKey,
 		InitialBackoff: cfg.Profiles.InitialBackoff, MaxBackoff: cfg.Profiles.MaxBackoff,
 	})
 	if s.metrics, err = newMetrics(cfg.Metrics, s); err != nil {
 		return nil, err
 	}
+	s.evaluator.measure(cfg.Clock, s.metrics)
+	s.binder.clock, s.binder.metrics = cfg.Clock, s.metrics
 	return s, s.sources.follow(s.handlers())
 }
 
@@ -126,6 +128,14 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		}
 		s.schedule(ctx, item)
 	}
+}
+
+// gate returns the first objection to queueing a pod, or nil.
+func (s *Scheduler) gate(pod *v1.Pod) *scheduling.Status {
+	start := s.cfg.Clock.Now()
+	st := s.cfg.Profiles.Gate(pod)
+	s.metrics.points[pod.Spec.SchedulerName].observe(preEnqueue, codeOf(st), s.cfg.Clock.Since(start))
+	return st
 }
 
 func (s *Scheduler) flush(ctx context.Context) {
@@ -235,7 +245,13 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 	if !d.silent() {
 		after := e.deallocate(&d)
 		if p.Preemption != nil {
+			e.meter.lap()
 			after = joinReasons(after, s.preempt(e, &d))
+			code := scheduling.Unschedulable
+			if len(d.victims) > 0 {
+				code = 0
+			}
+			e.by.points.observe(postFilter, code, e.meter.lap())
 		}
 		if len(d.victims) > 0 {
 			after = ""
@@ -251,6 +267,7 @@ func (s *Scheduler) decide(p *profile.Profile, item *queue.Item) (decision, erro
 // that no pod can leave a node unnoticed.
 func (s *Scheduler) park(item *queue.Item, d *decision) {
 	d.about = item.Pod // after this another goroutine can pop the item
+	item.Rejectors = d.rejectors()
 	if d.silent() {
 		s.queue.Await(item, d.events)
 		return
@@ -293,6 +310,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	if e.devices != nil {
 		plan, st := e.devices.Plan(n)
 		if st != nil {
+			e.by.points.observe(reserve, codeOf(st), e.meter.lap())
 			return decision{}, fmt.Errorf("node %s: %s", n.Name, strings.Join(st.Reasons, ", "))
 		}
 		d.claims = plan
@@ -301,6 +319,7 @@ func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) 
 	s.view.reserved.reserve(d.volumes, d.node)
 	s.nominated.remove(e.pod.UID)
 	s.view.Assume(e.pod, n.Name)
+	e.by.points.observe(reserve, 0, e.meter.lap())
 	return d, nil
 }
 
@@ -353,6 +372,20 @@ func (s *Scheduler) nominateTo(pod *scheduling.Pod, node string) {
 // local reports whether every objection to a node depends on that node alone. Then a pod that
 // leaves a node can help on that node only.
 func (e *evaluation) local() bool { return e.reject == nil && len(e.cell) == 0 }
+
+// rejectors returns the names of the plugins that rejected the pod.
+func (d *decision) rejectors() []string {
+	var out []string
+	if d.reject != nil {
+		out = append(out, d.reject.Plugin)
+	}
+	for st := range d.objected {
+		if !slices.Contains(out, st.Plugin) {
+			out = append(out, st.Plugin)
+		}
+	}
+	return out
+}
 
 // events returns the changes that may let the pod fit: the events of the plugins that rejected it.
 func (e *evaluation) events() scheduling.Event {

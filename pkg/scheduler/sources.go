@@ -138,6 +138,8 @@ type handlers struct {
 	nodes, claims cache.ResourceEventHandler // for nodes, and for claims of devices
 	// changed is called when something has changed that pods may wait for.
 	changed func(scheduling.Event)
+	// timed returns a handler that calls another one and measures how long that takes.
+	timed func(resource string, h cache.ResourceEventHandler) cache.ResourceEventHandler
 }
 
 // podChanged calls the handlers for a changed pod. A pod can be replaced by one of the same name
@@ -160,12 +162,12 @@ func (s *sources) follow(h handlers) error {
 	s.handlers = h
 	core := s.factory.Core().V1()
 	storage := s.factory.Storage().V1()
-	notify := func(e scheduling.Event) cache.ResourceEventHandler {
-		return cache.ResourceEventHandlerFuncs{
+	notify := func(resource string, e scheduling.Event) cache.ResourceEventHandler {
+		return h.timed(resource, cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { h.changed(e) },
 			UpdateFunc: func(any, any) { h.changed(e) },
 			DeleteFunc: func(any) { h.changed(e) },
-		}
+		})
 	}
 	for _, w := range []struct {
 		informer cache.SharedIndexInformer
@@ -173,16 +175,19 @@ func (s *sources) follow(h handlers) error {
 	}{
 		{s.nodes, h.nodes},
 		{core.Namespaces().Informer(), s.namespaceHandler(h.changed)},
-		{core.PersistentVolumeClaims().Informer(), notify(scheduling.VolumesChanged)},
-		{core.PersistentVolumes().Informer(), notify(scheduling.VolumesChanged)},
-		{storage.StorageClasses().Informer(), notify(scheduling.VolumesChanged)},
-		{storage.CSINodes().Informer(), notify(scheduling.VolumesChanged)},
-		{storage.CSIDrivers().Informer(), notify(scheduling.VolumesChanged)},
-		{storage.CSIStorageCapacities().Informer(), notify(scheduling.VolumesChanged)},
-		{s.attachments, notify(scheduling.VolumesChanged)},
+		{core.PersistentVolumeClaims().Informer(), notify("PersistentVolumeClaim", scheduling.VolumesChanged)},
+		{core.PersistentVolumes().Informer(), notify("PersistentVolume", scheduling.VolumesChanged)},
+		{storage.StorageClasses().Informer(), notify("storage.k8s.io/StorageClass", scheduling.VolumesChanged)},
+		{storage.CSINodes().Informer(), notify("storage.k8s.io/CSINode", scheduling.VolumesChanged)},
+		{storage.CSIDrivers().Informer(), notify("storage.k8s.io/CSIDriver", scheduling.VolumesChanged)},
+		{storage.CSIStorageCapacities().Informer(),
+			notify("storage.k8s.io/CSIStorageCapacity", scheduling.VolumesChanged)},
+		{s.attachments, notify("storage.k8s.io/VolumeAttachment", scheduling.VolumesChanged)},
 		{s.factory.Resource().V1().ResourceClaims().Informer(), h.claims},
-		{s.factory.Resource().V1().DeviceClasses().Informer(), notify(scheduling.DevicesChanged | scheduling.ClassesChanged)},
-		{s.factory.Resource().V1().ResourceSlices().Informer(), notify(scheduling.DevicesChanged)},
+		{s.factory.Resource().V1().DeviceClasses().Informer(), notify("resource.k8s.io/DeviceClass",
+			scheduling.DevicesChanged|scheduling.ClassesChanged)},
+		{s.factory.Resource().V1().ResourceSlices().Informer(), notify("resource.k8s.io/ResourceSlice",
+			scheduling.DevicesChanged)},
 	} {
 		registration, err := w.informer.AddEventHandler(w.handler)
 		if err != nil {

@@ -31,7 +31,7 @@ var budget = map[string]int{
 	"pkg/proxy":                         2290,
 	"pkg/quota":                         330,
 	"pkg/relay":                         220,
-	"pkg/scheduler":                     5600,
+	"pkg/scheduler":                     5940,
 	"staging/src/keelson.dev/apiserver": 13380,
 	"test/bench":                        800,
 	"test/conformance":                  210,

@@ -13,6 +13,8 @@ import (
 	"net"
 	"net/http"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -27,6 +29,9 @@ import (
 	"keelson.dev/keelson/pkg/scheduler"
 	"keelson.dev/keelson/pkg/scheduler/profile"
 )
+
+// resourcesPath is the path of the requests and limits of pods, which are many metrics.
+const resourcesPath = "/metrics/resources"
 
 // defaultPort is the port that Kubernetes' scheduler has by default.
 const defaultPort = 10259
@@ -129,7 +134,10 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 	if err != nil {
 		return err
 	}
-	pages := zpages.Handler("kube-scheduler", o.values, daemon.ConfigzPath, "/healthz", "/livez", "/metrics", "/readyz")
+	resources := prometheus.NewRegistry()
+	resources.MustRegister(s.PodResources())
+	pages := zpages.Handler("kube-scheduler", o.values, daemon.ConfigzPath, "/healthz", "/livez", "/metrics",
+		resourcesPath, "/readyz")
 	ready := health.NewGate("informer-sync", "caches are not filled")
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { guard.Run(ctx); return nil })
@@ -137,8 +145,9 @@ func run(ctx context.Context, o *options, client kubernetes.Interface, profiles 
 		return daemon.Serve(ctx, daemon.Endpoints{
 			Flags: o.serving, Guard: guard, Metrics: registry, Ready: []health.Check{ready.Check()}, Log: log,
 			Others: map[string]http.Handler{
-				whyPath: whyHandler(s), daemon.ConfigzPath: daemon.Configz("componentconfig", shown),
-				zpages.Statusz: pages, zpages.Flagz: pages,
+				whyPath: whyHandler(s), resourcesPath: promhttp.HandlerFor(resources, promhttp.HandlerOpts{}),
+				daemon.ConfigzPath: daemon.Configz("componentconfig", shown),
+				zpages.Statusz:     pages, zpages.Flagz: pages,
 			},
 		})
 	})

@@ -9,7 +9,7 @@ func (q *Queue) Hold(item *Item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.items[item.Pod.UID] == item && item.place == unschedulable {
-		item.held, item.wanted = true, false
+		item.held, item.wanted = true, 0
 	}
 }
 
@@ -21,7 +21,7 @@ func (q *Queue) Release(item *Item) {
 		return
 	}
 	item.held = false
-	if item.wanted && item.place == unschedulable {
-		q.retry(item)
+	if item.wanted != 0 && item.place == unschedulable {
+		q.retry(item, item.wanted)
 	}
 }

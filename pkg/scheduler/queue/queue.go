@@ -53,6 +53,9 @@ type Item struct {
 	Tried    time.Time // when the pod was first tried
 	// Flushed reports whether the pod is tried only because it was unschedulable for too long.
 	Flushed bool
+	// Rejectors are the plugins that rejected the pod in its last try. The caller of Pop may set it
+	// while the item is in flight. Pop clears it.
+	Rejectors []string
 	// Memo is data of the caller of Pop. The queue does not use it.
 	Memo any
 
@@ -67,7 +70,7 @@ type Item struct {
 	local   bool             // argument of Unschedulable
 	failed  bool             // the last try ended with an error
 	held    bool             // between Hold and Release
-	wanted  bool             // an event that can let the pod fit happened while it was held
+	wanted  Cause            // the event that can let the pod fit and happened while it was held, or 0
 	turn    int64
 	gatedBy *scheduling.Status
 	gang    string // "" if none
@@ -99,6 +102,7 @@ type Queue struct {
 	happened uint64
 	latest   [32]uint64
 	wake     chan struct{} // has a token if Pop must check the queue again
+	incoming incoming
 }
 
 // New returns an empty queue.
@@ -123,7 +127,7 @@ func (q *Queue) Set(pod *v1.Pod) {
 		item = &Item{Pod: pod, latest: pod, Since: q.cfg.Clock.Now()}
 		q.join(item)
 		q.items[pod.UID] = item
-		q.enqueue(item)
+		q.enqueue(item, podAdded)
 		return
 	}
 	q.update(item, pod)
@@ -149,10 +153,10 @@ func (q *Queue) update(item *Item, pod *v1.Pod) {
 	case active:
 		heap.Fix(&q.active, item.index)
 	case gated:
-		q.enqueue(item)
+		q.enqueue(item, podUpdated)
 	case unschedulable:
 		if changed(old, pod) {
-			q.retry(item)
+			q.retry(item, podUpdated)
 		}
 	case inFlight:
 		item.changed = item.changed || changed(old, pod)
@@ -244,6 +248,7 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 		// Nothing else is waiting, so the pod is tried before its backoff ends, as in Kubernetes. A
 		// pod whose last try ended with an error waits until its backoff ends (above).
 		heap.Pop(&q.backoff)
+		q.incoming.count(active, backoffPopped)
 		return q.take(first), 0
 	}
 	return nil, 0
@@ -252,7 +257,7 @@ func (q *Queue) tryPop() (*Item, time.Duration) {
 func (q *Queue) endBackoffs(now time.Time) {
 	for q.backoff.Len() > 0 && !q.backoff.items[0].ready.After(now) {
 		item := heap.Pop(&q.backoff).(*Item)
-		q.push(item, active)
+		q.push(item, active, backoffEnded)
 	}
 }
 
@@ -271,7 +276,7 @@ func (q *Queue) take(item *Item) *Item {
 	if item.Tried.IsZero() {
 		item.Tried = q.cfg.Clock.Now()
 	}
-	item.place, item.popped, item.changed = inFlight, q.happened, false
+	item.place, item.popped, item.changed, item.Rejectors = inFlight, q.happened, false, nil
 	item.Attempts++
 	q.turns.taken(item)
 	return item
@@ -320,11 +325,12 @@ func (q *Queue) land(item *Item) bool {
 // park makes an item unschedulable, unless an event that can let it fit has happened already.
 func (q *Queue) park(item *Item) {
 	if item.changed || q.missed(item) {
-		q.retry(item)
+		q.retry(item, attemptFailed)
 		return
 	}
 	item.parked = q.cfg.Clock.Now()
 	item.place = unschedulable
+	q.incoming.count(unschedulable, attemptFailed)
 	q.parked[item] = struct{}{}
 }
 
@@ -352,7 +358,7 @@ func (q *Queue) Retry(item *Item) {
 		return
 	}
 	item.ready, item.failed = q.cfg.Clock.Now().Add(q.backoffOf(item)), true
-	q.retry(item)
+	q.retry(item, attemptFailed)
 }
 
 // Happened reports events. Pods that wait for one of them are tried again.
@@ -377,11 +383,12 @@ func (q *Queue) HappenedFor(events scheduling.Event, helps func(*Item) bool) {
 		if item.events&events == 0 || helps != nil && item.local && !helps(item) {
 			continue
 		}
+		why := causeOf(item.events & events)
 		if item.held {
-			item.wanted = true
+			item.wanted = why
 			continue
 		}
-		q.retry(item)
+		q.retry(item, why)
 	}
 }
 
@@ -396,7 +403,7 @@ func (q *Queue) Flush() {
 		// The clock may have been set back. That must not keep a pod in the queue forever.
 		if item.parked.Before(limit) || item.parked.After(now) {
 			item.Flushed = true
-			q.retry(item)
+			q.retry(item, timedOut)
 		}
 	}
 	late := now.Add(q.cfg.MaxBackoff)
@@ -409,18 +416,6 @@ func (q *Queue) Flush() {
 	q.signal()
 }
 
-// Lengths returns the number of pods in each place, for metrics.
-func (q *Queue) Lengths() (activePods, backoffPods, unschedulablePods, gatedPods int) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, item := range q.items {
-		if item.place == gated {
-			gatedPods++
-		}
-	}
-	return q.active.Len(), q.backoff.Len(), len(q.parked), gatedPods
-}
-
 // GatedBy returns why a pod is gated, or nil if it is not.
 func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
 	q.mu.Lock()
@@ -431,28 +426,32 @@ func (q *Queue) GatedBy(uid types.UID) *scheduling.Status {
 	return nil
 }
 
-func (q *Queue) enqueue(item *Item) {
+func (q *Queue) enqueue(item *Item, why Cause) {
 	if st := q.cfg.Gate(item.latest); st != nil {
+		if item.place != gated {
+			q.incoming.count(gated, why)
+		}
 		item.place, item.gatedBy = gated, st
 		return
 	}
 	item.gatedBy = nil
-	q.push(item, active)
+	q.push(item, active, why)
 }
 
 // retry puts an item into backoff, or makes it active if its backoff has ended.
-func (q *Queue) retry(item *Item) {
+func (q *Queue) retry(item *Item, why Cause) {
 	item.held = false
 	delete(q.parked, item)
 	if item.ready.After(q.cfg.Clock.Now()) {
-		q.push(item, backoff)
+		q.push(item, backoff, why)
 		return
 	}
-	q.push(item, active)
+	q.push(item, active, why)
 }
 
-func (q *Queue) push(item *Item, where place) {
+func (q *Queue) push(item *Item, where place, why Cause) {
 	item.place = where
+	q.incoming.count(where, why)
 	if where == active {
 		q.turns.give(item)
 		heap.Push(&q.active, item)

@@ -141,7 +141,7 @@ func TestChangedPods(t *testing.T) {
 	q.Set(other)
 	mustNext(t, q, "g")
 	q.Delete("g")
-	if a, b, c, d := q.Lengths(); a+b+c+d != 0 || q.Get("g") != nil {
+	if n := q.Counts(); n.Active+n.Backoff+n.Unschedulable+n.Gated+n.Popped != 0 || q.Get("g") != nil {
 		t.Error("a deleted pod is still in the queue")
 	}
 }
