@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -129,6 +130,8 @@ func (p *Puller) Forget(uid types.UID) {
 // Errors are of type *Error.
 func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig,
 	handler string) (*runtimeapi.Image, error) {
+	present, required := metrics.Unknown, metrics.Unknown
+	defer func() { p.cfg.Metrics.EnsuredImage(string(c.ImagePullPolicy), present, required) }()
 	if _, err := reference.ParseDockerRef(c.Image); err != nil {
 		return nil, p.fail(pod, c, ErrInvalidImageName, "InspectFailed",
 			fmt.Sprintf("Failed to apply default image tag %q: couldn't parse image name %q: %v", c.Image, c.Image, err))
@@ -139,7 +142,9 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 		return nil, p.fail(pod, c, ErrImageInspect, "InspectFailed",
 			fmt.Sprintf("Failed to inspect image %q: %s", c.Image, cri.Message(err)))
 	}
+	present = strconv.FormatBool(image != nil)
 	if image != nil && c.ImagePullPolicy != v1.PullAlways && p.mayUse(ctx, pod, c.Image, image) {
+		required = strconv.FormatBool(false)
 		p.event(pod, c, "Pulled",
 			fmt.Sprintf("Container image %q already present on machine and can be accessed by the pod", c.Image))
 		return image, nil
@@ -148,6 +153,7 @@ func (p *Puller) Ensure(ctx context.Context, pod *v1.Pod, c *v1.Container, sandb
 		return nil, p.fail(pod, c, ErrImageNeverPull, ErrImageNeverPull,
 			fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))
 	}
+	required = strconv.FormatBool(true)
 	return p.pull(ctx, pod, c, spec, sandbox)
 }
 

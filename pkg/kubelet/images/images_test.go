@@ -127,9 +127,13 @@ func TestPullsAreTimed(t *testing.T) {
 		wg.Wait()
 		r.fails = errors.New("no")
 		_, _ = p.get(t.Context(), "u", "img:2")
+		_, _ = p.get(t.Context(), "u", "img:0")
+		const ensured = `kubelet_image_manager_ensure_image_requests_total{present_locally="`
 		metricstest.Expect(t, metricstest.Scrape(t, m), map[string]float64{
 			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`: 2,
 			`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`:   3,
+			ensured + `false",pull_policy="ifnotpresent",pull_required="true"}`:       3,
+			ensured + `true",pull_policy="ifnotpresent",pull_required="false"}`:       1,
 		})
 	})
 }

@@ -4,6 +4,7 @@
 package metrics
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +22,7 @@ type Node struct {
 	evictions *prometheus.CounterVec
 	age       *prometheus.HistogramVec
 	pulls     *prometheus.HistogramVec
+	ensured   *prometheus.CounterVec
 	cgroups   *prometheus.HistogramVec
 
 	relist, interval prometheus.Histogram
@@ -41,6 +43,9 @@ func NewNode(r prometheus.Registerer) *Node {
 			"seconds, including the wait for other pulls, by the size of the image.",
 			[]float64{1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600},
 			"image_size_in_bytes"),
+		ensured: counter("kubelet_image_manager_ensure_image_requests_total",
+			"[ALPHA] Number of ensure-image requests processed by the kubelet.", "pull_policy", "present_locally",
+			"pull_required"),
 		cgroups: histogram("kubelet_cgroup_manager_duration_seconds",
 			"[ALPHA] Duration of creating, updating or destroying a cgroup in seconds.", durations, "operation_type"),
 		relist: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "kubelet_pleg_relist_duration_seconds",
@@ -59,7 +64,8 @@ func NewNode(r prometheus.Registerer) *Node {
 			prometheus.HistogramOpts{Name: "kubelet_evented_pleg_connection_latency_seconds", Buckets: durations,
 				Help: "[ALPHA] Time from an event in the runtime to its arrival, in seconds."}),
 	}
-	register(r, m.evictions, m.age, m.pulls, m.cgroups, m.relist, m.interval, m.seen, m.streams, m.broken, m.latency)
+	register(r, m.evictions, m.age, m.pulls, m.ensured, m.cgroups, m.relist, m.interval, m.seen, m.streams, m.broken,
+		m.latency)
 	return m
 }
 
@@ -92,6 +98,15 @@ func (m *Node) Pulled(size uint64, took time.Duration) {
 		}
 	}
 	m.pulls.WithLabelValues(label).Observe(took.Seconds())
+}
+
+// Unknown is the value of labels of EnsuredImage for what was not found out.
+const Unknown = "unknown"
+
+// EnsuredImage counts a request for a container's image. present says whether the image was on the
+// node, and required whether it had to be pulled: "true", "false" or Unknown.
+func (m *Node) EnsuredImage(policy, present, required string) {
+	m.ensured.WithLabelValues(strings.ToLower(policy), present, required).Inc()
 }
 
 // Cgroup records the duration of an operation on a cgroup.
