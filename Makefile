@@ -19,7 +19,8 @@ SHARE      ?= 1/1
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
-.PHONY: help up down cis deps build tools images check test unit lint race fuzz perturb e2e soak conformance turn clean
+.PHONY: help up down cis deps build tools images envtest check test unit lint race fuzz perturb e2e soak conformance \
+	ecosystem turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +46,9 @@ tools: ## containerd, crun, CNI plugins and CoreDNS, into bin/tools/
 
 images: tools ## the images that nodes are loaded with, into .build/images/
 	@hack/images.sh
+
+envtest: ## a directory for KUBEBUILDER_ASSETS, which is printed: kube-apiserver, etcd and kubectl
+	@hack/envtest.sh
 
 check: lint ## lint, and the tests that need neither root nor built tools: run it after each change
 	@hack/test.sh -short $(TESTFLAGS)
@@ -80,6 +84,9 @@ lint: ## gofmt, go vet, staticcheck and golangci-lint over the modules of go.wor
 
 conformance: deps tools build images ## the upstream Conformance suite; FOCUS=REGEX for a part of it
 	@test/conformance/run.sh '$(FOCUS)'
+
+ecosystem: ## the suites of other projects, unmodified, against Keelson
+	@hack/ecosystem.sh
 
 turn: ## the long check that is this commit's turn, or TURN=NAME
 	@hack/turn.sh $(TURN)

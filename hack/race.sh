@@ -23,7 +23,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 start='(^|[[:space:];{])go (func\b|[A-Za-z_.]+\()|\.Go\('
 packages=$(git grep --untracked -lE "$start" -- 'pkg/*.go' 'staging/*.go' 'test/*.go' | xargs -n 1 dirname | sort -u |
 	while read -r dir; do
-		case $dir in test/e2e* | test/conformance* | test/csi/sanity) continue ;; esac
+		case $dir in test/e2e* | test/conformance* | test/csi/sanity | test/envtest) continue ;; esac
 		if compgen -G "$dir/*_test.go" >/dev/null; then echo "./$dir"; fi
 	done)
 

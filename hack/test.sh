@@ -38,8 +38,12 @@ bin/tools/gotestsum --format pkgname --format-icons text --format-hide-empty-pkg
 	-vet=off -timeout 30m "$@" \
 	./... ./staging/src/keelson.dev/{api,apiserver,scheduling}/...
 [[ -z $short ]] || exit 0
-# Two modules that are not in go.work: the storage driver under csi-sanity, and the shim.
+# Three modules that are not in go.work: the storage driver under csi-sanity, the operator under
+# envtest, and the shim.
 echo "test: test/csi/sanity"
 (cd test/csi/sanity && GOWORK=off go test -timeout 30m "$@" .)
+echo "test: test/envtest"
+hack/envtest.sh
+(cd test/envtest && GOWORK=off go test -timeout 30m "$@" .)
 echo "test: hack/tools/containerd-shim-runc-v2"
 (cd hack/tools && GOWORK=off go test -timeout 30m "$@" ./containerd-shim-runc-v2)

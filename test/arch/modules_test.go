@@ -20,7 +20,8 @@ func TestModulesAreComplete(t *testing.T) {
 	if err != nil || len(modules) == 0 {
 		t.Fatal("no modules", err)
 	}
-	for _, m := range append(modules, "../../go.mod", "../../test/csi/sanity/go.mod", "../../test/conformance/go.mod") {
+	for _, m := range append(modules, "../../go.mod", "../../test/csi/sanity/go.mod", "../../test/envtest/go.mod",
+		"../../test/conformance/go.mod") {
 		cmd := exec.Command("go", "list", "-mod=readonly", "-deps", "-test", "./...")
 		cmd.Dir, cmd.Env = filepath.Dir(m), append(os.Environ(), "GOWORK=off")
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -104,8 +104,28 @@ func newShell(t *testing.T, page string) *shell {
 	s.write("kubeconfig", []string{string(config)})
 	s.env = append(os.Environ(), "KUBECONFIG="+filepath.Join(s.dir, "kubeconfig"), "HOME="+s.dir, "NS="+ns,
 		"CLUSTER="+clusterName, "PATH="+filepath.Dir(shared.ctl)+":"+os.Getenv("PATH"))
+	s.env = append(s.env, developer(t)...)
 	s.run("ctl config set-context --current --namespace=" + ns)
 	return s
+}
+
+// developer returns the environment of a page's reader who has the source. Go's caches are those of
+// this process, because HOME is not.
+func developer(t *testing.T) []string {
+	t.Helper()
+	source, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := []string{"SOURCE=" + source}
+	for _, name := range []string{"GOCACHE", "GOMODCACHE"} {
+		out, err := exec.CommandContext(t.Context(), "go", "env", name).Output()
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		env = append(env, name+"="+strings.TrimSpace(string(out)))
+	}
+	return env
 }
 
 func (s *shell) write(file string, lines []string) {
