@@ -80,8 +80,9 @@ func (a *assembly) coreDeps() core.Deps {
 			Attach: streams.Attach, Exec: streams.Exec, Log: streams.Log, PortForward: streams.PortForward,
 			Proxy: a.proxies.Pods(),
 		},
-		Tokens:    tokens.Creator(),
-		NodeProxy: a.proxies.Nodes(), ServiceProxy: a.proxies.Services(),
+		PodCreated: a.server.podCreated(),
+		Tokens:     tokens.Creator(),
+		NodeProxy:  a.proxies.Nodes(), ServiceProxy: a.proxies.Services(),
 	}
 }
 

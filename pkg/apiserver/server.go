@@ -142,7 +142,7 @@ func (s *Server) loadServing() (err error) {
 	if err = checkEgress(s.cfg.EgressSelector); err != nil {
 		return err
 	}
-	s.tracing, err = newTracing(s.cfg.TracingConfig)
+	s.tracing, err = daemon.TracingFile(s.cfg.TracingConfig).Open("apiserver")
 	return err
 }
 
@@ -220,7 +220,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// Background work outlives ctx until all requests have drained.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
-	defer s.endTracing(ctx)
+	defer s.tracing.End(ctx, s.log)
 	defer background.Wait()
 	defer stop()
 

@@ -5,50 +5,27 @@ package apiserver
 
 import (
 	"context"
-	"fmt"
-	"os"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apiserver/pkg/apis/apiserver"
-	"k8s.io/apiserver/pkg/apis/apiserver/install"
+	corev1 "k8s.io/api/core/v1"
 
+	"keelson.dev/apiserver/resource"
 	"keelson.dev/apiserver/store/kv"
-	"keelson.dev/keelson/pkg/daemon"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// newTracing returns the tracing that the TracingConfiguration in file configures. The
-// configuration may have any version of Kubernetes. It returns nil if there is no file.
-func newTracing(file string) (*daemon.Tracing, error) {
-	if file == "" {
-		return nil, nil
+// podCreated returns the function that adds the create of a pod to the pod's trace, or nil if tracing
+// is off.
+func (s *Server) podCreated() func(context.Context, *corev1.Pod) {
+	if s.tracing == nil {
+		return nil
 	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("failed to read tracing config: unable to read tracing configuration from %q: %w", file, err)
-	}
-	scheme := runtime.NewScheme()
-	install.Install(scheme)
-	var c apiserver.TracingConfiguration
-	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
-	if err := runtime.DecodeInto(decoder, data, &c); err != nil {
-		return nil, fmt.Errorf("failed to read tracing config: unable to decode tracing configuration data: %w", err)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("tracing: %w", err)
-	}
-	// The connection to the collector lives until Shutdown, so it needs a context without end.
-	return daemon.NewTracing(context.Background(), &c.TracingConfiguration, "apiserver", host)
-}
-
-// endTracing exports the remaining spans.
-func (s *Server) endTracing(ctx context.Context) {
-	if err := s.tracing.Shutdown(ctx); err != nil {
-		s.log.Info("Failed to export the last spans", "err", err)
+	pods := s.tracing.Pods()
+	return func(ctx context.Context, pod *corev1.Pod) {
+		pods.Record(ctx, pod, podtrace.Span{Name: "apiserver.create", Start: resource.Time(ctx).Time,
+			End: s.deps.Clock.Now()})
 	}
 }
 

@@ -13,11 +13,15 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"keelson.dev/keelson/pkg/apiserver"
 	"keelson.dev/keelson/pkg/apiserver/config"
 	"keelson.dev/keelson/pkg/apiserver/testserver"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
@@ -107,6 +111,60 @@ func TestTracing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPodTrace checks that the create of a pod is in the pod's trace, and links to the request.
+func TestPodTrace(t *testing.T) {
+	const request = "0af7651916cd43dd8448eb211c80319c"
+	collector := tracetest.Start(t)
+	file := tracingConfig(t, collector.Endpoint, 1_000_000)
+	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.TracingConfig = file }})
+	carry := rest.CopyConfig(s.Config)
+	carry.Wrap(func(rt http.RoundTripper) http.RoundTripper { return traced{rt, request} })
+	client, err := kubernetes.NewForConfig(carry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	if _, err := s.Client.CoreV1().ServiceAccounts("default").Create(t.Context(), account,
+		metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	no := false
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{
+		AutomountServiceAccountToken: &no, Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	created, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Name = "b"
+	if _, err := client.CoreV1().Pods("default").Create(t.Context(), pod,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Stop(t)
+	var found []tracetest.Span
+	for _, span := range collector.Spans() {
+		if span.Name == "apiserver.create" {
+			found = append(found, span)
+		}
+	}
+	if len(found) != 1 || found[0].Trace != podtrace.TraceID(created.UID).String() || found[0].Parent == "" ||
+		!slices.Equal(found[0].Links, []string{request}) {
+		t.Errorf("spans of creates: %+v", found)
+	}
+}
+
+// traced is a transport whose requests are part of a trace.
+type traced struct {
+	http.RoundTripper
+	trace string
+}
+
+func (t traced) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Traceparent", "00-"+t.trace+"-b7ad6b7169203331-01")
+	return t.RoundTripper.RoundTrip(r)
 }
 
 // TestTracingConfig checks that an invalid configuration prevents the start.

@@ -6,12 +6,15 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
@@ -20,15 +23,23 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/tracing"
 	tracingapi "k8s.io/component-base/tracing/api/v1"
+
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
 // lastSpans is how long a process that ends waits for the collector to accept its last spans.
 const lastSpans = 2 * time.Second
 
+// perMillion is the unit of a configuration's sampling rate.
+const perMillion = 1_000_000
+
 // Tracing exports a process's spans to an OpenTelemetry collector. A nil Tracing does nothing and
 // costs nothing. If the collector does not answer, spans that do not fit into a bounded queue are
 // dropped; nothing waits for the collector.
-type Tracing struct{ provider tracing.TracerProvider }
+type Tracing struct {
+	provider *sdktrace.TracerProvider
+	pods     *podtrace.Tracer
+}
 
 // NewTracing returns the tracing of a configuration, under the name of a process and its host. It
 // returns nil if the configuration is empty. For requests that carry a sampling decision, that
@@ -40,12 +51,40 @@ func NewTracing(ctx context.Context, c *tracingapi.TracingConfiguration, service
 	if err := tracingapi.ValidateTracingConfiguration(c, nil, field.NewPath("tracing")).ToAggregate(); err != nil {
 		return nil, err
 	}
-	of := resource.WithAttributes(attribute.String("service.name", service), attribute.String("host.name", host))
-	p, err := tracing.NewProvider(ctx, c, nil, []resource.Option{of})
+	options := []otlptracegrpc.Option{otlptracegrpc.WithInsecure()}
+	if c.Endpoint != nil {
+		options = append(options, otlptracegrpc.WithEndpoint(*c.Endpoint))
+	}
+	exporter, err := otlptracegrpc.New(ctx, options...)
 	if err != nil {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
-	return &Tracing{p}, nil
+	of, err := resource.New(ctx,
+		resource.WithAttributes(attribute.String("service.name", service), attribute.String("host.name", host)))
+	if err != nil {
+		return nil, fmt.Errorf("tracing: %w", err)
+	}
+	return newTracing(c, sdktrace.NewBatchSpanProcessor(exporter), sdktrace.WithResource(of)), nil
+}
+
+// newTracing returns a Tracing that gives sampled spans to a processor.
+func newTracing(c *tracingapi.TracingConfiguration, spans sdktrace.SpanProcessor,
+	options ...sdktrace.TracerProviderOption) *Tracing {
+	sampler := sdktrace.NeverSample()
+	if rate := c.SamplingRatePerMillion; rate != nil && *rate > 0 {
+		sampler = sdktrace.TraceIDRatioBased(float64(*rate) / perMillion)
+	}
+	p := sdktrace.NewTracerProvider(append(options, sdktrace.WithSampler(sdktrace.ParentBased(sampler)),
+		sdktrace.WithSpanProcessor(spans), sdktrace.WithIDGenerator(podtrace.IDs{}))...)
+	return &Tracing{p, podtrace.New(p, sampler)}
+}
+
+// Pods returns the tracer of pods' traces, or nil if t is nil.
+func (t *Tracing) Pods() *podtrace.Tracer {
+	if t == nil {
+		return nil
+	}
+	return t.pods
 }
 
 // Tracer returns a tracer for the named part of the program.
@@ -107,6 +146,13 @@ func (t *Tracing) Handler(h http.Handler, name string) http.Handler {
 		return h
 	}
 	return tracing.WithTracing(h, t.provider, name)
+}
+
+// End is Shutdown for a process that ends. It logs an error.
+func (t *Tracing) End(ctx context.Context, log *slog.Logger) {
+	if err := t.Shutdown(ctx); err != nil {
+		log.Info("Failed to export the last spans", "err", err)
+	}
 }
 
 // Shutdown sends the last spans. Spans that the collector does not accept in time are dropped.

@@ -204,7 +204,7 @@ func (k *Kubelet) workerConfig() worker.Config {
 		},
 		Telemetry: worker.Telemetry{
 			Metrics: s.metrics.pods, ProbeMetrics: s.metrics.probes, Tracer: cfg.tracer(),
-			Observer: podObserver{s.metrics.starts, s.metrics.resizes},
+			Traces: cfg.Tracing.Pods(), Observer: podObserver{s.metrics.starts, s.metrics.resizes},
 		},
 		Settings: worker.Settings{
 			DNS: dns.Settings{

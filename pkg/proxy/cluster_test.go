@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +34,7 @@ type cluster struct {
 	client kubernetes.Interface
 	proxy  *proxy.Proxy
 	server *testserver.Server
+	spans  *tracetest.SpanRecorder // of the proxy that was started last
 }
 
 func newCluster(t *testing.T, change func(*proxy.Config)) *cluster {
@@ -70,7 +73,9 @@ func (c *cluster) start(change func(*proxy.Config)) (stop func()) {
 	if change != nil {
 		change(&cfg)
 	}
+	c.spans = tracetest.NewSpanRecorder()
 	p, err := proxy.New(cfg, proxy.Deps{
+		Tracer: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(c.spans)).Tracer("test"),
 		Client: c.client, Clock: clock.Real(), Log: slog.New(slog.NewTextHandler(c.t.Output(), nil)),
 		Metrics: prometheus.NewRegistry(), Started: func() {}, Event: func(types.NamespacedName, string, string) {},
 	})

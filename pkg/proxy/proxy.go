@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -63,6 +67,8 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
+	// Tracer creates a span for each round of changes. It may be nil.
+	Tracer trace.Tracer
 	// Started is called when the first round of changes begins.
 	Started func()
 	// Event records that the proxy could not listen on a service's health check port.
@@ -99,6 +105,9 @@ func New(cfg Config, deps Deps) (*Proxy, error) {
 	}
 	if len(cfg.Families) == 0 {
 		cfg.Families = []ruleset.Family{ruleset.IPv4, ruleset.IPv6}
+	}
+	if deps.Tracer == nil {
+		deps.Tracer = noop.NewTracerProvider().Tracer("")
 	}
 	p := &Proxy{
 		cfg: cfg, deps: deps, log: deps.Log, metrics: newMetrics(deps.Metrics), dirty: newDirty(deps.Clock.Now()),
@@ -180,9 +189,24 @@ func (p *Proxy) all() {
 	})
 }
 
-// round applies the collected changes. It returns false if some of them must be tried again.
+// spanRound is the name of a round's span.
+const spanRound = "syncProxyRules"
+
+// round applies the collected changes in a span. It returns false if some of them must be tried again.
 func (p *Proxy) round(ctx context.Context) bool {
+	ctx, span := p.deps.Tracer.Start(ctx, spanRound)
+	defer span.End()
 	b := p.dirty.Take()
+	done := p.applyBatch(ctx, &b)
+	span.SetAttributes(attribute.Int("keelson.proxy.services", len(b.services)))
+	if !done {
+		span.SetStatus(codes.Error, "some changes were not applied")
+	}
+	return done
+}
+
+// applyBatch applies the collected changes. It returns false if some of them must be tried again.
+func (p *Proxy) applyBatch(ctx context.Context, b *batch) bool {
 	if b.node && p.followNode() {
 		p.all()
 		more := p.dirty.Take()
@@ -216,7 +240,7 @@ func (p *Proxy) round(ctx context.Context) bool {
 	p.metrics.svcWaiting.Set(0)
 	p.metrics.endpointWaiting.Set(0)
 	p.cleanFlows()
-	p.observe(b)
+	p.observe(*b)
 	return true
 }
 

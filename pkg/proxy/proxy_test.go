@@ -9,10 +9,13 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -23,6 +26,18 @@ import (
 	"keelson.dev/api/clock"
 	"keelson.dev/keelson/pkg/proxy"
 )
+
+// TestRoundsAreTraced checks that each round of changes has a span.
+func TestRoundsAreTraced(t *testing.T) {
+	c := newCluster(t, nil)
+	c.svc("web", corev1.ProtocolTCP, nil)
+	c.eventually("span of a round with a service", func() bool {
+		return slices.ContainsFunc(c.spans.Ended(), func(s sdktrace.ReadOnlySpan) bool {
+			services := attribute.Int("keelson.proxy.services", 1)
+			return s.Name() == "syncProxyRules" && slices.Contains(s.Attributes(), services)
+		})
+	})
+}
 
 func TestClusterIP(t *testing.T) {
 	c := newCluster(t, nil)

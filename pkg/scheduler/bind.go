@@ -82,6 +82,7 @@ func (s *Scheduler) finish(ctx context.Context, p *profile.Profile, item *queue.
 	s.mu.Unlock()
 	s.queue.Done(pod.UID)
 	s.metrics.bound(p.Name, item, s.cfg.Clock.Since(start), s.cfg.Clock.Since(item.Tried))
+	s.traceBinding(ctx, item, d, start)
 	if !eventWritten {
 		s.events[p.Name].scheduled(pod, d.node)
 	}

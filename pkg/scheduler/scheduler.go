@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 	"keelson.dev/keelson/pkg/scheduler/cell"
 	"keelson.dev/keelson/pkg/scheduler/plugins/dynamicresources"
 	"keelson.dev/keelson/pkg/scheduler/profile"
@@ -41,6 +42,8 @@ type Config struct {
 	Rand     *rand.Rand // used under Scheduler.mu
 	Log      *slog.Logger
 	Metrics  prometheus.Registerer
+	// Traces records the scheduling of pods in their traces. It may be nil.
+	Traces *podtrace.Tracer
 	// Identity identifies this scheduler in events. "" stands for the host's name.
 	Identity string
 }
@@ -193,6 +196,7 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 		return
 	}
 	s.metrics.attempt(resultUnschedulable, p.Name, s.cfg.Clock.Since(start))
+	s.traceRejection(ctx, d.about, start, d.message)
 	if c := d.deallocate; c != nil {
 		s.running.Go(func() { s.freeDevices(ctx, c) })
 	}
@@ -204,7 +208,8 @@ func (s *Scheduler) conclude(ctx context.Context, p *profile.Profile, item *queu
 
 // decision is the result for one pod.
 type decision struct {
-	node    string // "" if none
+	decided time.Time // zero unless pods are traced
+	node    string    // "" if none
 	volumes volumePlan
 	claims  dynamicresources.Plan
 
@@ -306,7 +311,7 @@ func (s *Scheduler) evaluateOn(p *profile.Profile, item *queue.Item, node string
 
 // assume counts the pod on its node, and reserves the volumes and devices that it gets there.
 func (s *Scheduler) assume(e *evaluation, n *scheduling.Node) (decision, error) {
-	d := decision{node: n.Name, volumes: e.planVolumes(n)}
+	d := decision{node: n.Name, volumes: e.planVolumes(n), decided: s.traceTime()}
 	if e.devices != nil {
 		plan, st := e.devices.Plan(n)
 		if st != nil {

@@ -57,14 +57,23 @@ func follow(t testing.TB, client kubernetes.Interface) {
 // followWith runs a scheduler with a configuration until the test ends.
 func followWith(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration) {
 	t.Helper()
+	followAs(t, client, config, func(*scheduler.Config) {})
+}
+
+// followAs is followWith with further settings.
+func followAs(t testing.TB, client kubernetes.Interface, config *configv1.KubeSchedulerConfiguration,
+	change func(*scheduler.Config)) {
+	t.Helper()
 	set, err := profile.Build(config, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := scheduler.New(scheduler.Config{
+	cfg := scheduler.Config{
 		Client: client, Profiles: set, Clock: clock.Real(), Rand: rand.New(rand.NewPCG(1, 2)),
 		Log: slog.New(slog.DiscardHandler), Metrics: prometheus.NewRegistry(),
-	})
+	}
+	change(&cfg)
+	s, err := scheduler.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,6 +27,21 @@ import (
 // assets is the directory that `make envtest` fills, for runs without KUBEBUILDER_ASSETS.
 const assets = "../../.build/envtest"
 
+// TestStart logs how long an empty control plane takes to start, and its memory.
+func TestStart(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	env := &envtest.Environment{BinaryAssetsDirectory: assets}
+	began := time.Now()
+	if _, err := env.Start(); err != nil {
+		t.Fatalf("start (have you run make envtest?): %v", err)
+	}
+	t.Logf("the control plane started in %v", time.Since(began).Round(time.Millisecond))
+	logMemory(t)
+	if err := env.Stop(); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+}
+
 // TestOperator runs an operator against envtest's control plane. Its subtests use the same control
 // plane, as the tests of an operator would.
 func TestOperator(t *testing.T) {
@@ -99,7 +114,8 @@ func runOperator(t *testing.T, env *envtest.Environment, scheme *runtime.Scheme)
 // greetings checks that a Greeting is defaulted and published, and that the ConfigMap follows it.
 func greetings(t *testing.T, c client.Client) {
 	ctx, key := t.Context(), client.ObjectKey{Namespace: "default", Name: "a"}
-	if err := c.Create(ctx, &Greeting{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
+	empty := &Greeting{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	if err := c.Create(ctx, empty); err != nil {
 		t.Fatal(err)
 	}
 	g, m := &Greeting{}, &corev1.ConfigMap{}

@@ -24,7 +24,8 @@ import (
 )
 
 // podRow declares pods.
-func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
+func podRow(d Deps) *resource.Row {
+	p, c := d.Policy, d.Pods
 	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
 		Group: "", Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true,
 		ShortNames: []string{"po"}, Categories: []string{"all"},
@@ -47,6 +48,7 @@ func podRow(p podspec.Policy, c PodConnectors) *resource.Row {
 		ResetFields:              []string{"status"},
 		GracefulDelete:           gracefulDeletePod,
 		ReturnDeleted:            true,
+		Hooks:                    resource.Hooks[*corev1.Pod]{AfterCreate: d.PodCreated},
 
 		Columns: []metav1.TableColumnDefinition{
 			column.Name(),

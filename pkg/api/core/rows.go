@@ -9,6 +9,8 @@
 package core
 
 import (
+	"context"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"keelson.dev/apiserver/resource"
@@ -25,6 +27,8 @@ type Deps struct {
 	// Bindings creates bindings. A binding applies to the pod of the same name.
 	Bindings *resource.Creator
 	Pods     PodConnectors
+	// PodCreated is called after a pod was stored. It may be nil.
+	PodCreated func(ctx context.Context, pod *corev1.Pod)
 	// Tokens creates tokens (serviceaccounts/token).
 	Tokens                  *resource.Creator
 	NodeProxy, ServiceProxy resource.ConnectFunc
@@ -57,7 +61,7 @@ func Rows(deps Deps) []*resource.Row {
 		nodeRow(deps.NodeProxy),
 		persistentVolumeClaimRow(),
 		persistentVolumeRow(),
-		podRow(deps.Policy, deps.Pods),
+		podRow(deps),
 		podTemplateRow(deps.Policy),
 		replicationControllerRow(deps.Policy),
 		resourceQuotaRow(),

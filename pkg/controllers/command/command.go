@@ -50,6 +50,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	log := daemon.NewLog(stderr, o.Verbosity)
+	spans, err := o.tracing.Open("controller-manager")
+	if err != nil {
+		return err
+	}
+	defer spans.End(ctx, log)
 	warnUnused(o.flags, log)
 	if o.contention {
 		runtime.SetBlockProfileRate(1)
@@ -75,7 +80,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	})
 	g.Go(func() error {
 		return daemon.Lead(ctx, o.election, client, clock.Real(), log,
-			func(ctx context.Context) error { return run(ctx, o, rc, client, registry, log) })
+			func(ctx context.Context) error { return run(ctx, o, rc, client, registry, spans, log) })
 	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -85,8 +90,9 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 
 // run creates the controllers, waits until their caches are filled, and runs them.
 func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface,
-	registry prometheus.Registerer, log *slog.Logger) error {
+	registry prometheus.Registerer, spans *daemon.Tracing, log *slog.Logger) error {
 	shared := sharedDeps(o, client, registry, log)
+	shared.Traces = spans.Pods()
 	events, err := broadcaster(ctx, rc)
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ type options struct {
 	daemon.Flags
 	serving     daemon.ServingFlags
 	election    daemon.ElectionFlags
+	tracing     daemon.TracingFile
 	flags       *pflag.FlagSet
 	controllers []string
 	ownAccounts bool
@@ -86,6 +87,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
+	o.tracing.Add(fs)
 	o.addProcessFlags(fs)
 	o.addNetworkFlags(fs)
 	o.addSigningFlags(fs)

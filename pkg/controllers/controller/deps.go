@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
 // Controller is one controller.
@@ -41,5 +42,7 @@ type Deps struct {
 	Log    *slog.Logger
 	// Metrics registers the controller's metrics. It is nil in tests that need none.
 	Metrics prometheus.Registerer
+	// Traces records the creation of pods in their traces. It may be nil.
+	Traces  *podtrace.Tracer
 	Options Options
 }

@@ -19,9 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 )
 
 // Pods creates and deletes pods for their owners and records events about it.
@@ -30,8 +28,7 @@ import (
 // although the cache does not show it yet. Pods then uses the same name for the owner's next
 // create. If the pod exists, that create fails with AlreadyExists and the pod counts as created.
 type Pods struct {
-	Client kubernetes.Interface
-	Events record.EventRecorder
+	Deps
 	// Cache is the store of all pods. Expected records writes that Cache does not show yet.
 	Cache    cache.Store
 	Expected *Expectations
@@ -76,7 +73,7 @@ func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, po
 			pod.Name = name
 		}
 	}
-	got, err := p.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	got, err := p.CreatePod(ctx, pod)
 	exists := apierrors.IsAlreadyExists(err)
 	if exists {
 		got, err = p.findExisting(ctx, pod, err)

@@ -75,7 +75,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	expected, pods := controller.NewExpectations(d.Clock), d.Informers.Core().V1().Pods().Informer()
 	c := &Controller{
 		Deps: d, expected: expected, history: store,
-		pods:    controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
+		pods:    controller.Pods{Deps: d, Cache: pods.GetIndexer(), Expected: expected},
 		backoff: flowcontrol.NewBackOff(retryFirst, retryMax), sets: sets.Lister(), nodes: nodes.Lister(), podCache: pods,
 		skip: controller.NewStaleSkips(d.Metrics, "daemonset_controller", "DaemonSet"),
 	}

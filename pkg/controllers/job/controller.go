@@ -52,7 +52,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	expected := controller.NewExpectations(d.Clock)
 	c := &Controller{
 		Deps: d, client: client{d.Client, controller.Pods{
-			Client: d.Client, Events: d.Events, Cache: pods.Informer().GetIndexer(), Expected: expected,
+			Deps: d, Cache: pods.Informer().GetIndexer(), Expected: expected,
 		}},
 		jobs: jobs.Lister(), pods: pods.Lister(), podCache: pods.Informer(),
 	}

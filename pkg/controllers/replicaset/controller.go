@@ -58,7 +58,7 @@ func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, erro
 	expected := controller.NewExpectations(d.Clock)
 	c := &Controller[T]{
 		Deps: d, kind: kind, expected: expected, podCache: pods,
-		pods:       controller.Pods{Client: d.Client, Events: d.Events, Cache: pods.GetIndexer(), Expected: expected},
+		pods:       controller.Pods{Deps: d, Cache: pods.GetIndexer(), Expected: expected},
 		namespaces: d.Informers.Core().V1().Namespaces().Lister(),
 	}
 	c.queue = controller.NewQueue(kind.Controller, d.Clock, d.Log, d.Options.Workers, c.sync)

@@ -91,7 +91,7 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 		a.recordEvent("Create", pod, err)
 		return err
 	}
-	got, err := a.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
+	got, err := a.CreatePod(ctx, pod)
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("create pod: %w", err)

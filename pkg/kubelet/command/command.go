@@ -193,11 +193,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err := spans.Shutdown(ctx); err != nil {
-			log.Info("Failed to export the last spans", "err", err)
-		}
-	}()
+	defer spans.End(ctx, log)
 	id := &identity{options: o, tracing: spans, qps: c.KubeAPIQPS, burst: c.KubeAPIBurst,
 		config: certificates.Config{NodeName: name, Dir: o.certDir, Clock: clock.Real(), Log: log, Metrics: registry}}
 	client, err := id.client(ctx)

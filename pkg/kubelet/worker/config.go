@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 	"keelson.dev/keelson/pkg/kubelet/dns"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/prober"
@@ -61,7 +62,9 @@ type Telemetry struct {
 	// ProbeMetrics is the registry for metrics of probes.
 	ProbeMetrics prometheus.Registerer
 	// Tracer creates spans for the actions of workers.
-	Tracer   trace.Tracer
+	Tracer trace.Tracer
+	// Traces has the traces of pods. While a pod starts, its spans are part of its trace.
+	Traces   *podtrace.Tracer
 	Observer Observer
 }
 

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"keelson.dev/api/clock"
+	"keelson.dev/keelson/pkg/daemon/podtrace"
 	"keelson.dev/keelson/pkg/kubelet/allocation"
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 	"keelson.dev/keelson/pkg/kubelet/prober"
@@ -44,6 +45,7 @@ type testNode struct {
 	given   *allocation.Manager
 	deleted bool // true if the kubelet has deleted the pod from the API
 	tracer  trace.Tracer
+	traces  *podtrace.Tracer
 	metrics *metrics.Pods
 	room    time.Time // the time until which the pod waits for others to end
 	doomed  *status.Verdict
@@ -79,7 +81,7 @@ func (n *testNode) start() {
 			Status: n.statuses, Allocation: n.allocation(), Preemption: fakePreemption{n}, Placement: fakePlacement{},
 			Environment: fakeEnvironment{}, RuntimeState: fakeRuntimeState{}, Release: fakeRelease{n},
 		},
-		Telemetry: Telemetry{Metrics: n.metrics, Tracer: n.tracer, Observer: fakeObserver{n}},
+		Telemetry: Telemetry{Metrics: n.metrics, Tracer: n.tracer, Traces: n.traces, Observer: fakeObserver{n}},
 		Settings: Settings{
 			HostIPs: []string{"192.0.2.1"}, RuntimeName: "fake",
 			Node:    qos.Node{Memory: 1 << 30, CFSQuota: true, Period: 100 * time.Millisecond},

@@ -79,8 +79,11 @@ func (w *worker) taken(pod *v1.Pod) {
 	}
 }
 
-// span begins the span of a sync.
+// span begins the span of a sync. While the pod starts, the span is part of the pod's trace.
 func (w *worker) span(ctx context.Context, pod *v1.Pod) (context.Context, trace.Span) {
+	if w.cfg.Traces != nil && !w.tracedSince().IsZero() {
+		ctx = w.cfg.Traces.Join(ctx, w.uid)
+	}
 	return w.cfg.Tracer.Start(ctx, spanSync, trace.WithAttributes(
 		attribute.String("k8s.pod.uid", string(w.uid)),
 		attribute.String("k8s.pod", pod.Namespace+"/"+pod.Name),

@@ -6,6 +6,7 @@ package worker
 import (
 	"fmt"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -20,6 +21,7 @@ type reportedState struct {
 	look         observation
 	ending, over bool
 	waiting      map[string]v1.ContainerStateWaiting
+	running      time.Time // when the pod was first reported as running, if it is traced
 }
 
 // setWaiting shows a container as waiting; the zero value shows it as not waiting.
@@ -111,6 +113,7 @@ func (w *worker) show() {
 		Devices: func(c *v1.Container) []v1.ResourceStatus { return w.cfg.Devices.Health(base, c) },
 	})
 	w.cfg.Status.Set(l.pod, now)
+	w.trace(l.pod, &now)
 	if now.Phase == v1.PodRunning {
 		w.started()
 	}

@@ -37,6 +37,7 @@ type worker struct {
 		sync.Mutex
 		pod     *v1.Pod
 		seen    time.Time // when the pod was first seen; zero when it runs, or if it had been started before
+		since   time.Time // when the pod was first seen; zero if its trace is complete or began before this process
 		removed bool
 		bare    bool // the pod has containers or a sandbox, but no source has the pod
 		verdict *status.Verdict
@@ -95,6 +96,7 @@ func (w *worker) set(pod *v1.Pod) {
 	w.in.Lock()
 	if w.in.pod == nil && pod.Status.StartTime == nil {
 		w.in.seen = w.cfg.Clock.Now()
+		w.in.since = w.in.seen
 	}
 	before := w.in.pod
 	w.in.pod = pod

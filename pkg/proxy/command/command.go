@@ -45,6 +45,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if cfg.Cleanup {
 		return cleanup()
 	}
+	spans, err := cfg.Tracing.Open("proxy")
+	if err != nil {
+		return err
+	}
+	defer spans.End(ctx, log)
 	rest, err := daemon.RESTConfig(cfg.ClientConnection.Kubeconfig, "kube-proxy")
 	if err != nil {
 		return err
@@ -57,11 +62,11 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("client of custom resources: %w", err)
 	}
-	return run(ctx, cfg, client, custom, log)
+	return run(ctx, cfg, client, custom, spans, log)
 }
 
 func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, custom dynamic.Interface,
-	log *slog.Logger) error {
+	spans *daemon.Tracing, log *slog.Logger) error {
 	if cfg.Mode != "nftables" {
 		log.Info("Proxy mode not supported, using nftables", "mode", cfg.Mode)
 	}
@@ -75,6 +80,7 @@ func run(ctx context.Context, cfg *config.Config, client kubernetes.Interface, c
 	started := make(chan struct{})
 	p, err := proxy.New(proxyConfig(cfg), proxy.Deps{
 		Client: client, Clock: clock.Real(), Log: log, Metrics: registry, Event: events.service,
+		Tracer:  spans.Tracer("keelson.dev/keelson/pkg/proxy"),
 		Started: func() { events.node("Starting", ""); close(started) },
 	})
 	if err != nil {

@@ -61,6 +61,7 @@ type Config struct {
 	Metrics       daemon.ServingFlags
 	// NetworkPolicy enables the enforcement of NetworkPolicies on the node's pods.
 	NetworkPolicy bool
+	Tracing       daemon.TracingFile
 	// Values are the values of all flags by name, as /flagz shows them.
 	Values map[string]string
 }
@@ -82,6 +83,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
+	c.Tracing.Add(fs)
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}

@@ -40,6 +40,7 @@ type options struct {
 	daemon.Flags
 	serving  daemon.ServingFlags
 	election daemon.ElectionFlags
+	tracing  daemon.TracingFile
 	config   string
 	values   map[string]string // values of all flags, by name
 }
@@ -54,6 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
+	o.tracing.Add(fs)
 	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags on the command line override it")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
@@ -120,12 +122,18 @@ func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) 
 func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set,
 	shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
+	spans, err := o.tracing.Open("scheduler")
+	if err != nil {
+		return err
+	}
+	defer spans.End(ctx, log)
 	registry := daemon.NewMetrics()
 	if err := features.Register(registry, nil); err != nil {
 		return err
 	}
 	s, err := scheduler.New(scheduler.Config{
 		Client: client, Profiles: profiles, Clock: clock.Real(), Rand: clock.NewRand(), Log: log, Metrics: registry,
+		Traces: spans.Pods(),
 	})
 	if err != nil {
 		return err
