@@ -73,9 +73,9 @@ How to read them: [Monitor the processes](../howto/monitor.md).
 }
 
 // metrics adds the metrics that a file defines: composite literals with Name and Help, calls whose
-// first two arguments are a name and a help text, and rows that begin with them. If a function adds
-// a prefix to its parameter (Name: "apiserver_audit_" + name), the names in calls of this function
-// in the file get the prefix.
+// first two arguments, or those after an argument that is no text, are a name and a help text, and
+// rows that begin with them. If a function adds a prefix to its parameter (Name: "keelson_audit_" +
+// name), the names in calls of this function in the file get the prefix.
 func (s *source) metrics(found map[string]metric) {
 	prefixes := s.prefixes()
 	note := func(name, help string, labels []string) {
@@ -115,6 +115,9 @@ func (s *source) metrics(found map[string]metric) {
 				return true
 			}
 			name := s.partial(n.Args[0])
+			if name == unknown && len(n.Args) > 2 { // the metric is sent to the first argument
+				note(s.partial(n.Args[1]), s.partial(n.Args[2]), nil)
+			}
 			if called, ok := n.Fun.(*ast.Ident); ok {
 				name = prefixes[called.Name] + name
 			}

@@ -1,0 +1,105 @@
+// Copyright The Keelson Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+// libraries are prefixes of the names of metrics that libraries of Kubernetes set, which the
+// processes gather too: component-base for client-go and about the registry itself; and in the API
+// server webhooks, policies, CEL, flow control, reloads of configuration, client certificates,
+// aggregation, encryption and generated validation. The controller manager uses Kubernetes' library
+// for endpoint slices.
+var libraries = []string{
+	"workqueue_", "rest_client_", "leader_election_", "registered_metrics_total", "disabled_metrics_total",
+	"hidden_metrics_total",
+	"apiserver_admission_webhook_", "apiserver_admission_match_condition_", "apiserver_validating_admission_policy_",
+	"apiserver_cel_", "apiserver_flowcontrol_", "apiserver_authentication_config_", "apiserver_authorization_config_",
+	"apiserver_client_certificate_", "apiserver_webhooks_x509_", "aggregator_unavailable_",
+	"apiserver_validation_declarative_", "apiserver_storage_transformation_", "apiserver_storage_data_key_",
+	"apiserver_storage_envelope_", "endpoint_slice_controller_",
+}
+
+// unseen are the prefixes of those metrics of libraries that a server does not show before the
+// operator configures files for authentication or authorization, or an APIService fails.
+var unseen = []string{
+	"apiserver_authentication_config_", "apiserver_authorization_config_", "aggregator_unavailable_apiservice_total",
+}
+
+// Reasons why metrics are missing.
+const (
+	noSuchPart   = "the process has no controllers that this metric could list"
+	noPermit     = "no plugin can make a pod wait in Permit"
+	noHints      = "plugins name the events that help; there are no functions that could be timed"
+	noBatching   = "pods of one class share their results, instead of the hints of opportunistic batching"
+	noAsyncCalls = "bindings and statuses are sent in batches, not by a dispatcher of single calls"
+	noPodGroups  = "gangs are pods with an annotation, and their pods count as single pods"
+	preemptions  = "victims are evicted in batches with the statuses of pods, not by a goroutine for each pod"
+	binderCache  = "the plugin VolumeBinding keeps no cache of decisions"
+	noStage      = "errors of volume binding count as attempts with the result error"
+	notBehind    = "handlers end with their request's context, so none continues after a timeout"
+	noIPTables   = "the proxy uses nftables"
+	unregistered = "Kubernetes defines it but does not register it"
+	notYet       = "not exported yet"
+)
+
+// missing has, by name, or by process and name, why a metric of Kubernetes does not exist. The table
+// "What is missing" in docs/howto/monitor.md says the same.
+var missing = map[string]string{
+	"apiserver running_managed_controllers": noSuchPart,
+	"scheduler running_managed_controllers": noSuchPart,
+	"kubelet running_managed_controllers":   noSuchPart,
+	"proxy running_managed_controllers":     noSuchPart,
+
+	"rest_client_dns_resolution_duration_seconds": unregistered,
+	"rest_client_exec_plugin_policy_call_total":   unregistered,
+
+	"scheduler_permit_wait_duration_seconds":                   noPermit,
+	"scheduler_queueing_hint_execution_duration_seconds":       noHints,
+	"scheduler_batch_attempts_total":                           noBatching,
+	"scheduler_batch_cache_flushed_total":                      noBatching,
+	"scheduler_get_node_hint_duration_seconds":                 noBatching,
+	"scheduler_store_schedule_results_duration_seconds":        noBatching,
+	"scheduler_async_api_call_execution_duration_seconds":      noAsyncCalls,
+	"scheduler_async_api_call_execution_total":                 noAsyncCalls,
+	"scheduler_pending_async_api_calls":                        noAsyncCalls,
+	"scheduler_podgroup_schedule_attempts_total":               noPodGroups,
+	"scheduler_podgroup_scheduling_algorithm_duration_seconds": noPodGroups,
+	"scheduler_podgroup_scheduling_attempt_duration_seconds":   noPodGroups,
+	"scheduler_preemption_goroutines_duration_seconds":         preemptions,
+	"scheduler_preemption_goroutines_execution_total":          preemptions,
+	"scheduler_volume_binder_cache_requests_total":             binderCache,
+	"scheduler_volume_scheduling_stage_error_total":            noStage,
+
+	"apiserver_request_aborts_total":                 notYet,
+	"apiserver_request_body_size_bytes":              notYet,
+	"apiserver_request_filter_duration_seconds":      notYet,
+	"apiserver_request_post_timeout_total":           notBehind,
+	"apiserver_request_timestamp_comparison_time":    notYet,
+	"apiserver_storage_consistency_checks_total":     notYet,
+	"apiserver_storage_decode_errors_total":          notYet,
+	"apiserver_storage_list_evaluated_objects_total": notYet,
+	"apiserver_storage_list_fetched_objects_total":   notYet,
+	"apiserver_storage_list_returned_objects_total":  notYet,
+	"apiserver_storage_list_total":                   notYet,
+
+	"kubelet_certificate_manager_server_rotation_seconds":           notYet,
+	"kubelet_imagemanager_image_mustpull_checks_total":              notYet,
+	"kubelet_imagemanager_inmemory_pulledrecords_usage_percent":     notYet,
+	"kubelet_imagemanager_inmemory_pullintents_usage_percent":       notYet,
+	"kubelet_imagemanager_ondisk_pulledrecords":                     notYet,
+	"kubelet_imagemanager_ondisk_pullintents":                       notYet,
+	"kubelet_pleg_discard_events":                                   notYet,
+	"kubelet_pod_start_sli_duration_seconds":                        notYet,
+	"kubelet_pod_start_total_duration_seconds":                      notYet,
+	"kubelet_volume_metric_collection_duration_seconds":             notYet,
+	"kubelet_volume_stats_health_status_abnormal":                   notYet,
+	"volume_manager_selinux_container_warnings_total":               notYet,
+	"volume_manager_selinux_pod_context_mismatch_warnings_total":    notYet,
+	"volume_manager_selinux_volume_context_mismatch_warnings_total": notYet,
+
+	"kubeproxy_iptables_ct_state_invalid_dropped_packets_total":          noIPTables,
+	"kubeproxy_iptables_localhost_nodeports_accepted_packets_total":      noIPTables,
+	"kubeproxy_sync_proxy_rules_iptables_last":                           noIPTables,
+	"kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total": noIPTables,
+	"kubeproxy_sync_proxy_rules_iptables_restore_failures_total":         noIPTables,
+	"kubeproxy_sync_proxy_rules_iptables_total":                          noIPTables,
+}
