@@ -19,8 +19,8 @@ SHARE      ?= 1/1
 export CGO_ENABLED = 0
 export GOFLAGS = -trimpath -gcflags=all=-dwarf=false
 
-.PHONY: help up down cis deps build tools images envtest check test unit lint race fuzz perturb e2e soak conformance \
-	ecosystem turn clean
+.PHONY: help up down cis monitoring deps build tools images envtest check test unit lint race fuzz perturb e2e soak \
+	conformance ecosystem turn clean
 
 help: ## what there is to make
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ up: deps tools build images ## a cluster of two nodes on this machine
 down: ## end the cluster and remove every trace of it
 	@if [ -x bin/ctl ]; then bin/ctl cluster down --name $(CLUSTER); fi
 	@rm -f $(KUBECONFIG)
+
+monitoring: ## Prometheus with alerts for the cluster that runs, at http://127.0.0.1:9090
+	@hack/monitoring/run.sh $(CLUSTER)
 
 cis: ## the checks of the CIS Kubernetes Benchmark on the cluster that runs
 	@hack/cis.sh $(CLUSTER)
