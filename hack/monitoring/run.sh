@@ -74,5 +74,5 @@ until curl -fs -o /dev/null "http://127.0.0.1:$port/-/ready"; do
 	kill -0 "$child" 2>/dev/null || exit 1
 	sleep 0.2
 done
-echo "Prometheus of cluster $name: http://127.0.0.1:$port/alerts"
+echo "Prometheus of cluster $name: http://127.0.0.1:$port"
 wait "$child"
