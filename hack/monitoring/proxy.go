@@ -48,6 +48,10 @@ func newProxy(inspect func(context.Context) (*cluster.Status, error)) *proxy {
 	p.plain = &httputil.ReverseProxy{
 		Rewrite:   func(*httputil.ProxyRequest) {}, // the URL of a request to a proxy has the host
 		Transport: &http.Transport{DialContext: p.dial, DisableKeepAlives: true},
+		// Prometheus shows the error. The default handler would log it at each scrape of a stopped node.
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+		},
 	}
 	return p
 }
@@ -84,8 +88,13 @@ func (p *proxy) nodes(w http.ResponseWriter, r *http.Request) {
 			Targets: []string{net.JoinHostPort(primary, kubeletPort)}, Labels: map[string]string{"node": n.Name},
 		})
 	}
+	data, err := json.Marshal(list)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // the client sees the error
+	_, _ = w.Write(data) // the client sees the error
 }
 
 func (p *proxy) connect(w http.ResponseWriter, r *http.Request) {

@@ -142,7 +142,7 @@ func (s *Server) loadServing() (err error) {
 	if err = checkEgress(s.cfg.EgressSelector); err != nil {
 		return err
 	}
-	s.tracing, err = daemon.TracingFile(s.cfg.TracingConfig).Open("apiserver")
+	s.tracing, err = daemon.OpenTracing(s.cfg.TracingConfig, "apiserver")
 	return err
 }
 

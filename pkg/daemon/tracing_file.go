@@ -15,23 +15,22 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 )
 
-// TracingFile is the path of a TracingConfiguration of any version, or "" for no tracing.
-type TracingFile string
-
-// Add defines the flag. Kubernetes has it in its API server only.
-func (f *TracingFile) Add(fs *pflag.FlagSet) {
-	fs.StringVar((*string)(f), "tracing-config-file", string(*f),
-		"file with a TracingConfiguration for the export of spans; empty: no tracing")
+// AddTracingFile defines the flag for the path of a TracingConfiguration. Kubernetes has it in its API
+// server only.
+func AddTracingFile(fs *pflag.FlagSet, file *string) {
+	fs.StringVar(file, "tracing-config-file", *file,
+		"file with a TracingConfiguration for the export of spans; if empty, no spans are exported")
 }
 
-// Open returns the tracing of a process that the file configures, or nil if there is no file.
-func (f TracingFile) Open(service string) (*Tracing, error) {
-	if f == "" {
+// OpenTracing returns the tracing of a process that the file configures: a TracingConfiguration of any
+// version. It returns nil if file is "".
+func OpenTracing(file, service string) (*Tracing, error) {
+	if file == "" {
 		return nil, nil
 	}
-	data, err := os.ReadFile(string(f))
+	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("failed to read tracing config: unable to read tracing configuration from %q: %w", f, err)
+		return nil, fmt.Errorf("failed to read tracing config: unable to read tracing configuration from %q: %w", file, err)
 	}
 	scheme := runtime.NewScheme()
 	install.Install(scheme)

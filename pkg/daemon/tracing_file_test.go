@@ -31,13 +31,13 @@ func TestTracingFile(t *testing.T) {
 			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			var file TracingFile
+			var file string
 			fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
-			file.Add(fs)
+			AddTracingFile(fs, &file)
 			if err := fs.Parse([]string{"--tracing-config-file=" + path}); err != nil {
 				t.Fatal(err)
 			}
-			spans, err := file.Open("scheduler")
+			spans, err := OpenTracing(file, "scheduler")
 			if tc.want != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("error %v, want %q in it", err, tc.want)
@@ -64,7 +64,7 @@ func TestTracingFile(t *testing.T) {
 
 // TestNoTracingFile checks that there is no tracing without a file.
 func TestNoTracingFile(t *testing.T) {
-	spans, err := TracingFile("").Open("scheduler")
+	spans, err := OpenTracing("", "scheduler")
 	if err != nil || spans != nil || spans.Pods() != nil {
 		t.Error(spans, err)
 	}

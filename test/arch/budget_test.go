@@ -16,7 +16,7 @@ import (
 // Statements are counted and not lines, because lines can be saved by writing longer ones. A commit
 // that raises a number must say what users or maintainers get for it.
 var budget = map[string]int{
-	"hack":                              580,
+	"hack":                              590,
 	"pkg/api":                           9310,
 	"pkg/apiserver":                     12240,
 	"pkg/cluster":                       2660,

@@ -50,7 +50,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("client: %w", err)
 	}
 	log := daemon.NewLog(stderr, o.Verbosity)
-	spans, err := o.tracing.Open("controller-manager")
+	spans, err := daemon.OpenTracing(o.tracing, "controller-manager")
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ type options struct {
 	daemon.Flags
 	serving     daemon.ServingFlags
 	election    daemon.ElectionFlags
-	tracing     daemon.TracingFile
+	tracing     string // --tracing-config-file
 	flags       *pflag.FlagSet
 	controllers []string
 	ownAccounts bool
@@ -87,7 +87,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
-	o.tracing.Add(fs)
+	daemon.AddTracingFile(fs, &o.tracing)
 	o.addProcessFlags(fs)
 	o.addNetworkFlags(fs)
 	o.addSigningFlags(fs)

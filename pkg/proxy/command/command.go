@@ -45,7 +45,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	if cfg.Cleanup {
 		return cleanup()
 	}
-	spans, err := cfg.Tracing.Open("proxy")
+	spans, err := daemon.OpenTracing(cfg.TracingFile, "proxy")
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,8 @@ type Config struct {
 	Metrics       daemon.ServingFlags
 	// NetworkPolicy enables the enforcement of NetworkPolicies on the node's pods.
 	NetworkPolicy bool
-	Tracing       daemon.TracingFile
+	// TracingFile is the path of a TracingConfiguration; "" means that no spans are exported.
+	TracingFile string
 	// Values are the values of all flags by name, as /flagz shows them.
 	Values map[string]string
 }
@@ -83,7 +84,7 @@ func Parse(args []string, output io.Writer) (*Config, error) {
 	fs.BoolVar(&c.Cleanup, "cleanup", false, "If true remove the nftables tables and exit.")
 	addFlags(fs, &c.KubeProxyConfiguration)
 	c.addMetrics(fs)
-	c.Tracing.Add(fs)
+	daemon.AddTracingFile(fs, &c.TracingFile)
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, err
 	}

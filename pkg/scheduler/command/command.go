@@ -40,7 +40,7 @@ type options struct {
 	daemon.Flags
 	serving  daemon.ServingFlags
 	election daemon.ElectionFlags
-	tracing  daemon.TracingFile
+	tracing  string // --tracing-config-file
 	config   string
 	values   map[string]string // values of all flags, by name
 }
@@ -55,7 +55,7 @@ func parse(args []string, stderr io.Writer) (*options, *configv1.KubeSchedulerCo
 	o.Flags.Add(fs)
 	o.serving.Add(fs)
 	o.election.Add(fs)
-	o.tracing.Add(fs)
+	daemon.AddTracingFile(fs, &o.tracing)
 	fs.StringVar(&o.config, "config", "", "file with a KubeSchedulerConfiguration; flags on the command line override it")
 	if err := daemon.Parse(fs, args); err != nil {
 		return nil, nil, err
@@ -122,7 +122,7 @@ func (o *options) show(c *configv1.KubeSchedulerConfiguration, rc *rest.Config) 
 func run(ctx context.Context, o *options, client kubernetes.Interface, profiles *profile.Set,
 	shown *configv1.KubeSchedulerConfiguration, stderr io.Writer) error {
 	log := daemon.NewLog(stderr, o.Verbosity)
-	spans, err := o.tracing.Open("scheduler")
+	spans, err := daemon.OpenTracing(o.tracing, "scheduler")
 	if err != nil {
 		return err
 	}
