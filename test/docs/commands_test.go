@@ -109,6 +109,30 @@ var (
 	flagToken  = regexp.MustCompile(`^--([a-z0-9][a-z0-9-]*)(=.*)?$`)
 )
 
+// diagramType is the first line of a diagram.
+var diagramType = regexp.MustCompile(`^(sequenceDiagram|flowchart (TB|LR))\n`)
+
+// TestDiagrams checks that the first line of each diagram has only the type of the diagram. A tool that
+// wraps lines would join it with others, and the diagram would not be shown.
+func TestDiagrams(t *testing.T) {
+	n := 0
+	for _, p := range pages(t, "*.md", "docs/*.md", "docs/*/*.md", "docs/*/*/*.md") {
+		all, _ := p.blocks(t)
+		for _, b := range all {
+			if b.kind != "mermaid" {
+				continue
+			}
+			n++
+			if !diagramType.MatchString(b.body) {
+				t.Errorf("%s: the diagram begins with %.80q", p.path, b.body)
+			}
+		}
+	}
+	if n == 0 {
+		t.Error("no page has a diagram")
+	}
+}
+
 // TestFlagsExist checks that each flag that a page names exists: a flag after a command must be a
 // flag of that command, and a flag without a command must be a flag of any program.
 func TestFlagsExist(t *testing.T) {
