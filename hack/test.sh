@@ -45,5 +45,7 @@ echo "test: test/csi/sanity"
 echo "test: test/envtest"
 hack/envtest.sh
 (cd test/envtest && GOWORK=off go test -timeout 30m "$@" .)
+echo "test: test/monitoring with promtool"
+hack/monitoring/test.sh "$@"
 echo "test: hack/tools/containerd-shim-runc-v2"
 (cd hack/tools && GOWORK=off go test -timeout 30m "$@" ./containerd-shim-runc-v2)

@@ -196,6 +196,8 @@ func TestAlertsHaveTests(t *testing.T) {
 	}
 }
 
+// TestRules runs promtool on the cases in rules_test.yaml. hack/test.sh provides promtool, except with
+// -short.
 func TestRules(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {

@@ -43,7 +43,7 @@ type Verifier struct {
 	Lookup    bool // whether to check that the objects of a token exist
 	// Used is called each time a token in a secret is used, with the secret. It may be nil.
 	Used    func(ctx context.Context, secret *corev1.Secret)
-	Metrics *Metrics
+	Metrics *Metrics // must not be nil
 	Clock   clock.Clock
 }
 

@@ -30,8 +30,11 @@ func (w *worker) tracedSince() time.Time {
 // trace completes the pod's trace with its root span when the pod is ready or has ended. The caller
 // holds w.shown.mu.
 func (w *worker) trace(pod *v1.Pod, s *v1.PodStatus) {
+	if w.cfg.Traces == nil {
+		return
+	}
 	since := w.tracedSince()
-	if w.cfg.Traces == nil || since.IsZero() {
+	if since.IsZero() {
 		return
 	}
 	now := w.cfg.Clock.Now()
