@@ -30,7 +30,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// Book is the example's kind. Nothing in it is generated.
+// Book is the kind of this example. None of its code is generated.
 type Book struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -69,7 +69,7 @@ func (l *BookList) DeepCopyObject() runtime.Object {
 
 var bookVersion = schema.GroupVersion{Group: "library.example.com", Version: "v1"}
 
-// asJSON stores Books as JSON. Kinds that have protobuf need no codec.
+// asJSON is a codec that stores Books as JSON. Kinds with generated protobuf code need no codec.
 type asJSON struct{}
 
 // Lossy implements store.Codec.
@@ -87,8 +87,8 @@ func (asJSON) Decode(data []byte, revision int64) (store.Object, error) {
 	return book, nil
 }
 
-// books returns the row that declares the kind: its defaults, its validation and its columns in a
-// table.
+// books returns the row (package resource) that declares the kind: its defaults, its validation and
+// its columns in a table.
 func books() *resource.Row {
 	row := resource.Of[BookList](resource.Kind[*Book]{
 		Group: bookVersion.Group, Version: bookVersion.Version, Resource: "books", Kind: "Book", Namespaced: true,

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// This code uses a Clock, so a test can run it with virtual time.
+// This function takes a Clock, so a test can run it with virtual time.
 func Example() {
 	expired := func(c clock.Clock, since time.Time) bool { return c.Since(since) >= time.Hour }
 

@@ -19,9 +19,9 @@ func Value(q resource.Quantity) int64 { return scaled(&q, 0, 1) }
 // Milli returns q in thousandths, rounded up to a whole number.
 func Milli(q resource.Quantity) int64 { return scaled(&q, resource.Milli, 1000) }
 
-// scaled returns q in units of 10^scale; units is how many of these units make one.
+// scaled returns q in units of 10^scale, rounded up. units is the number of these units in 1.
 func scaled(q *resource.Quantity, scale resource.Scale, units float64) int64 {
-	const safe = 1 << 62 // below the largest int64, so that rounding to float64 does not matter
+	const safe = 1 << 62 // below the largest int64; smaller values are exact enough as float64
 	switch f := q.AsApproximateFloat64() * units; {
 	case f >= safe && q.Cmp(*resource.NewScaledQuantity(math.MaxInt64, scale)) >= 0:
 		return math.MaxInt64

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deflate assembles gzip answers from pieces that were compressed earlier. A piece of a
-// deflate stream can be placed anywhere if it refers to nothing before it and ends at a byte
-// boundary. The checksum of the answer is computed from the checksums of the pieces.
+// Package deflate assembles gzip responses from pieces that were compressed earlier. A piece of a
+// deflate stream can be placed anywhere if it does not refer to earlier data and ends at a byte
+// boundary. The checksum of the response is computed from the checksums of the pieces.
 package deflate
 
 import (
@@ -16,14 +16,15 @@ import (
 	"github.com/klauspost/compress/flate"
 )
 
-// Piece is a piece of a deflate stream. It is not the last one.
+// Piece is a compressed part of a deflate stream. Other pieces, or the end of the stream, follow
+// it.
 type Piece struct {
 	Data []byte
-	Size int    // size of the text, in bytes
-	Sum  uint32 // CRC-32 of the text
+	Size int    // size of the uncompressed text, in bytes
+	Sum  uint32 // CRC-32 of the uncompressed text
 }
 
-// Pool compresses pieces. It does not keep the texts, and is safe for concurrent use.
+// Pool compresses texts to pieces. It does not keep the texts, and is safe for concurrent use.
 type Pool struct {
 	writers sync.Pool // elements are of type *writer
 }
@@ -48,7 +49,7 @@ func (p *Pool) Piece(text []byte) Piece {
 	return Piece{Data: bytes.Clone(w.compress(text)), Size: len(text), Sum: crc32.ChecksumIEEE(text)}
 }
 
-// compress returns a piece that is valid until the next call.
+// compress returns text compressed as a piece. The result is valid until the next call.
 func (w *writer) compress(text []byte) []byte {
 	w.out.Reset()
 	w.flate.Reset(&w.out)
@@ -57,7 +58,7 @@ func (w *writer) compress(text []byte) []byte {
 	return w.out.Bytes()
 }
 
-// Stream is a gzip stream in progress. It is used by one goroutine.
+// Stream is a gzip stream in progress. It may be used by one goroutine at a time.
 type Stream struct {
 	pool *Pool
 	w    io.Writer
@@ -69,8 +70,8 @@ type Stream struct {
 // header is the gzip header: no name, no time, fastest compression, unknown system.
 const header = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 
-// stored is the size up to which texts are sent uncompressed, because compressing them costs more
-// than it saves.
+// stored is the size in bytes up to which texts are sent uncompressed, because compressing them
+// costs more than it saves.
 const stored = 512
 
 // Stream starts a stream on w.
@@ -80,7 +81,8 @@ func (p *Pool) Stream(w io.Writer) *Stream {
 	return s
 }
 
-// Write compresses b as one piece and sends it. Callers should buffer.
+// Write compresses b as one piece and sends it. Each call makes a piece, so callers should buffer
+// small writes.
 func (s *Stream) Write(b []byte) (int, error) {
 	if len(b) == 0 || s.err != nil {
 		return 0, s.err
@@ -122,8 +124,9 @@ func (s *Stream) write(b []byte) {
 	}
 }
 
-// combine returns the checksum of two texts in a row. size is the length of the second. Appending
-// it multiplies the polynomial of the first text by x^(8*size).
+// combine returns the checksum of the concatenation of two texts with the checksums first and
+// second. size is the length of the second text in bytes. CRC-32 is a polynomial; appending size
+// bytes to a text multiplies its polynomial by x^(8*size).
 func combine(first, second uint32, size int) uint32 {
 	shift, square := uint32(1)<<31, uint32(1)<<30 // the polynomials 1 and x
 	for range 3 {
@@ -138,8 +141,8 @@ func combine(first, second uint32, size int) uint32 {
 	return multiply(shift, first) ^ second
 }
 
-// multiply multiplies polynomials over GF(2) modulo that of the checksum. Their bits are in reverse
-// order.
+// multiply multiplies two polynomials over GF(2) modulo the polynomial of CRC-32. Their bits are in
+// reverse order.
 func multiply(a, b uint32) uint32 {
 	product := uint32(0)
 	for m := uint32(1) << 31; m != 0; m >>= 1 {

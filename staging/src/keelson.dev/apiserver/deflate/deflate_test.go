@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// TestStream mixes pieces and writes, and compares what the standard library reads with the texts
-// that were sent.
+// TestStream sends pieces and writes in random order, and compares what the standard library reads
+// with the texts that were sent.
 func TestStream(t *testing.T) {
 	pool := deflate.NewPool()
 	text := rapid.Custom(func(t *rapid.T) []byte {
@@ -36,7 +36,7 @@ func TestStream(t *testing.T) {
 				continue
 			}
 			p := pool.Piece(part)
-			for range 2 { // the same piece again
+			for range 2 { // send the same piece twice
 				if err := s.Piece(p); err != nil {
 					t.Fatal(err)
 				}
@@ -50,7 +50,7 @@ func TestStream(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Multistream(false) // the answer must be one gzip stream
+		r.Multistream(false) // the response must be one gzip stream
 		got, err := io.ReadAll(r)
 		if err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("%d bytes, %v, want %d", len(got), err, len(want))

@@ -91,8 +91,8 @@ func subresource(row *resource.Row, s *resource.RowSub, version string) metav1.A
 	}
 }
 
-// kindOf returns the kind of a subresource. Group and version are empty if they are the endpoint's
-// own.
+// kindOf returns the kind of a subresource. Group and version are empty if they are those of the
+// row.
 func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupVersionKind {
 	switch {
 	case s.Kind.Empty():
@@ -103,7 +103,8 @@ func kindOf(row *resource.Row, s *resource.RowSub, version string) schema.GroupV
 	return s.Kind
 }
 
-// Group returns the older form of a group. versions are in order of preference.
+// Group returns the description of a group for an APIGroupList. versions are in order of
+// preference.
 func Group(name string, versions []string) metav1.APIGroup {
 	g := metav1.APIGroup{Name: name}
 	for _, v := range versions {
@@ -116,7 +117,7 @@ func Group(name string, versions []string) metav1.APIGroup {
 	return g
 }
 
-// Aggregated returns the aggregated form of a group.
+// Aggregated returns the description of a group for an APIGroupDiscoveryList (apidiscovery.k8s.io).
 func Aggregated(name string, versions []string, rows []*resource.Row) apidiscovery.APIGroupDiscovery {
 	g := apidiscovery.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	for _, v := range versions {
@@ -153,9 +154,9 @@ func aggregatedResources(rows []*resource.Row, version string) []apidiscovery.AP
 	return list
 }
 
-// responseKind returns kind as the aggregated form has it: without group and version if they are
-// the endpoint's own. Kubernetes has another server for custom resources, which does not leave them
-// out.
+// responseKind returns kind as aggregated discovery lists it. Group and version are empty if they
+// are those of the row, except for custom resources: Kubernetes serves these from another server,
+// which fills them in.
 func responseKind(row *resource.Row, kind schema.GroupVersionKind) *metav1.GroupVersionKind {
 	if row.Custom && kind.Version == "" {
 		kind.Group, kind.Version = row.Group, row.Version

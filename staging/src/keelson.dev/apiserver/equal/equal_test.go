@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// vary sets some fields in v to one of a few values.
+// vary sets some fields in v to one of a few values, so that random objects are often equal.
 func vary(r *rand.Rand, v reflect.Value, often, depth int) {
 	if r.IntN(often) > 0 && depth > 0 || depth > 8 {
 		return
@@ -80,7 +80,7 @@ func vary(r *rand.Rand, v reflect.Value, often, depth int) {
 }
 
 // TestValuesLikeSemantic compares random objects with themselves, with copies, and with slightly
-// changed copies.
+// changed copies. Values must always return the same as apimachinery's Semantic.DeepEqual.
 func TestValuesLikeSemantic(t *testing.T) {
 	kinds := []func() runtime.Object{
 		func() runtime.Object { return &corev1.Pod{} }, func() runtime.Object { return &appsv1.Deployment{} },
@@ -101,7 +101,7 @@ func TestValuesLikeSemantic(t *testing.T) {
 		}
 		outcome[want]++
 	})
-	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // few inputs need not have both
+	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // a short run may not have both results
 		t.Errorf("outcomes: %v", outcome)
 	}
 }

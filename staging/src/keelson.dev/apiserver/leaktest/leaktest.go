@@ -17,15 +17,16 @@ import (
 	"go.uber.org/goleak"
 )
 
-// attempts is how often Run looks for goroutines that still run. Each attempt takes about half a
-// second, so that on a busy machine goroutines have ten seconds to end.
+// attempts is how often Run looks for goroutines that are still running. Each attempt takes about
+// half a second, so that even on a busy machine goroutines have enough time to end, about ten
+// seconds.
 const attempts = 20
 
-// Main runs m's tests and exits the process with what Run returns.
+// Main runs m's tests and exits the process with the exit code that Run returns.
 func Main(m *testing.M) { os.Exit(Run(m)) }
 
-// Checked is a set of tests that fail if goroutines outlive them. It is for a TestMain that has the
-// tests run by another package:
+// Checked is a set of tests that fail if goroutines are still running after them. It is for a
+// TestMain whose tests are run by another package:
 //
 //	func TestMain(m *testing.M) { unshare.Run(leaktest.Checked{M: m}, unshare.Mount) }
 type Checked struct{ M *testing.M }
@@ -33,14 +34,14 @@ type Checked struct{ M *testing.M }
 // Run runs the tests like the function Run.
 func (c Checked) Run() int { return Run(c.M) }
 
-// Run runs m's tests and returns the exit code of the process. It fails passed tests if goroutines
-// that they started still run.
+// Run runs m's tests and returns the exit code of the process. If all tests pass but goroutines
+// that they started are still running, the exit code reports a failure.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if code != 0 {
 		return code
 	}
-	// Idle connections of the default HTTP client have goroutines. They are not leaks.
+	// The default HTTP client keeps goroutines for idle connections. They are not leaks.
 	http.DefaultClient.CloseIdleConnections()
 	var err error
 	for range attempts {
@@ -52,8 +53,8 @@ func Run(m *testing.M) int {
 	return 1
 }
 
-// background are goroutines that libraries start at import or at first use and never end.
+// background lists goroutines that libraries start at import or at first use and never end.
 var background = []goleak.Option{
 	goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-	goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"), // one for each log, never ended
+	goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"), // one goroutine for each log; it never ends
 }

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loopback passes HTTP requests to a handler of the same process without a connection, so
-// that clients and informers can run in the process of their server. Answers stream: a watch
-// receives each event when the handler flushes it.
+// Package loopback passes HTTP requests to a handler in the same process without a connection, so
+// that clients and informers can run in the process of their server. Responses are streamed: a
+// watch receives each event when the handler flushes it.
 package loopback
 
 import (
@@ -20,8 +20,8 @@ type RoundTripper struct {
 }
 
 // RoundTrip runs the handler in a new goroutine and returns when the handler has written its
-// header. The goroutine ends with the handler. The handler's context ends with req's context or
-// when the answer's body is closed.
+// header. The goroutine ends when the handler returns. The context of the handler's request ends
+// when req's context ends or the response's body is closed.
 func (t RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := req.Context().Err(); err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func (t RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// answer is the body of a response. Closing it ends the handler's context.
+// answer is the body of a response. Closing it ends the context of the handler's request.
 type answer struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -75,7 +75,7 @@ func (a answer) Close() error {
 	return a.PipeReader.Close()
 }
 
-// responseWriter passes what a handler writes to the reader of the answer.
+// responseWriter passes what a handler writes to the reader of the response's body.
 type responseWriter struct {
 	header http.Header
 	pipe   *io.PipeWriter
@@ -89,7 +89,8 @@ type responseWriter struct {
 // Header implements http.ResponseWriter.
 func (w *responseWriter) Header() http.Header { return w.header }
 
-// WriteHeader implements http.ResponseWriter. RoundTrip returns then.
+// WriteHeader implements http.ResponseWriter. It makes RoundTrip return, unless status is
+// informational.
 func (w *responseWriter) WriteHeader(status int) {
 	if status >= 100 && status < 200 {
 		return

@@ -94,7 +94,8 @@ func TestCancelled(t *testing.T) {
 	}
 	if resp, err := (loopback.RoundTripper{Handler: handler}).RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
-		// The handler may have returned before RoundTrip has seen the cancellation.
+		// The handler may return before RoundTrip notices the cancellation, so a response is
+		// possible too.
 		if resp.StatusCode != http.StatusOK {
 			t.Errorf("status %d", resp.StatusCode)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // Suspect wraps an object for apimachinery's validation of metadata. It hides labels and
-// annotations that are valid, because validating them again is slow.
+// annotations if they are valid, because validating them again is slow.
 type Suspect struct{ metav1.Object }
 
 // GetLabels returns nil if all labels are valid.
@@ -32,7 +32,8 @@ func (s Suspect) GetAnnotations() map[string]string {
 	return annotations
 }
 
-// LabelsOK reports whether labels are certainly valid.
+// LabelsOK reports whether labels are certainly valid. If it returns false, apimachinery has to
+// validate them.
 func LabelsOK(labels map[string]string) bool {
 	for k, v := range labels {
 		if len(IsQualifiedName(k)) > 0 || len(IsValidLabelValue(v)) > 0 {
@@ -42,7 +43,8 @@ func LabelsOK(labels map[string]string) bool {
 	return true
 }
 
-// AnnotationsOK reports whether annotations are certainly valid.
+// AnnotationsOK reports whether annotations are certainly valid. If it returns false, apimachinery
+// has to validate them.
 func AnnotationsOK(annotations map[string]string) bool {
 	for k := range annotations {
 		if len(IsQualifiedName(strings.ToLower(k))) > 0 {

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package naming validates the names of objects and of what they refer to, with the results of
-// apimachinery's validation. It recognizes valid names without regular expressions and leaves all
-// others to apimachinery, so the messages are apimachinery's.
+// Package naming validates names in objects, with the results of apimachinery's validation. It
+// recognizes valid names without regular expressions and passes all others to apimachinery, so the
+// error messages are those of apimachinery.
 //
-// Each function returns the faults of a name, or nil. The package has no state.
+// Each function returns the errors in a name, or nil if it is valid. The package has no state.
 package naming
 
 import (
@@ -88,8 +88,9 @@ func NameIsDNSLabel(name string, prefix bool) []string {
 	return apivalidation.NameIsDNSLabel(name, prefix)
 }
 
-// whole returns name or, if it is a prefix, a name that begins with it: a prefix may end in a dash.
-// It does not change a prefix that ends in two dashes, which apimachinery validates.
+// whole returns the part of name to validate: without the dash at its end if name is a prefix,
+// because a dash is allowed there. It does not shorten a prefix that ends in two dashes, so that
+// apimachinery validates it.
 func whole(name string, prefix bool) string {
 	if prefix && len(name) > 1 && !strings.HasSuffix(name, "--") {
 		return strings.TrimSuffix(name, "-")

@@ -33,7 +33,7 @@ func with(f func(string, bool) []string, prefix bool) func(string) []string {
 	return func(s string) []string { return f(s, prefix) }
 }
 
-// parts are combined into names that are nearly valid.
+// parts are joined to names that are valid or nearly valid.
 var parts = []string{
 	"", "a", "b", "z", "0", "9", "A", "Z", "-", "--", "_", ".", "..", "/", "-a", "a-", "web", "example.com",
 	"kubernetes.io/", "é", "\n", " ", "\x00", "\xff", "`", "{", "@", "[", ":",
@@ -76,7 +76,7 @@ func TestLikeApimachinery(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		outcomes[compare(t, strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 1, 8).Draw(t, "parts"), ""))]++
 	})
-	if !testing.Short() && (outcomes[0] == 0 || outcomes[len(pairs)] == 0) { // few inputs need not have both
+	if !testing.Short() && (outcomes[0] == 0 || outcomes[len(pairs)] == 0) { // a short run may not have both results
 		t.Errorf("refused by how many: %v", outcomes)
 	}
 }

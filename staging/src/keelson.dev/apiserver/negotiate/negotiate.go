@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package negotiate chooses the content type and the form of an answer, and finds the content type
-// of a body. It follows Kubernetes' rules: the first acceptable clause of the Accept header wins,
-// and the parameters of a clause (as, g, v, pretty, stream) may make it unacceptable.
+// Package negotiate chooses the content type and the form of a response, and determines the content
+// type of a request's body. It follows Kubernetes' rules: the first acceptable clause of the Accept
+// header wins, and the parameters of a clause (as, g, v, pretty, stream) may make it unacceptable.
 package negotiate
 
 import (
@@ -30,9 +30,10 @@ func Standard() Offer { return Offer{MediaTypes: []string{JSON, YAML, Protobuf}}
 // Offer describes the content types and forms that an endpoint can answer with.
 type Offer struct {
 	MediaTypes []string
-	// NoProtobufObjects excludes protobuf, except for answers with only metadata (custom resources).
+	// NoProtobufObjects excludes protobuf for objects, but not for responses with only metadata
+	// (custom resources).
 	NoProtobufObjects bool
-	// Transforms allows as=Table and as=PartialObjectMetadata(List).
+	// Transforms allows as=Table, as=PartialObjectMetadata and as=PartialObjectMetadataList.
 	Transforms bool
 	// NoTables excludes as=Table.
 	NoTables bool
@@ -40,14 +41,14 @@ type Offer struct {
 	Aggregated bool
 }
 
-// Output describes the answer.
+// Output describes the response.
 type Output struct {
 	MediaType string
 	Pretty    bool
-	// As is the kind of meta.k8s.io that objects are converted to, and AsVersion its version. They are
-	// empty if objects stay as they are.
+	// As is the kind of the group meta.k8s.io that objects are converted to, and AsVersion its
+	// version. Both are empty if objects are not converted.
 	As, AsVersion string
-	// Stream is the streaming schema that the client asks for ("watch").
+	// Stream is the stream parameter of the client: "watch" or empty.
 	Stream string
 }
 
@@ -82,7 +83,7 @@ func choose(header string, offer Offer) (Output, bool) {
 }
 
 // Routes reports whether Kubernetes' router would accept r for an endpoint with these media types.
-// The router knows no wildcard except */* and no parameters.
+// The router supports the wildcard */* but no others, and ignores parameters.
 func Routes(r *http.Request, mediaTypes []string) bool {
 	header := r.Header.Get("Accept")
 	if header == "" || header == JSON && slices.Contains(mediaTypes, JSON) {
@@ -118,7 +119,7 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 		case "v":
 			out.AsVersion, convert = v, true
 		case "stream":
-			if v != "" && (v != "watch" || mediaType == YAML) { // YAML has no framing
+			if v != "" && (v != "watch" || mediaType == YAML) { // a stream of YAML documents has no delimiters
 				return out, false
 			}
 			out.Stream = v
@@ -148,8 +149,8 @@ func withParams(mediaType string, params map[string]string, offer Offer) (Output
 	return out, false
 }
 
-// Pretty reports whether a person reads the answer: the client asks for that, or is a browser or a
-// command-line tool.
+// Pretty reports whether the response should be indented for a person: the client requests it, or
+// is a browser or a command-line tool.
 func Pretty(r *http.Request) bool {
 	if r.URL != nil && strings.Contains(r.URL.RawQuery, "pretty") {
 		if v := r.URL.Query().Get("pretty"); v != "" {
@@ -161,8 +162,8 @@ func Pretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// ContentType returns the media type of r's body, which is one of accepted. If r does not declare a
-// media type, it returns the first of accepted. Its error is a Status with code 415.
+// ContentType returns the media type of r's body, which must be one of accepted. If r does not
+// declare a media type, it returns the first of accepted. Its error is a Status with code 415.
 func ContentType(r *http.Request, accepted []string) (string, error) {
 	header := r.Header.Get("Content-Type")
 	if header == "" {
@@ -183,19 +184,20 @@ func ContentType(r *http.Request, accepted []string) (string, error) {
 	return "", UnsupportedMediaType(accepted)
 }
 
-// statusError is an error with a Status.
+// statusError is an error that clients receive as a Status.
 type statusError struct{ status metav1.Status }
 
 func (e *statusError) Error() string         { return e.status.Message }
 func (e *statusError) Status() metav1.Status { return e.status }
 
-// NotAcceptable returns the error for an Accept header that no offered type satisfies.
+// NotAcceptable returns the error for an Accept header that allows none of the offered types.
 func NotAcceptable(accepted []string) error {
 	return failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"only the following media types are accepted: "+strings.Join(accepted, ", "))
 }
 
-// NotRouted returns the error of Kubernetes' router for an Accept header that Routes rejects.
+// NotRouted returns the error that Kubernetes' router sends for an Accept header that Routes
+// rejects.
 func NotRouted(mediaTypes []string) error {
 	err := failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable,
 		"406: Not Acceptable\n\nAvailable representations: "+strings.Join(mediaTypes, ", "))

@@ -17,15 +17,15 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// ConnectFunc answers a request whose path, verb and namespace the server has checked. The server
-// writes an error as a Status; the function returns nil after it has started to answer. It asks for
-// admission itself (Request.Connect).
+// ConnectFunc answers a request whose path, verb and namespace the server has already checked. If
+// it returns an error, the server writes the error as a Status; once it has started to answer, it
+// returns nil. It calls admission itself (Request.Connect).
 type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) error
 
-// Creator answers POST of one object with one object: for example bindings, evictions, tokens and
-// reviews. The server decodes the object, checks that its namespace is the path's, runs admission
-// and encodes the answer. Create checks the namespace and name of the path itself
-// (Request.CheckKey), after it has validated the object.
+// Creator answers a POST of one object with one object: for example bindings, evictions, tokens and
+// reviews. The server decodes the object, checks that its namespace is that of the path, runs
+// mutating admission and encodes the result. The function Create checks the namespace and name in
+// the path itself (Request.CheckKey), after it has validated the object.
 type Creator struct {
 	// New returns the empty object that the body is decoded into.
 	New func() runtime.Object
@@ -35,8 +35,8 @@ type Creator struct {
 		options *metav1.CreateOptions) (runtime.Object, error)
 	// Default fills the fields that the body leaves out. It may be nil.
 	Default func(runtime.Object)
-	// Preconditions reports whether the object's UID and times come from the client: they select
-	// the object that the request is about.
+	// Preconditions reports whether the object's UID and times come from the client, because they
+	// select the object that the request is about. Otherwise the server sets them.
 	Preconditions bool
 	// Status is the HTTP status of a success; 0 means 201.
 	Status int
@@ -58,16 +58,17 @@ type Request struct {
 	Namespace, Name string
 }
 
-// Gate is the part of the server that a ConnectFunc uses.
+// Gate has the functions of the server that a ConnectFunc may call.
 type Gate interface {
 	// Connect runs admission for a connection with options (exec, attach, proxy ...).
 	Connect(r *http.Request, options runtime.Object) error
-	// Streams returns an error if the client asks for the answer's metadata only, because the
-	// answer is a stream, which has no metadata. stream is the type of the stream in Kubernetes.
+	// Streams returns an error if the client accepts only metadata (as=PartialObjectMetadata): the
+	// response is a stream, which has no metadata. stream is the name of the stream's type in
+	// Kubernetes' error message.
 	Streams(r *http.Request, stream string) error
 }
 
-// CheckKey rejects a request that cannot be about an object: one without a namespace if the row is
+// CheckKey rejects a request that cannot refer to an object: one without a namespace if the row is
 // namespaced, one without a name, or one with a name that cannot be part of a path.
 func (req *Request) CheckKey(name string) error {
 	if err := req.Row.CheckNamespace(req.Namespace); err != nil {

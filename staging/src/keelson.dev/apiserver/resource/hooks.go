@@ -14,9 +14,9 @@ import (
 // one changes nothing.
 var ErrBeingDeleted = errors.New("deletion is pending")
 
-// Hooks tie state that lives beside an object to its writes, for example the allocation of a
-// service's addresses. Each may be nil. They run inside the write, may be called again if another
-// client wrote the object first, and must honour dryRun.
+// Hooks update other state together with an object, for example the allocation of a service's
+// addresses. Each function may be nil. The functions run as part of the write, may be called again
+// if another client wrote the object first, and must not change anything if dryRun is true.
 type Hooks[O any] struct {
 	// BeforeCreate runs before PrepareCreate and validation, on an object with its name and
 	// namespace set. The server calls finish (which may be nil) exactly once for each success of
@@ -32,11 +32,12 @@ type Hooks[O any] struct {
 	AfterCreate func(ctx context.Context, obj O)
 	AfterUpdate func(ctx context.Context, obj, old O)
 	AfterDelete func(ctx context.Context, obj O)
-	// KeepOnUpdate reports whether an object stays although its last finalizer is gone (namespaces
-	// whose spec.finalizers are not empty). Nil means false.
+	// KeepOnUpdate reports whether an update that removes the last finalizer of an object being
+	// deleted leaves the object in place (namespaces whose spec.finalizers are not empty). Nil
+	// means false.
 	KeepOnUpdate func(obj, old O) bool
-	// Ending reports whether a deletion keeps an object that no finalizer keeps. The object is then
-	// stored as being deleted, with the changes that the hook makes to it (namespaces, whose
+	// Ending reports whether a delete keeps an object that has no finalizers. The object is then
+	// stored as being deleted, with the changes that the hook has made to it (namespaces, whose
 	// contents are deleted first). Nil means false.
 	Ending func(ctx context.Context, obj O) (keep bool)
 }

@@ -54,7 +54,8 @@ type Kind[O any] struct {
 	// Verbs is what clients may do. Nil means all of create, delete, deletecollection, get, list,
 	// patch, update, watch.
 	Verbs []string
-	// ListedVerbs are the verbs that discovery lists, if the server answers others too.
+	// ListedVerbs are the verbs that discovery lists. It is set if the server accepts verbs that
+	// discovery does not list.
 	ListedVerbs []string
 	// OnByDefault serves the row's alpha and beta versions too unless an operator turns them off.
 	// Otherwise servers serve only stable versions by default.
@@ -62,8 +63,8 @@ type Kind[O any] struct {
 	// Feature names the feature gate that servers need to have the row. All servers have the row if
 	// it is empty.
 	Feature string
-	// Custom reports whether each version of the resource has a row of its own, because its schema,
-	// subresources and columns are its own (custom resources). The row serves Version alone;
+	// Custom reports whether the row is one version of a custom resource. Each version has a row of
+	// its own, because schema, subresources and columns may differ. The row serves only Version;
 	// Versions are all versions of the resource. Requests are routed and answered as Kubernetes
 	// does for custom resources.
 	Custom bool
@@ -71,27 +72,30 @@ type Kind[O any] struct {
 	// them by name.
 	Subresources []Sub[O]
 
-	// How objects are stored.
+	// How objects are stored and decoded.
 
 	// New and NewList return empty objects of the storage version. The function Of sets them.
 	New     func() Object
 	NewList func() runtime.Object
-	// StoragePrefix is the path of the resource's keys below /registry/. Of takes the name of the
-	// resource if it is empty ("pods", but "services/specs", "minions"). Groups of custom and newer
-	// kinds follow Kubernetes: if it stores under "<group>/<resource>", so does the row.
+	// StoragePrefix is the path of the resource's keys below /registry/. If it is empty, Of sets it
+	// to the name of the resource ("pods"). It must be the path that Kubernetes uses, which
+	// sometimes differs ("services/specs", "minions") or includes the group ("<group>/<resource>").
 	StoragePrefix string
-	// StoredAs is the kind and version in which Codec stores objects, if it is not the row's own.
+	// StoredAs is the kind and version in which Codec stores objects. It is empty if that is the
+	// row's own kind and storage version.
 	StoredAs schema.GroupVersionKind
-	// StoredFields is set if a row of StoredAs serves the same objects and has this row's form
-	// among its StoredForms. It maps selectable fields to their names there, if they differ.
+	// StoredFields is set if the row of the kind StoredAs serves the same objects and lists this
+	// kind in its StoredForms. It maps selectable fields to their names in that row, if the names
+	// differ.
 	StoredFields map[string]string
-	// StoredForms are kinds of other groups, and versions that are no longer served, that the row's
-	// objects may have been stored as. A patch may have one as its result.
+	// StoredForms are other kinds and versions in which objects of the row may have been stored:
+	// kinds of other groups, and versions that are no longer served. A patch may change an object
+	// to one of them.
 	StoredForms []StoredForm
-	// Scheme knows further kinds: stored bytes may declare one of these kinds, or a version that
-	// has the same fields. It is nil if there are no such kinds.
+	// Scheme has further kinds in which stored bytes may be declared, or further versions that have
+	// the same fields. It is nil if there are none.
 	Scheme *runtime.Scheme
-	// Codec replaces the scheme's encoding of stored objects.
+	// Codec encodes and decodes stored objects. Nil means the scheme's encoding.
 	Codec store.Codec
 	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It
 	// returns false if the object must be decoded. It is nil if decoding is the fastest way.
@@ -100,43 +104,47 @@ type Kind[O any] struct {
 	Ephemeral bool
 	// Create answers POST to an ephemeral row.
 	Create *Creator
-	// Connect answers POST to an ephemeral row whose requests are not one object to admit, decode and
-	// answer (batches). It reads the body itself, and bounds it.
+	// Connect answers POST to an ephemeral row if Creator does not fit, because the request is not
+	// one object (batches). It reads the body itself, and must limit its size.
 	Connect ConnectFunc
-	// Computed rows are read only: their store computes its answers, and nothing is stored.
+	// Computed rows are read-only: their store computes the objects, and nothing is stored.
 	Computed bool
-	// TTL returns for how many seconds an object is kept (3600 for events); 0 means for ever.
+	// TTL returns the number of seconds for which an object is kept (3600 for events); 0 means that
+	// it does not expire.
 	TTL func(obj O) int64
 
 	// The rules of the kind.
 
 	// Default fills unset fields. It also runs on objects read from storage.
 	Default func(obj O)
-	// Restore sets fields that objects stored by older servers lack, if Default must not set them
-	// because clients have to. It runs on objects read from storage, after Default.
+	// Restore sets fields that are missing in objects stored by older servers. It is for fields
+	// that Default must not set, because clients have to. It runs on objects read from storage,
+	// after Default.
 	Restore func(obj O)
-	// Readable returns why a well-formed object cannot be read, for example because of a field that
-	// is stored as an annotation. Stored objects are readable.
+	// Readable returns an error if a decoded object cannot be used, for example because an
+	// annotation that represents a field has an invalid value. Stored objects are always readable.
 	Readable func(obj O) error
 	// PrepareCreate drops the fields that a client may not set on create (status) and sets those
 	// that the server decides. It may be nil.
 	PrepareCreate func(ctx context.Context, obj O)
-	// Validate reports everything wrong with a new object.
+	// Validate returns all errors in a new object.
 	Validate func(ctx context.Context, obj O) field.ErrorList
 	// PrepareUpdate copies from old the fields that this endpoint may not change (status) and
 	// increments metadata.generation if spec changed.
 	PrepareUpdate func(ctx context.Context, obj, old O)
-	// ValidateUpdate reports everything wrong with the change from old to obj. It includes
-	// Validate's findings if Kubernetes' update validation of the kind does.
+	// ValidateUpdate returns all errors in the change from old to obj. It includes the errors of
+	// Validate if Kubernetes' update validation of the kind does.
 	ValidateUpdate func(ctx context.Context, obj, old O) field.ErrorList
-	// Warnings are sent to the client beside a success. old is nil on create.
+	// Warnings returns warnings that are sent to the client with a successful response. old is nil
+	// on create.
 	Warnings func(ctx context.Context, obj, old O) []string
-	// Canonicalize puts a valid object into its one stored form.
+	// Canonicalize changes a valid object to the form in which it is stored, if several objects
+	// mean the same.
 	Canonicalize func(obj O)
-	// FillEmpty sets the fields of an empty object that Kubernetes always encodes. Bookmarks have
-	// such an object.
+	// FillEmpty sets the fields that Kubernetes encodes even in an empty object. The object in a
+	// bookmark is empty.
 	FillEmpty func(obj O)
-	// Hooks tie other state to the writes of objects.
+	// Hooks update other state together with objects.
 	Hooks Hooks[O]
 
 	// Metadata.
@@ -144,33 +152,34 @@ type Kind[O any] struct {
 	// ValidateName returns what is wrong with metadata.name. prefix is true for a generateName.
 	// Nil means that names are DNS subdomains (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
-	// AnyFinalizer allows finalizers that are neither standard nor qualified.
+	// AnyFinalizer allows finalizers that are neither standard ones nor qualified by a domain.
 	AnyFinalizer bool
-	// MetaLast validates the metadata of a new object only if nothing else is wrong with it:
-	// Kubernetes' kind does not validate it itself.
+	// MetaLast reports whether the metadata of a new object is validated only if nothing else is
+	// wrong with the object, as Kubernetes does for kinds whose own validation omits the metadata.
 	MetaLast bool
 	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
 	MetaOnUpdate MetaChecks
-	// HiddenAnnotations are annotations in which a version stores values that are not metadata.
-	// They are visible only in the whole object, not in its metadata alone.
+	// HiddenAnnotations are annotations in which a version stores values of fields. Clients see
+	// them in the whole object, but not in a response with only its metadata.
 	HiddenAnnotations []string
 
 	// Field selectors.
 
-	// Fields are the selectable fields beside metadata.name and metadata.namespace.
+	// Fields returns the selectable fields in addition to metadata.name and metadata.namespace.
 	Fields func(obj O) fields.Set
-	// FieldPaths are the fields that Fields reads, beside metadata, so that objects can be selected
-	// without decoding the rest ("spec.nodeName"). Nil means that it may read all fields.
+	// FieldPaths are the fields that Fields reads, in addition to metadata ("spec.nodeName"). With
+	// them, objects can be selected without decoding the other fields. Nil means that it may read
+	// all fields.
 	FieldPaths []string
-	// IndexFields are selectable fields that many watches select by, so that the store keeps an
-	// index.
+	// IndexFields are selectable fields for which the store keeps an index, because many watches
+	// select by them.
 	IndexFields []string
-	// SelectableFields names the field selectors that clients may use, beside metadata.name and
-	// metadata.namespace, which are always allowed.
+	// SelectableFields are the fields that clients may use in field selectors, in addition to
+	// metadata.name and metadata.namespace, which are always allowed.
 	SelectableFields []string
-	// UnknownField is the error for any other field selector, with %[1]s for the field. Empty means the error
-	// of most kinds. A row without SelectableFields and UnknownField accepts metadata.namespace even if
-	// its objects are in no namespace, as most of Kubernetes' kinds do.
+	// UnknownField is the error for any other field in a selector, with %[1]s for the field. Empty
+	// means the error that most kinds have. A row without SelectableFields and UnknownField accepts
+	// metadata.namespace even if its objects are not namespaced, like most of Kubernetes' kinds.
 	UnknownField string
 
 	// Updates and deletes.
@@ -180,19 +189,21 @@ type Kind[O any] struct {
 	AllowCreateOnUpdate bool
 	// AllowUnconditionalUpdate reports whether PUT without resourceVersion overwrites the object.
 	AllowUnconditionalUpdate bool
-	// ResetFields are paths ("status") of fields that appliers never own.
+	// ResetFields are paths ("status") of fields that server-side apply ignores: an applier never
+	// becomes their owner.
 	ResetFields []string
 	// GracefulDelete returns true if a deleted object stays until a client confirms the deletion
-	// (pods). It may set the grace period in options, in seconds. Nil removes objects at once.
+	// (pods). It may set the grace period in options, in seconds. If it is nil, deletes remove
+	// objects immediately.
 	GracefulDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) bool
 	// DefaultGarbageCollection is what a delete without propagationPolicy does with dependents.
 	// Empty means background.
 	DefaultGarbageCollection metav1.DeletionPropagation
-	// OrphanWarning is the warning that is sent with a delete whose options do not say what happens
-	// to dependents.
+	// OrphanWarning is sent as a warning with a delete whose options do not say what happens to
+	// dependents.
 	OrphanWarning string
-	// ReturnDeleted answers a delete with the object's last state instead of a Status (pods,
-	// services, namespaces, claims ...).
+	// ReturnDeleted reports whether the response to a delete is the object's last state instead of
+	// a Status (pods, services, namespaces, claims ...).
 	ReturnDeleted bool
 
 	// The Table that kubectl prints.
@@ -201,8 +212,9 @@ type Kind[O any] struct {
 	// column.
 	Columns []metav1.TableColumnDefinition
 	Cells   func(obj O, env CellEnv) []any
-	// CellPaths are the fields that Cells reads, so that rows are made without decoding the rest
-	// ("status.phase", "spec.containers.name"). Nil means that it may read all fields.
+	// CellPaths are the fields that Cells reads ("status.phase", "spec.containers.name"). With
+	// them, table rows can be made without decoding the other fields. Nil means that it may read
+	// all fields.
 	CellPaths []string
 	// RowConditions returns the conditions of the object's row in the table.
 	RowConditions func(obj O) []metav1.TableRowCondition
@@ -210,8 +222,8 @@ type Kind[O any] struct {
 	RowOrder func(a, b O) int
 }
 
-// MetaChecks says which of the checks that a create makes of metadata an update repeats. An update
-// always checks labels, annotations, owners and what must not change.
+// MetaChecks says which checks of metadata that a create makes are repeated by an update. In
+// addition, an update always checks labels, annotations, owners and immutable fields.
 type MetaChecks int
 
 const (

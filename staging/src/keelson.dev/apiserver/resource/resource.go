@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resource declares what a server knows of a kind: one Row of the kind table. Handlers,
-// discovery, OpenAPI, watch caches and tables of columns are all derived from rows. A resource is
-// declared nowhere else.
+// Package resource declares what a server has to know about a kind: one Row of the kind table.
+// Handlers, discovery, OpenAPI, watch caches and tables of columns are all derived from rows. A
+// resource is declared nowhere else.
 //
-// Built-in kinds are literals of Kind, typed by their Go type; Of makes their Row. Custom resources
-// make a Row at run time. Servers treat both alike.
+// Built-in kinds are literals of Kind, typed by their Go type; Of makes their Row. For custom
+// resources, the server makes a Row at run time. Servers treat both in the same way.
 //
 // A row is complete when it is built, and does not change afterwards. Rules of a row (defaults,
 // preparation, validation, columns) are pure: no I/O, no clock, no state. They run concurrently, on
@@ -94,24 +94,24 @@ type StoredForm struct {
 type Subresource struct {
 	Name  string   // "status", "scale", "log", "proxy" ...
 	Verbs []string // verbs: get, update and patch for status. Discovery lists these verbs.
-	// Kind is the kind that it accepts and returns. If it is empty, it is the row's own kind
-	// (otherwise autoscaling/v1 Scale, policy/v1 Eviction, v1 Binding ...).
+	// Kind is the kind of the requests and responses, for example autoscaling/v1 Scale, policy/v1
+	// Eviction or v1 Binding. If it is empty, that is the row's own kind.
 	Kind schema.GroupVersionKind
 
 	// View reports whether the subresource shows the object of its parent resource, as status,
 	// ephemeralcontainers and resize do. The functions in Sub then prepare and validate the object.
-	// Create or Connect answers requests to all other subresources except scale.
+	// Scale serves "scale"; Create or Connect serves all other subresources.
 	View         bool
 	ResetFields  []string
 	MetaOnUpdate MetaChecks
 	// NoTable reports whether the subresource is never returned as a Table.
 	NoTable bool
 
-	// Scale maps the object to autoscaling/v1 Scale. It is set for "scale" only.
+	// Scale converts between the object and autoscaling/v1 Scale. It is set for "scale" only.
 	Scale *Scale
-	// Create answers POST of an object (binding, eviction, token).
+	// Create answers POST of an object (binding, eviction, token). Otherwise it is nil.
 	Create *Creator
-	// Connect answers all requests (log, exec, attach, portforward, proxy).
+	// Connect answers all requests (log, exec, attach, portforward, proxy). Otherwise it is nil.
 	Connect ConnectFunc
 	// Traffic is the kind of data that passes through Connect.
 	Traffic Traffic
@@ -132,19 +132,19 @@ const (
 	Proxied
 )
 
-// WithMetaChecks returns s such that its updates make the given checks of metadata.
+// WithMetaChecks returns a copy of s whose updates repeat the given checks of metadata.
 func (s Subresource) WithMetaChecks(checks MetaChecks) Subresource {
 	s.MetaOnUpdate = checks
 	return s
 }
 
-// WithoutTable returns s with NoTable set.
+// WithoutTable returns a copy of s with NoTable set.
 func (s Subresource) WithoutTable() Subresource {
 	s.NoTable = true
 	return s
 }
 
-// Connects reports whether data of any type passes through the subresource, between the client and
+// Connects reports whether Traffic is Stream or Proxied: the client exchanges data of any type with
 // a process or another server.
 func (s Subresource) Connects() bool {
 	return s.Traffic == Stream || s.Traffic == Proxied
@@ -153,13 +153,13 @@ func (s Subresource) Connects() bool {
 // NoReplicas is the value of Scale.Get for an object without a number of replicas.
 const NoReplicas = math.MinInt32
 
-// Scale reads and writes a scalable object's replicas.
+// Scale reads and writes the number of replicas of a scalable object.
 type Scale struct {
 	Get func(obj Object) (spec, status int32, selector string, err error)
 	Set func(obj Object, replicas int32)
-	// SpecPath is the path of replicas for managedFields, for example "spec.replicas".
+	// SpecPath is the path of the number of replicas in managedFields, for example "spec.replicas".
 	SpecPath string
-	// Paths are the paths by version, if they differ between versions. A version without a path has
-	// no replicas.
+	// Paths has these paths by version, if they differ between versions. A version without a path
+	// has no replicas.
 	Paths map[string]string
 }

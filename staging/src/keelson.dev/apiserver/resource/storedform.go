@@ -10,8 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NewStoredForm returns a stored form of a row with the type *Out, in which objects have the type
-// *In. Fields with the same JSON names are copied. convert copies the others, and may be nil.
+// NewStoredForm returns the stored form kind for a row whose objects have the type *Out. Objects in
+// this form are decoded to *In. Fields with the same JSON names are copied. convert copies the
+// others, and may be nil.
 func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *In, out *Out)) StoredForm {
 	return StoredForm{
 		Kind: kind,
@@ -37,8 +38,8 @@ func NewStoredForm[In, Out any](kind schema.GroupVersionKind, convert func(in *I
 	}
 }
 
-// StoredForm returns a version as a form in which objects of the row may have been stored. The
-// defaults of the version are applied. kind is the name of the kind in this version.
+// StoredForm returns a form for objects that were stored in this version of the row. ToStorage of
+// the form applies the defaults of the version. kind is the name of the kind in this version.
 func (v *Version) StoredForm(kind schema.GroupVersionKind) StoredForm {
 	return StoredForm{Kind: kind, New: v.New, ToStorage: func(obj Object) (Object, error) {
 		if v.Default != nil {

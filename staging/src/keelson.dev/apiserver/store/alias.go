@@ -6,9 +6,10 @@ package store
 import "weak"
 
 // Alias makes a store serve the objects of another store in another form, for example the events of
-// the core group in events.k8s.io. The stored bytes, the cache and its window belong to the other
-// store, so each change is decoded and kept once. Codec, GroupResource and TTL are the alias's own.
-// Both codecs must read and write the same bytes. A store has at most one alias.
+// the core group in events.k8s.io. The two stores share the stored bytes, the cache and its window
+// of recent changes, so each change is decoded and kept once. Codec, GroupResource and TTL are
+// those of the alias. Both codecs must read and write the same bytes. A store has at most one
+// alias.
 type Alias struct {
 	// Of is the store that has the objects.
 	Of *Store
@@ -27,7 +28,7 @@ func newAlias(cfg Config) *Store {
 	return &Store{Config: cfg, b: of.b, prefix: of.prefix, cache: of.cache}
 }
 
-// cachePredicate returns p with the field names of the cache.
+// cachePredicate returns p with the field names that the cache of the aliased store uses.
 func (s *Store) cachePredicate(p Predicate) (Predicate, error) {
 	if s.Alias == nil || p.Fields == nil {
 		return p, nil
@@ -42,7 +43,8 @@ func (s *Store) cachePredicate(p Predicate) (Predicate, error) {
 	return p, err
 }
 
-// view returns a record of the cache in the form of this store. r may be nil.
+// view returns a copy of a record of the cache that decodes with this store's codec. If this store
+// is not an alias, it returns r. r may be nil.
 func (s *Store) view(r *Record) *Record {
 	if s.Alias == nil || r == nil {
 		return r
@@ -50,7 +52,7 @@ func (s *Store) view(r *Record) *Record {
 	return r.withCodec(s.Codec)
 }
 
-// viewPage replaces the records of a page by records in the form of this store.
+// viewPage replaces the records of a page by their views.
 func (s *Store) viewPage(page *Page) *Page {
 	if s.Alias == nil {
 		return page
@@ -62,8 +64,8 @@ func (s *Store) viewPage(page *Page) *Page {
 	return page
 }
 
-// sharedView is like view, for events, which many watchers receive at about the same time: they
-// share the view, and with it the encodings that it keeps.
+// sharedView is like view, but is for the records of events. Many watchers receive an event at
+// about the same time, so they share one view and the encodings that it keeps.
 func (s *Store) sharedView(r *Record) *Record {
 	if s.Alias == nil {
 		return r
@@ -71,8 +73,8 @@ func (s *Store) sharedView(r *Record) *Record {
 	return r.sharedWithCodec(s.Codec, nil)
 }
 
-// writtenView returns the view of the record that a write of obj has made. Readers may get obj from
-// the view.
+// writtenView returns the view of the record r that a write of obj has made. Readers of the view
+// may receive obj itself instead of decoding the bytes again.
 func (s *Store) writtenView(r *Record, obj Object) *Record {
 	if s.Alias == nil {
 		return r
@@ -89,8 +91,8 @@ func (r *Record) withCodec(codec Codec) *Record {
 }
 
 // sharedWithCodec is like withCodec, but all callers get the same copy while one of them uses it.
-// obj is the decoded object, or nil. The record has a weak reference to the copy, because the copy
-// keeps the uncompressed bytes, which the record drops when they are packed.
+// obj is the decoded object, or nil. The record refers to the copy weakly, because the copy keeps
+// the uncompressed bytes after the record has replaced its own by compressed ones.
 func (r *Record) sharedWithCodec(codec Codec, obj Object) *Record {
 	r.mu.Lock()
 	view := r.alias.Value()

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// guise is a thing in another form: the field for the node is called host.
+// guise is a thing in another form: the field for the node is called Host.
 type guise struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -39,7 +39,7 @@ func thingOf(obj Object) (Object, error) {
 	return &thing{ObjectMeta: g.ObjectMeta, Node: g.Host, Data: g.Data}, nil
 }
 
-// guiseCodec encodes guises as things.
+// guiseCodec stores a guise as the bytes of the thing with the same content.
 type guiseCodec struct{ thingCodec }
 
 func (c guiseCodec) Encode(obj Object) ([]byte, error) {
@@ -66,7 +66,7 @@ func guiseAttrs(obj Object) Attrs {
 
 var guises = schema.GroupResource{Group: "example.org", Resource: "guises"}
 
-// guiseStores returns an alias of the store of things, and a store of guises of its own on the same
+// guiseStores returns an alias of the store of things, and an ordinary store of guises on the same
 // keys.
 func guiseStores(e *env) (alias, alone *Store) {
 	cfg := Config{Backend: e.backend, Prefix: "things", GroupResource: guises, Codec: guiseCodec{},
@@ -76,8 +76,8 @@ func guiseStores(e *env) (alias, alone *Store) {
 	return New(cfg), alone
 }
 
-// TestAliasIsLikeStore checks that an alias returns the same as a separate store of guises on the
-// same keys.
+// TestAliasIsLikeStore checks that an alias returns the same records and events as an ordinary
+// store of guises on the same keys.
 func TestAliasIsLikeStore(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		alias, alone := guiseStores(e)

@@ -8,10 +8,11 @@ import (
 	"sync"
 )
 
-// attrsKept is how many sets of labels are kept, and how many sets of fields.
+// attrsKept is the maximum number of label sets that attrSets keeps, and the maximum number of
+// field sets.
 const attrsKept = 4096
 
-// sharedSize is the number of entries of the largest set that is shared. Larger sets, such as the
+// sharedSize is the maximum number of entries of a set that records share. Larger sets, such as the
 // fields of events, are usually unique.
 const sharedSize = 10
 
@@ -55,8 +56,8 @@ func (s *attrSets) intern(a Attrs, prev *Record) Attrs {
 // in the same way as a missing field.
 func keepField(k, v string) bool { return v != "" && k != nameField && k != namespaceField }
 
-// share returns a set with the entries of set for which keep returns true. It returns was, or a
-// kept set, if that has the same entries, and otherwise a new set.
+// share returns a set with the entries of set for which keep returns true. If was or a set in sets
+// has these entries, share returns that set. Otherwise it makes a new one.
 func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]string,
 	keep func(k, v string) bool) map[string]string {
 	n, hash := 0, uint64(0)
@@ -89,7 +90,7 @@ func (s *attrSets) share(sets map[uint64]map[string]string, set, was map[string]
 // hashStep is an odd constant that makes the hash of a key and a value depend on their order.
 const hashStep = 0x9e3779b97f4a7c15
 
-// equalPart reports whether the set known consists of the n entries of set for which keep returns
+// equalPart reports whether known consists of exactly the n entries of set for which keep returns
 // true.
 func equalPart(known, set map[string]string, n int, keep func(k, v string) bool) bool {
 	if len(known) != n {

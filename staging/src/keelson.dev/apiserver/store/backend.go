@@ -25,7 +25,8 @@ const (
 	// replayRevisions is how many revisions before the present one the watch of a starting server
 	// begins, unless they have been compacted.
 	replayRevisions = 10_000
-	// backlogKeep is how long an unused cache keeps the events of this replay.
+	// backlogKeep is how long after the start an unused cache keeps the events since
+	// replayRevisions.
 	backlogKeep = 2 * time.Minute
 )
 
@@ -40,24 +41,25 @@ type BackendConfig struct {
 	Root  string
 	Clock clock.Clock
 	Log   *slog.Logger
-	// FormBytes bounds the memory of the encodings and decoded objects that all stores keep. If it
-	// is 0, 48 MiB are used. Blocks get two thirds of it, records one third.
+	// FormBytes bounds the memory of the encodings and decoded objects that all stores keep; 0
+	// means 48 MiB. Encodings of blocks get two thirds of it, forms of single records one third.
 	FormBytes int64
 	// Window is how long events stay available to watches and to lists of the past. If it is 0, it
 	// is 75 seconds, as in Kubernetes.
 	Window time.Duration
 }
 
-// Backend is what the stores on one key-value store share: one watch on all keys, and the limits of
-// all caches. It is safe for concurrent use.
+// Backend is what the stores on one key-value store share: one watch on all keys, and the memory
+// limits of all caches. It is safe for concurrent use.
 //
-// One watch for all resources has one progress. Nearly every write moves it, so a consistent read
-// almost never has to ask for a progress notification, and a hundred idle kinds cost one goroutine.
-// A cache is loaded when its store is first used; events of unused resources are dropped.
+// Nearly every write to the key-value store is an event of this watch and so shows its progress.
+// Therefore a consistent read almost never has to request a progress notification, and a hundred
+// idle kinds cost one goroutine. A cache is loaded when its store is first used; events of unused
+// resources are dropped.
 //
 // When a server starts, the watch begins up to 10,000 revisions before the present one, and caches
-// load the state of that moment. So clients of a server that was killed resume their watches where
-// they were, instead of listing everything again.
+// load the state at that revision. So clients of a server that was killed can resume their watches
+// instead of listing everything again.
 type Backend struct {
 	kv       kv.Store
 	outdated func(ctx context.Context, key string) (bool, error)
@@ -78,16 +80,17 @@ type Backend struct {
 	revision revisionReader
 	loader   *loader
 
-	// from is the revision after which the watch began; 0 if the next watch cannot continue there.
-	// Caches load at this revision or a later one.
+	// from is the revision after which the watch began, and caches load at this revision or a later
+	// one. It is 0 before the first watch, and after a watch has lost events, so that the next
+	// watch has to begin at another revision.
 	from atomic.Int64
-	// compacted is the revision before which the key-value store keeps no states, as far as known.
-	// Lists of older states fail even if the window still has them: a continue token must not live
-	// longer on an idle server.
+	// compacted is the highest revision at which a compaction was seen; the key-value store has no
+	// older states. Lists of older states fail even if the window still has them, so that a
+	// continue token expires at the same time on busy and on idle servers.
 	compacted atomic.Int64
 	// dispatching is the revision of the batch that was last passed to caches, or is being passed.
 	dispatching atomic.Int64
-	missed      bool // events were lost to a compaction; used by Run's goroutine only
+	missed      bool // the last watch lost events to a compaction; used by Run's goroutine only
 
 	mu    sync.RWMutex
 	watch kv.Watch // nil between watches
@@ -154,8 +157,8 @@ func (b *Backend) Ready() error {
 	return nil
 }
 
-// follow opens the watch, where the last one ended if possible, and dispatches its batches until an
-// error.
+// follow opens the watch and dispatches its batches until an error. The watch begins where the last
+// one ended, if possible.
 func (b *Backend) follow(ctx context.Context) error {
 	from, target := b.barrier.reached(), int64(0)
 	if b.from.Load() == 0 {
@@ -178,7 +181,7 @@ func (b *Backend) follow(ctx context.Context) error {
 		batch, err := w.Next(ctx)
 		if errors.Is(err, kv.ErrCompacted) {
 			b.missed = true
-			b.from.Store(0) // load everything again
+			b.from.Store(0) // the next watch begins elsewhere, and all caches are loaded again
 		}
 		if err != nil {
 			return err
@@ -212,15 +215,16 @@ func (b *Backend) learnCompacted(ctx context.Context) error {
 }
 
 // Compacted records that the key-value store keeps no states before rev. Lists of an older state
-// fail from now on. Without the call the backend learns of a compaction within 15 seconds.
+// fail from now on. Calling it is optional: the backend also looks for compactions every 15
+// seconds.
 func (b *Backend) Compacted(rev int64) {
 	for known := b.compacted.Load(); rev > known && !b.compacted.CompareAndSwap(known, rev); known = b.compacted.Load() {
 	}
 }
 
-// position records where a new watch begins, and resets all caches, because they have missed
-// earlier events. No cache is put into service before the watch has reached target, so that no
-// client takes a past state for the present one.
+// position records that a new watch begins after revision from, and resets all caches, because they
+// have missed earlier events. The loader makes caches ready only after the watch has reached
+// target, the present revision, so that no client takes a past state for the present one.
 func (b *Backend) position(from, target int64) {
 	b.from.Store(from)
 	b.dispatching.Store(from)
@@ -238,8 +242,8 @@ func (b *Backend) setWatch(w kv.Watch) {
 	b.watch = w
 }
 
-// dispatch passes each cache its events of a batch, and then advances the barrier. A cache gets all
-// its events of one revision in one call: within a revision, events are in key order.
+// dispatch passes each cache its events of a batch, and then advances the barrier. Within a
+// revision, events are in key order, so a cache gets all its events of one revision in one call.
 func (b *Backend) dispatch(batch kv.Batch) {
 	b.dispatching.Store(batch.Revision)
 	var p *prefixCaches

@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// barrierTimeout is how long a read waits for a revision.
+	// barrierTimeout is how long a read waits for a revision before it fails.
 	barrierTimeout = 3 * time.Second
-	// progressPeriod is how often the watch is asked for its progress while reads wait.
+	// progressPeriod is how often the backend requests the progress of the watch while reads wait.
 	progressPeriod = 100 * time.Millisecond
 )
 
@@ -115,8 +115,9 @@ func (b *revisionBarrier) anyWaiting() bool {
 	return len(b.waiting) > 0
 }
 
-// runProgress asks the watch for its progress while reads wait. Otherwise they might wait for ever:
-// the last write of the key-value store may have been to a key outside of the watch.
+// runProgress requests the progress of the watch while reads wait. Without it, a read could wait
+// until its timeout: if the last write was to a key outside of the watch, no event shows that the
+// watch has reached the revision of that write.
 func (b *Backend) runProgress(ctx context.Context) {
 	for {
 		select {

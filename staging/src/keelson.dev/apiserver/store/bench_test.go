@@ -15,7 +15,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// fill stores n things on a number of nodes. Each of ten labels is on a tenth of them.
+// fill stores n things, distributed over the given number of nodes. Each has one of ten labels.
 func fill(b testing.TB, e *env, n, nodes int) {
 	b.Helper()
 	for i := range n {
@@ -53,8 +53,8 @@ func BenchmarkList10k(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchFanOut measures updates. Each is selected by one of 500 watchers (each watches a
-// node), or by all of them. It includes the write in memory.
+// BenchmarkWatchFanOut measures an update, including the write to the memory store and the delivery
+// to watchers. With byNode, one of the 500 watchers selects the update; otherwise all do.
 func BenchmarkWatchFanOut(b *testing.B) {
 	for _, indexed := range []bool{true, false} {
 		b.Run(fmt.Sprintf("byNode=%t", indexed), func(b *testing.B) {
@@ -133,8 +133,8 @@ func BenchmarkGet(b *testing.B) {
 	b.Run("etcd", func(b *testing.B) { run1(b, run(b, newEmbedded(b), clock.Real()), "") })
 }
 
-// BenchmarkInstall measures cache.install of 100,000 objects with one index. Readers wait
-// meanwhile.
+// BenchmarkInstall measures cache.install with 100,000 objects and one index. Readers have to wait
+// while install runs.
 func BenchmarkInstall(b *testing.B) {
 	e := run(b, newMemory(b), clock.Real())
 	c := e.store.cache

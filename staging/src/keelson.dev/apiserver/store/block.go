@@ -24,14 +24,15 @@ type Block struct {
 	epoch   uint64 // epoch of the tree when the block was created
 
 	mu sync.Mutex
-	// One encoding for each form; changes replace the slice and do not modify its elements.
+	// encodings has one entry for each form. A change replaces the slice and does not modify its
+	// elements.
 	encodings []heldEncoding
 }
 
 // heldEncoding is an encoding of a block, or of the block from which it was copied.
 type heldEncoding struct {
 	*blockEncoding
-	own bool // whether it is an encoding of this block, and not of the block from which this one was copied
+	own bool // the encoding is of this block, not of the block from which this one was copied
 }
 
 func newBlock(cache *encodingCache, epoch uint64, records []*Record, size int) *Block {
@@ -76,9 +77,9 @@ func (b *Block) large() bool {
 	return n > 1 && (n > b.cache.blockRecords || b.size > b.cache.blockBytes)
 }
 
-// split returns blocks that are not too large with the records of b. appended reports that the last
-// record has just been added. If that record alone made b too large, it gets a block of its own:
-// objects that are created in key order then fill their blocks.
+// split divides the records of b into blocks that are not too large. appended reports whether the
+// last record has just been added. If that record alone made b too large, it gets a block of its
+// own, so that objects created in key order leave full blocks behind.
 func (b *Block) split(appended bool) []*Block {
 	last := len(b.records) - 1
 	if left := b.size - b.records[last].size; appended && last <= b.cache.blockRecords && left <= b.cache.blockBytes {
@@ -100,7 +101,8 @@ func (b *Block) split(appended bool) []*Block {
 	return out
 }
 
-// cut returns two blocks: the records before index at, which have left bytes, and the others.
+// cut returns two blocks: the first has the records before index at, whose total size is left
+// bytes, and the second has the remaining records.
 func (b *Block) cut(at, left int) []*Block {
 	former := b.formerEncodings()
 	one := newBlock(b.cache, b.epoch, slices.Clone(b.records[:at]), left)
@@ -117,8 +119,9 @@ type Joiner struct {
 	Append    func(dst []byte, r *Record) ([]byte, error)
 }
 
-// Encoded appends the encoded records to dst. ends has the offset at which each of them ends,
-// counted from the old end of dst. Callers do not modify ends. An error is one of j.Append.
+// Encoded appends the encoded records to dst. ends has the offset at which each record ends,
+// relative to the end of dst before the call. Callers must not modify ends. An error comes from
+// j.Append.
 func (b *Block) Encoded(j *Joiner, dst []byte) (encoded []byte, ends []uint32, err error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
@@ -135,7 +138,8 @@ func (b *Block) Encoded(j *Joiner, dst []byte) (encoded []byte, ends []uint32, e
 	return encoded, e.ends, nil
 }
 
-// Ends returns the offset at which each encoded record ends in what Encoded appends.
+// Ends returns the offset at which each encoded record ends, relative to the first byte that
+// Encoded appends.
 func (b *Block) Ends(j *Joiner) ([]uint32, error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
@@ -175,7 +179,7 @@ func (b *Block) encode(j *Joiner, dst []byte) ([]byte, *blockEncoding, error) {
 	return encoded, e, nil
 }
 
-// Deflated returns the encoded records as a piece of a gzip answer.
+// Deflated returns the encoded records compressed, as a part of a gzip response.
 func (b *Block) Deflated(j *Joiner) (deflate.Piece, error) {
 	b.mu.Lock()
 	e := b.encoding(j.Form)
@@ -211,15 +215,15 @@ func (b *Block) encoding(f Form) heldEncoding {
 	return heldEncoding{}
 }
 
-// keepLocked replaces the encoding of e's form by e.
+// keepLocked stores e and replaces the previous encoding in the same form. The caller holds b.mu.
 func (b *Block) keepLocked(e *blockEncoding) {
 	encodings := slices.Clone(b.encodings)
 	encodings = slices.DeleteFunc(encodings, func(old heldEncoding) bool { return old.form == e.form })
 	b.encodings = append(encodings, heldEncoding{e, true})
 }
 
-// Run is a range of a page: N records of Block from index From on. If Block is nil, the N records
-// belong to no block.
+// Run is a range of a page: N records of Block, beginning at the block's record From. If Block is
+// nil, the N records belong to no block.
 type Run struct {
 	Block   *Block
 	From, N int

@@ -18,7 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// checkEncodings compares the encodings of a page's blocks with those of the records one by one.
+// checkEncodings compares the encodings of a page's blocks with the encodings of their single
+// records.
 func checkEncodings(page *Page) error {
 	if page.Runs == nil {
 		return nil
@@ -73,7 +74,8 @@ func checkRun(run Run, records []*Record) error {
 	return nil
 }
 
-// joiners returns joiners of two forms. The encoding of one of them grows with the object.
+// joiners returns two joiners with different forms. The encodings that one of them makes grow with
+// the object.
 func joiners() []*Joiner {
 	return []*Joiner{
 		{Form: Form{Variant: "data"}, Separator: "|", Append: func(dst []byte, r *Record) ([]byte, error) {
@@ -88,7 +90,7 @@ func joiners() []*Joiner {
 func joined(j *Joiner, records []*Record) string {
 	parts := make([]string, len(records))
 	for i, r := range records {
-		b, _ := j.Append(nil, r) // no object makes the joiner fail
+		b, _ := j.Append(nil, r) // the joiners of this test never fail
 		parts[i] = string(b)
 	}
 	return strings.Join(parts, j.Separator)
@@ -100,7 +102,8 @@ type treeStep struct {
 	Key, Size int
 }
 
-// TestTree compares trees, and all of their snapshots, with sorted maps.
+// TestTree makes random changes to a tree and checks that the tree and all of its snapshots have
+// the same records as sorted maps with the same changes.
 func TestTree(t *testing.T) {
 	steps := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) treeStep {
 		return treeStep{
@@ -149,8 +152,8 @@ func TestTree(t *testing.T) {
 	})
 }
 
-// TestSplitLargeRecords puts a large record between other large ones. No block may be too large
-// after the split, so there may be three of them.
+// TestSplitLargeRecords puts a large record between other large ones and checks that no block is
+// too large after the split, which may need three blocks.
 func TestSplitLargeRecords(t *testing.T) {
 	for _, sizes := range [][]int{{6, 18, 39, 22, 40}, {40, 60, 90}} {
 		cache := newEncodingCache(0)
@@ -160,7 +163,7 @@ func TestSplitLargeRecords(t *testing.T) {
 		for i, size := range sizes {
 			key := fmt.Sprint(2 * i)
 			if i == last {
-				key = fmt.Sprint(2*i - 3) // before the record that was put last
+				key = fmt.Sprint(2*i - 3) // a key before that of the previous record
 			}
 			tree.put(NewRecord(key, int64(i), make([]byte, size), Attrs{}, nil, nil))
 		}
@@ -172,7 +175,7 @@ func TestSplitLargeRecords(t *testing.T) {
 	}
 }
 
-// loaded draws records in key order, and adds them to model.
+// loaded returns random records in key order, and adds them to model.
 func loaded(t *rapid.T, model map[string]*Record) []*Record {
 	var records []*Record
 	for i, size := range rapid.SliceOfN(rapid.IntRange(0, 40), 0, 60).Draw(t, "loaded") {
@@ -230,8 +233,8 @@ func (c *encodingCache) held() int64 {
 	return sum
 }
 
-// TestEncodings checks which records are encoded again after a change, and that a part of the
-// encodings is kept when lists are larger than the cache.
+// TestEncodings checks which records are encoded again after a change, and that part of the
+// encodings stays cached when lists are larger than the cache.
 func TestEncodings(t *testing.T) {
 	made := 0
 	j := &Joiner{Form: Form{Variant: "counted"}, Separator: ",", Append: func(dst []byte, r *Record) ([]byte, error) {
@@ -278,7 +281,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestEncodingFails checks that the error of an encoder is returned and nothing is kept.
+// TestEncodingFails checks that Encoded returns the error of an encoder and keeps nothing.
 func TestEncodingFails(t *testing.T) {
 	tree := newTree(newEncodingCache(1 << 20))
 	tree.put(NewRecord("a", 1, nil, Attrs{}, nil, nil))

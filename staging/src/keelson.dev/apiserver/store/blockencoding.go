@@ -14,12 +14,12 @@ import (
 )
 
 // blockEncoding has the encoded records of a block in one form, compressed. It lists the key and
-// the revision of each record, so that the encoding of a changed block copies all unchanged records
-// from it.
+// the revision of each record, so that the encoding of a changed block can copy all unchanged
+// records from it.
 //
-// Invariant: form, keys, revs and ends do not change once the encoding is complete. The encoded
-// bytes are either all there or dropped; the encodingCache drops them, and the block makes them
-// again when needed.
+// Invariant: form, keys, revs and ends do not change once the encoding is complete. The
+// encodingCache may drop the encoded bytes, always all of them; the block makes them again when
+// they are needed.
 type blockEncoding struct {
 	form Form
 	keys []string
@@ -28,7 +28,7 @@ type blockEncoding struct {
 
 	mu         sync.Mutex
 	compressed []byte        // the text, compressed by s2; nil if dropped
-	deflated   deflate.Piece // the text as a piece of a gzip answer; empty until a client asks for gzip
+	deflated   deflate.Piece // the text as a part of a gzip response; empty until a client accepts gzip
 
 	place *list.Element // guarded by encodingCache.mu; nil if the cache does not count it
 }
@@ -79,8 +79,9 @@ func (e *blockEncoding) build(
 	return dst, nil
 }
 
-// item returns the part of encoded that belongs to r, or nil if e has another revision of r or
-// none. The search starts at index at; next is the index at which to search for the next record.
+// item returns the part of encoded that belongs to r, or nil if e does not contain this revision of
+// r. The search starts at index at of e.keys; next is where the search for the following record
+// starts.
 func (e *blockEncoding) item(encoded []byte, at int, r *Record, separator int) (part []byte, next int) {
 	for at < len(e.keys) && e.keys[at] < r.Key {
 		at++
@@ -121,7 +122,8 @@ func (e *blockEncoding) compress(cache *encodingCache, encoded []byte) {
 	e.compressed = slices.Clone(*scratch)
 }
 
-// keptDeflated returns the encoded bytes as a piece of a gzip answer, if they are kept.
+// keptDeflated returns the part of a gzip response that keepDeflated has stored. It returns false
+// if there is none or the encoded bytes have been dropped.
 func (e *blockEncoding) keptDeflated(cache *encodingCache) (deflate.Piece, bool) {
 	e.mu.Lock()
 	d := e.deflated
@@ -133,7 +135,8 @@ func (e *blockEncoding) keptDeflated(cache *encodingCache) (deflate.Piece, bool)
 	return d, true
 }
 
-// keepDeflated keeps d, unless the encoded bytes have been dropped or the cache has no room.
+// keepDeflated stores d with the encoding, unless the encoded bytes have been dropped or the cache
+// has no room.
 func (e *blockEncoding) keepDeflated(cache *encodingCache, d deflate.Piece) {
 	if e.setDeflated(d) && !cache.hold(e) {
 		e.setDeflated(deflate.Piece{})
@@ -158,7 +161,7 @@ func (e *blockEncoding) drop() {
 	e.compressed, e.deflated = nil, deflate.Piece{}
 }
 
-// bytes returns about how much memory the encoding takes.
+// bytes returns the approximate memory size of the encoding.
 func (e *blockEncoding) bytes() int64 {
 	const perRecord = 16 + 8 + 4 // for each record: a string header, a revision and an end
 	e.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// TestBrokenObjectIsSeen checks that lists contain an object that cannot be decoded, so that its
-// readers get the error.
+// TestBrokenObjectIsSeen checks that lists contain an object whose stored bytes cannot be decoded,
+// and that decoding it returns an error to the reader.
 func TestBrokenObjectIsSeen(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

@@ -17,11 +17,11 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// cacheState is the state of a cache in its life.
+// cacheState is the lifecycle state of a cache.
 type cacheState int
 
 const (
-	idle    cacheState = iota // the store has not been used; the cache may keep a backlog of events
+	idle    cacheState = iota // the store has not been used; the cache may buffer events for a while
 	loading                   // events are buffered until the load is complete
 	ready                     // events are applied as soon as they arrive
 	closed
@@ -34,15 +34,14 @@ const (
 // cache holds the present state of one resource and its recent changes.
 //
 // Invariant: while the cache is ready, records is the state at revision rev, indexes contain the
-// same records, and window contains every change after window.floor. One goroutine at a time
-// applies events: that of the dispatcher once the cache is ready, and that of the loader at the
-// moment when it becomes ready.
+// same records, and window contains every change after window.floor. Only one goroutine at a time
+// applies events: the loader's goroutine within install, and afterwards the backend's dispatcher.
 type cache struct {
 	b   *Backend
 	log *slog.Logger
 
-	// The resource; see Config.
-	prefix     string // prefix of full keys, ends with a slash
+	// Fields of the resource's Config; prefix is that of full keys.
+	prefix     string // ends with a slash
 	codec      Codec
 	attrs      func(Object) Attrs
 	peek       func(data []byte) (Attrs, bool) // may be nil
@@ -64,8 +63,8 @@ type cache struct {
 	loaded  chan struct{} // closed when the load is complete or has failed
 	loadErr error         // error of the last load, if waiting would not help
 	base    int64         // revision of the loaded state
-	// buffer contains all events after loadAt while the cache is idle and loadAt is not 0, or at
-	// least all events since loading began. An idle cache drops it at keepUntil.
+	// buffer contains the events that install applies: all events since loading began, and also
+	// those since revision loadAt if loadAt is not 0. An idle cache drops it at keepUntil.
 	buffer    []kv.Event
 	keepUntil time.Time
 
@@ -96,9 +95,9 @@ func (c *cache) clearLocked() {
 	}
 }
 
-// start queues an idle cache for loading, with all caches of its prefix: a client may use a
-// revision that it has read from one of them to watch another. It does not wait. Every event from
-// now on can be watched later.
+// start queues an idle cache for loading, and does not wait. From then on watches can start at any
+// later event. The other caches with the same prefix are loaded too, because a client may read a
+// revision from one of them and then watch another from this revision.
 func (c *cache) start() {
 	c.mu.RLock()
 	started := c.state != idle
@@ -119,8 +118,8 @@ func (c *cache) startAlone() {
 	}
 	c.state = loading
 	if c.loadAt == 0 {
-		// Up to this revision the dispatcher has passed on all events; the cache will receive all
-		// later ones.
+		// The dispatcher has already passed on all events up to this revision. The cache will
+		// receive all later ones.
 		c.loadAt = c.b.dispatching.Load()
 	}
 	c.b.loader.add(c)
@@ -151,7 +150,7 @@ func (c *cache) wait(ctx context.Context) error {
 	}
 }
 
-// isReady starts the cache and reports whether it is ready.
+// isReady reports whether the cache is ready. It starts an idle cache.
 func (c *cache) isReady() bool {
 	c.start()
 	c.mu.RLock()
@@ -159,16 +158,16 @@ func (c *cache) isReady() bool {
 	return c.state == ready
 }
 
-// wantsLoad reports whether the cache waits for a load. It returns the generation to pass to
-// install, and the revision to load; 0 for the present one.
+// wantsLoad reports whether the cache waits for a load. It also returns the generation to pass to
+// install, and the revision to load, where 0 means the present state.
 func (c *cache) wantsLoad() (gen int, at int64, ok bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.gen, c.loadAt, c.state == loading
 }
 
-// loadPresent makes the cache load the present state instead of a past one. If the loaded state
-// includes events that are in the buffer, install ignores these events.
+// loadPresent makes the cache load the present state instead of a past one. install then ignores
+// buffered events that the loaded state includes.
 func (c *cache) loadPresent(gen int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,9 +176,9 @@ func (c *cache) loadPresent(gen int) {
 	}
 }
 
-// reset drops the state and loads it again, because a new watch begins after revision from. All
-// watchers end, because they may have missed events. An idle cache keeps the new events until it is
-// used, at most until keepUntil.
+// reset drops the state and queues another load, because a new watch begins after revision from.
+// All watchers end, because they may have missed events. An idle cache is not loaded: it buffers
+// the new events until it is used or keepUntil has passed.
 func (c *cache) reset(from int64, keepUntil time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -217,8 +216,8 @@ func (c *cache) close() {
 	c.window.reset(c.rev)
 }
 
-// install makes the cache ready with a loaded state, and applies the events received since. It does
-// nothing if the cache has been reset since gen.
+// install makes the cache ready with a loaded state, and applies the events received since the load
+// began. It does nothing if the cache has been reset since generation gen.
 func (c *cache) install(gen int, records []*Record, rev int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,8 +242,8 @@ func (c *cache) install(gen int, records []*Record, rev int64) {
 	close(c.loaded)
 }
 
-// restoreChangesLocked adds the changes at the revision of the load to the window, if there were
-// several. window.resume explains why.
+// restoreChangesLocked adds the changes made at the revision of the load to the window if that
+// revision changed more than one object. The comment on window.resume explains why.
 func (c *cache) restoreChangesLocked(records []*Record) {
 	latest := func(r *Record) bool { return r.Revision == c.base }
 	first := slices.IndexFunc(records, latest)
@@ -259,7 +258,8 @@ func (c *cache) restoreChangesLocked(records []*Record) {
 	}
 }
 
-// fail records that stored values cannot be read, and ends all waits with err. The loader retries.
+// fail records that stored values cannot be read, and makes all waiting callers return err. The
+// loader retries.
 func (c *cache) fail(gen int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,8 +276,8 @@ func unreadable(events []kv.Event) bool {
 	return slices.ContainsFunc(events, func(e kv.Event) bool { return e.Err != nil })
 }
 
-// apply processes the next events of the resource, which are in order. Only the dispatcher calls
-// it.
+// apply processes the next events of the resource, which are in revision order. Only the dispatcher
+// calls it.
 func (c *cache) apply(events []kv.Event) {
 	if unreadable(events) {
 		// Load the cache again, as often as necessary, until all values can be read.
@@ -286,7 +286,7 @@ func (c *cache) apply(events []kv.Event) {
 	}
 	c.received.Add(int64(len(events)))
 	records, live := c.presentRecords(events)
-	if live { // decode objects that other servers wrote; done before the lock is taken
+	if live { // decode objects that other servers wrote before taking the lock
 		for i := range events {
 			records[i] = c.record(&events[i], records[i])
 		}
@@ -312,8 +312,8 @@ func (c *cache) apply(events []kv.Event) {
 	}
 }
 
-// presentRecords returns the present record of the object of each event, nil if there is none. It
-// returns false if the cache is not ready.
+// presentRecords returns, for each event, the present record of its object, or nil if the object
+// does not exist. It returns false if the cache is not ready.
 func (c *cache) presentRecords(events []kv.Event) ([]*Record, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -341,9 +341,9 @@ func (c *cache) record(e *kv.Event, prev *Record) *Record {
 	return c.decode(&e.Item, prev)
 }
 
-// decode returns the record of an item that this server did not write. Bytes that cannot be decoded
-// become a record without attributes, so that lists contain the object and its readers get the
-// error.
+// decode returns the record of an item that this server did not write. If the bytes cannot be
+// decoded, the record has no attributes, so lists contain the object and readers that decode it get
+// the error.
 func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	key := strings.TrimPrefix(it.Key, c.prefix)
 	data, reencoded := c.reencoded(it.Value)
@@ -358,8 +358,8 @@ func (c *cache) decode(it *kv.Item, prev *Record) *Record {
 	return r
 }
 
-// reencoded returns the bytes for the record of stored bytes, and whether they differ: readers must
-// see defaults that are newer than the stored bytes.
+// reencoded returns stored bytes as the codec would write them now, and whether they differ from
+// data. Defaults may have been added since the object was stored, and readers must see them.
 func (c *cache) reencoded(data []byte) ([]byte, bool) {
 	if c.reencode == nil {
 		return data, false
@@ -417,8 +417,8 @@ func (c *cache) applyLocked(e *kv.Event, cur *Record) {
 	c.watchers.notify(c.fields, ch, pos)
 }
 
-// trim drops changes that have become too old, and the backlog of a cache that was not used in
-// time.
+// trim drops changes that have become too old, and the buffered events of a cache that was not used
+// before keepUntil.
 func (c *cache) trim() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,7 +22,7 @@ type change struct {
 	kept       int64                       // memory of prev's bytes as counted by the window; guarded by cache.mu
 
 	mu   sync.Mutex
-	last weak.Pointer[Record] // what gone returned last
+	last weak.Pointer[Record] // the latest result of gone
 }
 
 // key returns the key of the changed object.
@@ -43,9 +43,9 @@ func (c *change) size() (bytes int) {
 	return bytes
 }
 
-// gone returns the last state of the object, at the revision of the change, for watchers whose
-// selection the object leaves. Watchers that call it at about the same time share the result. The
-// reference to it is weak: otherwise the change would keep bytes that the window does not count.
+// gone returns the last state of the object, at the revision of the change, for watchers that stop
+// selecting the object. Watchers that call it at about the same time share the result. The change
+// refers to the result weakly: otherwise it would keep bytes that the window does not count.
 func (c *change) gone() *Record {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,8 +62,8 @@ func (c *change) gone() *Record {
 	return last
 }
 
-// weight returns the memory of the bytes of the state before the change. The state after it is
-// counted as part of the tree.
+// weight returns the memory size of the bytes of the state before the change. The memory of the
+// state after it is counted by the tree.
 func (c *change) weight() int64 {
 	if c.prev == nil {
 		return 0

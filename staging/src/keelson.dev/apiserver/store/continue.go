@@ -18,17 +18,17 @@ import (
 // continueVersion is the only version of continue tokens.
 const continueVersion = "meta.k8s.io/v1"
 
-// continueToken says where the next page of a list begins. Its encoding is that of Kubernetes, so
-// that a list may be continued at a server of either project. Revision -1 continues with the
-// present state, after the state of the list has been compacted.
+// continueToken says where the next page of a list begins. It is encoded as in Kubernetes, so that
+// a client may continue a list at a server of either project. Revision -1 continues with the
+// present state; servers send it after the state of the list has been compacted.
 type continueToken struct {
 	Version  string `json:"v"`
 	Revision int64  `json:"rv"`
 	Start    string `json:"start"` // key without the prefix of the listed keys
 }
 
-// continueAt returns the token for a list with a prefix that continues at key. As in Kubernetes,
-// the rest of the key begins with a slash, except for objects that expire.
+// continueAt returns the token that continues the list of a prefix at key. The token contains key
+// without the prefix. As in Kubernetes, a slash precedes it unless the resource's objects expire.
 func (s *Store) continueAt(key, prefix string, rev int64) string {
 	start := strings.TrimPrefix(key, prefix)
 	if s.TTL == nil {
@@ -54,7 +54,8 @@ func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	}
 	var t continueToken
 	if err := json.Unmarshal(data, &t); err != nil {
-		// The error may name the Go type, which is in another package in Kubernetes.
+		// The error may name the Go type of the token. Replace it by Kubernetes' name of that type,
+		// which is in another package.
 		words := strings.ReplaceAll(err.Error(), reflect.TypeFor[continueToken]().String(), "storage.continueToken")
 		return invalid(errors.New("continue key is not valid: " + words))
 	}
@@ -67,7 +68,7 @@ func decodeContinue(token, prefix string) (key string, rev int64, err error) {
 	case t.Start == "":
 		return invalid(errors.New("continue key is not valid: encoded start key empty (version meta.k8s.io/v1)"))
 	}
-	// A forged token must not lead out of the prefix of the list.
+	// Reject a forged token that would read keys outside of the prefix of the list.
 	start := "/" + strings.TrimPrefix(t.Start, "/")
 	if path.Clean(start) != start {
 		return invalid(fmt.Errorf("continue key is not valid: %v", t.Start))

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 )
 
-// FuzzContinue checks that no token leads out of the prefix of the list.
+// FuzzContinue checks that no token continues a list outside of its prefix.
 func FuzzContinue(f *testing.F) {
 	for _, token := range []string{
 		encodeContinue("/ns/a", 7), encodeContinue("a", -1),
@@ -42,8 +42,8 @@ func FuzzContinue(f *testing.F) {
 	})
 }
 
-// TestContinueBelowSelectedNamespace checks that keys in tokens are relative to the listed
-// namespace, and not to the namespace of a field selector.
+// TestContinueBelowSelectedNamespace checks that keys in continue tokens are relative to the listed
+// namespace, not to a namespace that only the field selector requires.
 func TestContinueBelowSelectedNamespace(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

@@ -12,10 +12,10 @@ import (
 )
 
 // encodingCache bounds the memory of the encodings of all blocks. It drops the least recently used
-// encoding first, but only if all others have been used about encodingRounds times since that one
-// was used last. Clients that list everything again and again read the blocks in the same order. If
-// their encodings do not fit, a plain least-recently-used cache would drop each one just before it
-// is needed; this one keeps the same part of them.
+// encoding, but only if there have been about encodingRounds uses of each other encoding since. A
+// plain least-recently-used cache does not work when clients list everything repeatedly, in the
+// same order, and the encodings do not fit: it drops each encoding just before it is needed. This
+// cache keeps the same part of the encodings instead.
 //
 // Invariant: spent is the sum of the sizes of the entries in order, and is at most max. Entries
 // refer to encodings weakly: when a block is garbage, its encodings are too.
@@ -37,10 +37,11 @@ type encodingCache struct {
 type cachedEncoding struct {
 	encoding weak.Pointer[blockEncoding]
 	bytes    int64
-	used     uint64 // value of uses at the last use
+	used     uint64 // value of encodingCache.uses at the last use of this encoding
 }
 
-// encodingRounds is how many times all other encodings are used before an unused one is dropped.
+// encodingRounds is how many times, on average, all other encodings are used before an unused
+// encoding is dropped.
 const encodingRounds = 4
 
 // newEncodingCache returns a cache of at most limit bytes.
@@ -71,8 +72,8 @@ func (c *encodingCache) touch(e *blockEncoding) {
 	}
 }
 
-// replace removes former, which may be nil, so that there is room for its successor. It reports
-// whether hold will probably accept the successor, so that compressing it is worthwhile.
+// replace removes former, which may be nil, to make room for the encoding that replaces it. It
+// reports whether hold will probably accept the new encoding, so that compressing it is worthwhile.
 func (c *encodingCache) replace(former *blockEncoding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +85,7 @@ func (c *encodingCache) replace(former *blockEncoding) bool {
 	return c.spent < c.max-c.max/16 || c.droppableLocked()
 }
 
-// droppableLocked reports whether the encoding at the back may be dropped.
+// droppableLocked reports whether the least recently used encoding may be dropped.
 func (c *encodingCache) droppableLocked() bool {
 	back := c.order.Back()
 	if back == nil {
@@ -94,8 +95,8 @@ func (c *encodingCache) droppableLocked() bool {
 	return e.encoding.Value() == nil || c.uses-e.used > encodingRounds*uint64(c.order.Len())
 }
 
-// hold adds the present size of e to the memory in use and drops other encodings if necessary. It
-// returns false if e does not fit; then e is not counted.
+// hold counts the present size of e as used memory, and drops other encodings if necessary. It
+// returns false, and does not count e, if e does not fit.
 func (c *encodingCache) hold(e *blockEncoding) bool {
 	drop, ok := c.account(e, e.bytes())
 	for _, old := range drop {

@@ -17,8 +17,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// These are the texts of Kubernetes' errors. Clients show them to users, and some clients match
-// them.
+// Texts of Kubernetes' errors. Clients show them to users, and some clients compare them.
 const (
 	msgListExpired     = "The resourceVersion for the provided list is too old."
 	msgContinueExpired = "The provided continue parameter is too old to display a consistent list result. " +
@@ -31,7 +30,7 @@ const (
 )
 
 // ErrCondition is returned by Create if one of its conditions does not hold. Nothing is stored, and
-// the object still belongs to the caller.
+// the caller may go on using the object.
 var ErrCondition = errors.New("a condition of the write does not hold")
 
 // tooLarge returns the error of a read whose revision has not been reached in time. The client may
@@ -49,9 +48,9 @@ func isTooLarge(err error) bool {
 	return apierrors.IsTimeout(err) && apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// tooOld returns the error of a watch that has missed events after rev. oldest is the earliest
-// revision after which a watch can start. As in Kubernetes, the error does not name it for objects
-// that expire.
+// tooOld returns the error of a watch after revision rev that has missed events. The text names
+// oldest, the earliest revision after which a watch can start, unless the resource's objects
+// expire, as in Kubernetes.
 func (c *cache) tooOld(rev, oldest int64) error {
 	if c.expires {
 		return apierrors.NewResourceExpired(msgWatchExpired)
@@ -87,9 +86,9 @@ func parseRevision(rv string) (int64, error) {
 
 func formatRevision(rev int64) string { return strconv.FormatInt(rev, 10) }
 
-// uncached changes an error about a revision to the one that Kubernetes returns for objects that
-// expire, which it does not read from its watch cache: an invalid revision is a BadRequest, and a
-// future revision has no retry delay.
+// uncached adapts an error about a revision for resources whose objects expire. Kubernetes does not
+// read these from its watch cache, so its errors differ: an invalid revision is a BadRequest, and
+// the error for a future revision has no retry delay.
 func (s *Store) uncached(err error) error {
 	if s.TTL == nil {
 		return err

@@ -11,10 +11,11 @@ import (
 // objectCost is about how many times more memory a decoded object takes than its stored bytes.
 const objectCost = 4
 
-// formBudget bounds the memory of the encodings and decoded objects that records keep. It is a
-// queue in the order in which they were kept. When their sum exceeds max, the records at the head
-// drop what they keep. Reads do not change the order, so they cost nothing. Dropping the oldest is
-// right, because watchers use an encoding just after the write.
+// formBudget bounds the memory of the encodings and decoded objects that records keep. It queues
+// them in the order in which records began to keep them. When their total size exceeds max, the
+// records at the head of the queue drop all of theirs. Reads do not change the order, so they need
+// no lock on the queue. The oldest entries are the best to drop, because watchers use an encoding
+// soon after the write.
 //
 // Invariant: spent is the sum of the sizes in the queue, and at most max after each spend. The
 // queue refers to records weakly: when a record is garbage, its encodings are too.
@@ -27,7 +28,7 @@ type formBudget struct {
 	head  int
 }
 
-// keptForm is a record that keeps a form, with the form's size in bytes.
+// keptForm is an entry of the queue: a record, and the size in bytes of a form that it keeps.
 type keptForm struct {
 	record weak.Pointer[Record]
 	bytes  int64
@@ -37,7 +38,8 @@ type keptForm struct {
 func newFormBudget(limit int64) *formBudget { return &formBudget{max: limit} }
 
 // spend counts n more bytes for r, and makes the oldest records drop what they keep if the budget
-// is exceeded. A nil budget is unlimited. The caller holds no record's lock except r.encoding.
+// is exceeded. A nil budget is unlimited. The caller must not hold the lock of a record, except
+// r.encoding.
 func (b *formBudget) spend(r *Record, n int) {
 	if b == nil {
 		return
@@ -49,8 +51,8 @@ func (b *formBudget) spend(r *Record, n int) {
 	}
 }
 
-// note appends an entry to the queue, and removes from its head the entries whose records have to
-// drop their forms.
+// note appends an entry to the queue. It removes entries from the head until the budget is met, and
+// returns their records, which have to drop their forms.
 func (b *formBudget) note(r *Record, n int64) []*Record {
 	b.mu.Lock()
 	defer b.mu.Unlock()

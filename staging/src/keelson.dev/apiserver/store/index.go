@@ -9,7 +9,7 @@ package store
 // guards it.
 type index map[string]*tree
 
-// fill adds records, which are in key order, to an empty index.
+// fill adds records, which are sorted by key, to an empty index.
 func (ix index) fill(cache *encodingCache, field string, records []*Record) {
 	byValue := map[string][]*Record{}
 	for _, r := range records {
@@ -22,7 +22,7 @@ func (ix index) fill(cache *encodingCache, field string, records []*Record) {
 	}
 }
 
-// move removes prev and adds cur, the previous and the new record of an object. Either may be nil.
+// move replaces prev by cur, the previous and the new record of one object. Either may be nil.
 func (ix index) move(cache *encodingCache, field string, prev, cur *Record) {
 	if prev != nil && (cur == nil || prev.Fields[field] != cur.Fields[field]) {
 		value := prev.Fields[field]

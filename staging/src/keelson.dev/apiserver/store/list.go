@@ -68,7 +68,7 @@ func (s *Store) plan(opts *ListOptions) (*listPlan, error) {
 		case opts.ResourceVersion == "":
 			p.current = true
 		case opts.Limit > 0 && rev > 0:
-			p.exact = rev // without a match, a revision and a limit together ask for this exact revision
+			p.exact = rev // a revision and a limit without resourceVersionMatch request this exact revision
 		default:
 			p.atLeast = rev
 		}
@@ -123,9 +123,9 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 	}
 }
 
-// snapshot returns the state that p asks for, and the later changes that the caller has to undo in
-// it. The third result is ready if snap is valid, outside if the requested state is older than the
-// window, and otherwise the state of a cache that is not ready.
+// snapshot returns a state of the cache for p, and later changes that the caller has to undo in it.
+// The third result is ready if snap is valid, outside if the requested state is older than the
+// window, and otherwise the state of the cache, which is not ready.
 func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cacheState) {
 	// The first snapshot after a change modifies the tree, so a read lock is not enough.
 	c.mu.Lock()
@@ -136,7 +136,7 @@ func (c *cache) snapshot(p *listPlan) (snap snapshot, later []*change, state cac
 	if p.exact > 0 {
 		m := &p.match
 		if p.limit > 0 {
-			m = &matcher{} // the end of a page depends on all keys, which an index does not have
+			m = &matcher{} // remaining depends on all keys of the prefix, but an index contains only some of them
 		}
 		if snap, later, ok := c.pastLocked(m, p.exact); ok {
 			return snap, later, ready
@@ -191,14 +191,15 @@ func (p *listPlan) fillSelected(page *Page, snap *snapshot, prefix string) (rema
 	return remaining
 }
 
-// full reports whether the page has reached the limit.
+// full reports whether the page has as many records as the limit allows.
 func (p *listPlan) full(page *Page) bool {
 	return p.limit > 0 && int64(len(page.Records)) == p.limit
 }
 
 // fillRange adds a range of records to a page, and counts the records after it.
 func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaining int64) {
-	// After the first page of all records, the number of the others is known without counting them.
+	// On the first page of a list of all records, the number of remaining records is the size of
+	// the tree minus the page; no counting is needed.
 	whole := p.start == "" && prefix == "" && snap.undo == nil
 	var ranges [][]*Record
 	var taken int64
@@ -219,13 +220,13 @@ func (p *listPlan) fillRange(page *Page, snap *snapshot, prefix string) (remaini
 		}
 		return true
 	})
-	// Copied without spare capacity, because many clients may hold a page at once.
+	// Concat returns a slice without spare capacity. Many clients may hold a page at once.
 	page.Records = slices.Concat(ranges...)
 	return remaining
 }
 
-// addContinue adds the continue token and the number of remaining items to a page, if there are
-// more.
+// addContinue adds the continue token and the number of remaining items to a page if the list has
+// more items.
 func (s *Store) addContinue(p *listPlan, page *Page, more bool, remaining int64) {
 	if !more {
 		return
@@ -237,7 +238,7 @@ func (s *Store) addContinue(p *listPlan, page *Page, more bool, remaining int64)
 	}
 }
 
-// listStored lists from the key-value store, which has older states than the cache.
+// listStored lists from the key-value store, which has older states than the window of the cache.
 func (s *Store) listStored(ctx context.Context, p *listPlan) (*Page, error) {
 	opts := kv.RangeOptions{Prefix: s.fullKey(p.match.prefix()), Revision: p.exact}
 	if p.start != "" {

@@ -60,7 +60,7 @@ func TestBadListOptions(t *testing.T) {
 func TestContinueTokenIsKubernetes(t *testing.T) {
 	const (
 		want = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiL2FcdTAwMDAifQ"
-		// The same key without its slash.
+		// noSlash is the token of the same key, but without the slash at its beginning.
 		noSlash = "eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MTAsInN0YXJ0IjoiYVx1MDAwMCJ9"
 	)
 	if got := encodeContinue("/a\x00", 10); got != want {
@@ -73,8 +73,8 @@ func TestContinueTokenIsKubernetes(t *testing.T) {
 	}
 }
 
-// TestContinueAfterCompaction compacts the state of a list between two pages: the error has a token
-// that continues with the present state.
+// TestContinueAfterCompaction compacts the state of a list between two pages, and checks that the
+// error has a token that continues with the present state.
 func TestContinueAfterCompaction(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		e.backend.limits = windowLimits{min: 1, max: 1, bytes: 1 << 30}
@@ -222,7 +222,7 @@ func TestEncodingsAreMadeOnceAndForgotten(t *testing.T) {
 	}
 	other := NewRecord("ns/u", 1, nil, Attrs{}, thingCodec{}, nil)
 	other.budget = e.backend.forms
-	for i := range 3 { // exceeds the budget, so the oldest encoding is dropped
+	for i := range 3 { // these objects exceed the budget, so the oldest encoding is dropped
 		get(other, Form{Variant: fmt.Sprint(i)})
 	}
 	if _, ok := r.form(form); ok {
@@ -274,7 +274,7 @@ func TestRevisionReads(t *testing.T) {
 		runtime.Gosched()
 	}
 	mu.Lock()
-	rev = 7 // a write while the first read is in progress
+	rev = 7 // a write happens while the first read is in progress
 	mu.Unlock()
 	gone, cancel := context.WithCancel(t.Context())
 	for range 20 {
@@ -302,7 +302,8 @@ func TestRevisionReads(t *testing.T) {
 	if old != 1 || reads != 2 {
 		t.Errorf("%d results from before the write, %d reads", old, reads)
 	}
-	// All waiting callers are cancelled: a later caller must not wait for them.
+	// The context of all waiting callers is cancelled. A later caller must get a result all the
+	// same.
 	gate = make(chan struct{})
 	gone, cancel = context.WithCancel(t.Context())
 	go call(gone)

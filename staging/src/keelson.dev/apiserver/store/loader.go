@@ -23,14 +23,14 @@ const (
 	loadRetry   = 500 * time.Millisecond
 )
 
-// loader loads the caches that ask for it, each in a goroutine of its own.
+// loader loads queued caches, each in a goroutine of its own.
 //
-// Invariant: no cache is loaded before start, and none is put into service before the watch has
-// reached the revision that the key-value store had at the start. So no client of a server that has
-// just started reads a state from before its start.
+// Invariant: no cache is loaded before start, and none becomes ready before the watch has reached
+// the revision that the key-value store had at the start. So no client of a server that has just
+// started reads a state that is older than the start.
 type loader struct {
 	wake    chan struct{}
-	started chan int64 // receives the revision that the watch must reach before any cache is in service
+	started chan int64 // receives the revision that the watch must reach before any cache becomes ready
 	barrier *revisionBarrier
 
 	mu     sync.Mutex
@@ -41,7 +41,8 @@ func newLoader(barrier *revisionBarrier) *loader {
 	return &loader{wake: make(chan struct{}, 1), started: make(chan int64, 1), barrier: barrier}
 }
 
-// start allows loads to begin. Further calls do nothing.
+// start allows loads to begin. target is the revision that the watch must reach before a cache
+// becomes ready. Only the first call has an effect.
 func (l *loader) start(target int64) {
 	select {
 	case l.started <- target:
@@ -90,10 +91,10 @@ func (l *loader) run(ctx context.Context) {
 	}
 }
 
-// load reads all objects of a resource and installs them in its cache once the watch has reached
-// target. It retries until it succeeds, and ends early when the cache has been reset, because the
-// reset has queued another load. The load takes a while, and meanwhile the watch catches up: etcd
-// sends old events in limited batches, and reading the objects keeps the processors busy.
+// load reads all objects of a resource, waits until the watch has reached target, and installs the
+// objects in the cache. It retries until it succeeds. It returns early if the cache has been reset,
+// because the reset has queued another load. Reading before waiting saves time: the watch receives
+// old events from etcd in limited batches, and meanwhile the processors decode the objects.
 func (l *loader) load(ctx context.Context, c *cache, target int64) {
 	for {
 		gen, at, ok := c.wantsLoad()
@@ -124,8 +125,8 @@ func (l *loader) load(ctx context.Context, c *cache, target int64) {
 	}
 }
 
-// readAll reads all objects of the resource at one revision; 0 means the present one. The next page
-// is read while the previous one is decoded and packed.
+// readAll reads all objects of the resource at one revision; 0 means the present one. It reads each
+// page while it decodes and packs the page before.
 func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error) {
 	opts := kv.RangeOptions{Prefix: c.prefix, Limit: loadPage, Revision: at}
 	var records []*Record
@@ -153,7 +154,7 @@ func (c *cache) readAll(ctx context.Context, at int64) ([]*Record, int64, error)
 	}
 }
 
-// nextPage returns the number of keys to read after items.
+// nextPage returns the number of keys to request after a page with these items.
 func nextPage(items []kv.Item) int64 {
 	bytes := 0
 	for i := range items {

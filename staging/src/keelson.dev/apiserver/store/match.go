@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// matcher is a prepared Predicate. The name and the namespace that a field selector requires are
-// looked up once, and empty selectors cost nothing.
+// matcher is a prepared Predicate. newMatcher takes the required name and namespace from the field
+// selector, and drops selectors that select everything, so that these cost nothing.
 type matcher struct {
 	listed    string          // namespace of the predicate, not of its field selector
 	namespace string          // required namespace; empty for all
@@ -49,9 +49,9 @@ func (m *matcher) prefix() string {
 	return m.namespace + "/"
 }
 
-// root returns the prefix that the keys in continue tokens are relative to. As in Kubernetes, a
-// namespace in a field selector does not count, so that a list may be continued at a server of
-// either project.
+// root returns the prefix that the keys in continue tokens are relative to. As in Kubernetes, it
+// contains the namespace of the request, but not one that only the field selector requires. So a
+// client may continue a list at a server of either project.
 func (m *matcher) root() string {
 	if m.listed == "" {
 		return ""
@@ -59,8 +59,8 @@ func (m *matcher) root() string {
 	return m.listed + "/"
 }
 
-// key returns the only key that can match, if both the namespace and the name are required. For
-// cluster-wide resources it returns false.
+// key returns the only key that can match if both the namespace and the name are required.
+// Otherwise, and for cluster-wide resources, it returns false.
 func (m *matcher) key() (string, bool) {
 	return m.namespace + "/" + m.name, m.namespace != "" && m.name != ""
 }
@@ -101,8 +101,8 @@ func (r selectable) Has(field string) bool {
 	return ok || field == nameField || field == namespaceField && namespaceOf(r.Key) != ""
 }
 
-// filter appends the matching records to dst. All of them have the matcher's prefix. seen caches
-// the results of the label selector for one list.
+// filter appends the matching records to dst. All records must have the matcher's prefix. seen
+// caches the results of the label selector during one list.
 func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	if !m.selective() {
 		return append(dst, records...)
@@ -122,8 +122,8 @@ func (m *matcher) selects(r *Record, seen labelMatches) bool {
 			(m.fields == nil || m.fields.Matches(selectable{r})))
 }
 
-// labelMatches caches which label sets a selector matches, by the address of the set. Many records
-// share the same few sets, see attrSets.
+// labelMatches caches whether a selector matches a label set, by the address of the set. Many
+// records share the same few sets (see attrSets).
 type labelMatches map[uintptr]bool
 
 func (v labelMatches) matches(selector labels.Selector, set labels.Set) bool {

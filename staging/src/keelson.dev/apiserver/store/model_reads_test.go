@@ -19,7 +19,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// predicate returns one of several predicates.
+// predicate returns one of several predicates, chosen by n.
 func predicate(n int) Predicate {
 	var p Predicate
 	if n%2 == 1 {
@@ -42,13 +42,13 @@ func predicate(n int) Predicate {
 	return p
 }
 
-// matches reports whether a record matches, by the definition of a predicate.
+// matches is a simple implementation of Predicate, with which the tests compare the store.
 func matches(p Predicate, r *Record) bool {
 	return (p.Namespace == "" || strings.HasPrefix(r.Key, p.Namespace+"/")) &&
 		(p.Labels == nil || p.Labels.Matches(r.Labels)) && (p.Fields == nil || p.Fields.Matches(selectable{r}))
 }
 
-// at returns the state at a revision.
+// at returns the expected state at a revision.
 func (m *model) at(rev int64) state {
 	i, exact := slices.BinarySearch(m.revisions, rev)
 	if !exact {
@@ -144,7 +144,8 @@ func (m *model) pages(o op) {
 			m.fatal("remaining %v of %d after %d", page.Remaining, len(want), len(got))
 		}
 		opts.Continue = page.Continue
-		// Sometimes the list's revision leaves the window, and etcd answers the following pages.
+		// Make some writes. They may push the list's revision out of the window, so that the
+		// key-value store has to answer the following pages.
 		for j := range o.C % 12 {
 			m.foreign(op{A: o.A + i + j, B: o.B + i, C: 3*(i+j) + 1})
 		}
@@ -164,7 +165,7 @@ func (m *model) get(o op) {
 	m.check(r, m.present()[key], "get")
 }
 
-// floor returns the floor of the store's window.
+// floor returns the revision after which the window of the store's cache contains all changes.
 func (m *model) floor() int64 {
 	c := m.env.store.cache
 	c.mu.RLock()
@@ -189,7 +190,8 @@ func (m *model) watch(o op) {
 		mw.rev = m.revisions[o.C%len(m.revisions)]
 		opts.ResourceVersion = formatRevision(mw.rev)
 	}
-	// The cache must have applied all events, or its window may still change.
+	// list returns only after the cache has applied all events, so that the window does not change
+	// during the step.
 	m.list(op{A: 0, B: 0})
 	w, err := m.env.store.Watch(m.ctx, opts)
 	if mw.rev < m.floor() && !initial {
@@ -310,8 +312,8 @@ func (m *model) compact(o op) {
 	if rev <= m.compacted {
 		return
 	}
-	// Waits until the watch has all events, so that it misses none by the compaction; another test
-	// covers that.
+	// list returns only after the watch has delivered all events, so that the compaction removes
+	// none that it still needs. Another test covers that case.
 	m.list(op{})
 	item, _, err := m.kv.Get(m.ctx, kv.CompactRevKey)
 	m.must(err)
@@ -327,8 +329,9 @@ func (m *model) compact(o op) {
 	m.compacted = rev
 }
 
-// restart stops the server and starts another one. Watches end. A client that resumes after its
-// last revision must succeed, unless the revision has been compacted.
+// restart stops the server, which ends all watches, and starts another one. A client that resumes
+// its watch after the last revision that it received must succeed, unless that revision has been
+// compacted.
 func (m *model) restart(op) {
 	m.stop()
 	for _, mw := range m.watchers {

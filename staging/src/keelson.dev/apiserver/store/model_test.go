@@ -59,7 +59,7 @@ func TestModelEmbedded(t *testing.T) {
 // state has the stored objects at a revision, by key.
 type state map[string]*Record
 
-// model has the expected states of one run.
+// model runs operations on a store and keeps the states that it expects.
 type model struct {
 	t     *testing.T
 	kv    kv.Store
@@ -69,7 +69,7 @@ type model struct {
 	ctx   context.Context
 	fatal func(format string, args ...any)
 
-	first     int64 // revision of the store before the first write
+	first     int64 // revision of the key-value store before the first write
 	states    map[int64]state
 	revisions []int64 // first, and the revisions of the model's writes
 	compacted int64
@@ -90,8 +90,8 @@ func newModel(t *testing.T, kvs kv.Store, root string) *model {
 }
 
 func (m *model) boot() {
-	// A small window, so that watches fall out of it, and small blocks in a cache that is too
-	// small.
+	// The window is small, so that watches fall behind it. Blocks are small, and the encoding cache
+	// is too small for all of them.
 	m.env, m.stop = boot(m.t, m.kv, clock.Real(), m.root, func(b *Backend) {
 		b.limits = windowLimits{min: 8, max: 8, age: 0, bytes: 1 << 30}
 		b.encodings = newEncodingCache(300)
@@ -131,7 +131,7 @@ func (m *model) must(err error) {
 func (m *model) now() int64     { return m.revisions[len(m.revisions)-1] }
 func (m *model) present() state { return m.states[m.now()] }
 
-// wrote records the result of a write.
+// wrote records that a write at revision rev changed key to r, or deleted it if r is nil.
 func (m *model) wrote(rev int64, key string, r *Record) {
 	if rev <= m.now() {
 		m.fatal("write at %d after one at %d", rev, m.now())
@@ -149,7 +149,7 @@ func (m *model) wrote(rev int64, key string, r *Record) {
 	}
 }
 
-// thing returns an object made from the numbers of o.
+// thing returns a key and an object, chosen by the numbers of o.
 func (m *model) thing(o op) (string, *thing) {
 	ns, name := fmt.Sprintf("ns%d", o.A%3), fmt.Sprintf("t%d", o.A/3%5)
 	obj := newThing(ns, name)
@@ -163,7 +163,7 @@ func (m *model) vary(obj *thing, o op) {
 	obj.Data = strconv.Itoa(o.C)
 }
 
-// existing returns a key, usually of a present object, and whether the object exists.
+// existing returns a key chosen by o, usually of a present object, and whether the object exists.
 func (m *model) existing(o op) (string, bool) {
 	keys := slices.Sorted(maps.Keys(m.present()))
 	if len(keys) == 0 || o.A%10 == 0 {
@@ -221,7 +221,8 @@ func (m *model) update(o op) {
 	m.wrote(r.Revision, key, r)
 }
 
-// touch makes an update that changes nothing, fails, or deletes.
+// touch calls Update with a function that, depending on o, changes nothing, returns an error, or
+// deletes the object.
 func (m *model) touch(o op) {
 	key, there := m.existing(o)
 	if !there {
@@ -255,7 +256,7 @@ func (m *model) remove(o op) {
 	key, there := m.existing(o)
 	r, err := m.env.store.Delete(m.ctx, key, func(cur *Record) error {
 		if want := m.present()[key]; want == nil || cur.Revision != want.Revision {
-			return errors.New("stale") // the store must try again with the present state
+			return errors.New("stale") // the store must call check again with the present state
 		}
 		return nil
 	})
@@ -272,8 +273,8 @@ func (m *model) remove(o op) {
 	m.wrote(r.Revision, key, nil)
 }
 
-// foreign writes to the key-value store as another server does, to keys of the resource or to other
-// keys.
+// foreign writes directly to the key-value store, as another server would, to a key of the resource
+// or to another key.
 func (m *model) foreign(o op) {
 	key, obj := m.thing(o)
 	data, err := thingCodec{}.Encode(obj)

@@ -35,7 +35,8 @@ func (p *packedBytes) use(i int32, f func(data []byte)) {
 	f(u.plain[from:p.ends[i]])
 }
 
-// share returns the part of the compressed size that a record of the given size accounts for.
+// share returns the part of the compressed size that is attributed to a record with size stored
+// bytes.
 func (p *packedBytes) share(size int) int64 {
 	return int64(len(p.compressed)) * int64(size) / int64(max(1, p.ends[len(p.ends)-1]))
 }

@@ -12,17 +12,18 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// packer moves the stored bytes of records into packedBytes. It works in the background each time
-// wakeBytes bytes have been written or loaded. So the bytes of new objects, which watchers and
-// lists are about to read, are not compressed at once; most objects are seldom read later.
+// packer compresses the stored bytes of records into packedBytes. It works in the background, each
+// time wakeBytes bytes have been written or loaded. Watchers and lists read new objects soon after
+// the write, so the packer does not compress their bytes at once. Later, most objects are seldom
+// read.
 //
-// Invariant: at most unpackedKept uncompressed texts are kept, each of about groupBytes bytes. The
-// most recently used ones are kept, because a list reads records in the order in which they were
-// packed.
+// Invariant: at most unpackedKept uncompressed groups are kept, each of about groupBytes bytes.
+// They are the most recently used ones, because a list reads records in the order in which they
+// were packed.
 type packer struct {
 	groupBytes int64 // about how many bytes are compressed together
-	minBytes   int64 // blocks with fewer unpacked bytes are not packed
-	wakeBytes  int64 // how many new bytes start a run
+	minBytes   int64 // the packer skips blocks with fewer unpacked bytes
+	wakeBytes  int64 // number of new bytes after which the packer runs
 
 	newBytes atomic.Int64 // bytes written or loaded since the last run
 	wake     chan struct{}
@@ -35,18 +36,18 @@ type packer struct {
 // packBuffers are the buffers for packing one group.
 type packBuffers struct{ plain, compressed []byte }
 
-// unpacked has the uncompressed bytes of a packedBytes. mu is held for writing while they
-// are made.
+// unpacked has the uncompressed bytes of a packedBytes. Its mu is locked for writing while they are
+// uncompressed.
 type unpacked struct {
 	of    *packedBytes // guarded by packer.mu
-	users int          // guarded by packer.mu; plain is not replaced while it has users
+	users int          // guarded by packer.mu; plain is not overwritten while users is greater than 0
 
 	mu    sync.RWMutex
 	plain []byte // the uncompressed bytes
 }
 
 const (
-	// unpackedKept is how many uncompressed groups are kept: about 4 MiB.
+	// unpackedKept is how many uncompressed groups are kept; together they take about 4 MiB.
 	unpackedKept = 64
 	// maxSpread is the maximum number of compressed pieces (values of type packedBytes) that hold the
 	// records of one block. A list of the block uncompresses all of these pieces.
@@ -60,7 +61,7 @@ func newPacker() *packer {
 	}
 }
 
-// added counts n bytes of new records.
+// added counts n bytes of new records, and wakes runPacking when there are enough of them.
 func (p *packer) added(n int) {
 	if p.newBytes.Add(int64(n)) < p.wakeBytes {
 		return
@@ -71,7 +72,7 @@ func (p *packer) added(n int) {
 	}
 }
 
-// unpack returns the uncompressed bytes of want. The caller releases it.
+// unpack returns the uncompressed bytes of want. The caller must release them after use.
 func (p *packer) unpack(want *packedBytes) *unpacked {
 	p.mu.Lock()
 	u, known := p.slotLocked(want)
@@ -81,12 +82,12 @@ func (p *packer) unpack(want *packedBytes) *unpacked {
 		return u
 	}
 	u.of = want
-	u.mu.Lock() // does not block: u has no other user
+	u.mu.Lock() // does not block: u has no other user yet
 	p.mu.Unlock()
 	defer u.mu.Unlock()
 	var err error
 	if u.plain, err = s2.Decode(u.plain[:cap(u.plain)], want.compressed); err != nil {
-		panic("store: packed bytes cannot be uncompressed: " + err.Error()) // packGroup wrote them
+		panic("store: packed bytes cannot be uncompressed: " + err.Error()) // packGroup wrote the bytes
 	}
 	return u
 }
@@ -97,9 +98,9 @@ func (p *packer) release(u *unpacked) {
 	u.users--
 }
 
-// slotLocked returns the uncompressed text of want, or else a slot for it: a new one until
-// unpackedKept are kept, and after that the least recently used one without users. If all have
-// users, it returns a slot that is not kept.
+// slotLocked returns the uncompressed bytes of want and true, or a slot for them and false. The
+// slot is a new one until unpackedKept are kept, and after that the least recently used one without
+// users. If all slots have users, it returns a new one that is not kept.
 func (p *packer) slotLocked(want *packedBytes) (u *unpacked, known bool) {
 	at := slices.IndexFunc(p.kept, func(u *unpacked) bool { return u.of == want })
 	known = at >= 0
@@ -126,7 +127,7 @@ func (p *packer) lastUnusedLocked() int {
 	return -1
 }
 
-// pack packs records in their order, in groups of about groupBytes.
+// pack compresses the bytes of records, in this order, in groups of about groupBytes.
 func (p *packer) pack(records []*Record) {
 	buf := p.buffers.Get().(*packBuffers)
 	defer p.buffers.Put(buf)
@@ -144,8 +145,9 @@ func (p *packer) pack(records []*Record) {
 	}
 }
 
-// packGroup makes records refer to compressed, the compressed form of their bytes plain. If compression
-// saves less than a quarter, the records keep their bytes and are not tried again.
+// packGroup replaces the bytes of records by compressed, the compressed form of plain, which is
+// their joined bytes. If compression saves less than a quarter, the records keep their bytes and
+// are marked as incompressible.
 func (p *packer) packGroup(records []*Record, plain, compressed []byte) {
 	if len(compressed) > len(plain)-len(plain)/4 {
 		for _, r := range records {
@@ -164,8 +166,8 @@ func (p *packer) packGroup(records []*Record, plain, compressed []byte) {
 	}
 }
 
-// packBlock packs the unpacked records of a block, or all of them if they are spread over too many
-// packedBytes.
+// packBlock packs the unpacked records of a block. If the records are spread over too many
+// packedBytes, it packs all of them again.
 func (p *packer) packBlock(records []*Record) {
 	var unpacked []*Record
 	var size int64
@@ -206,8 +208,8 @@ func (b *Backend) runPacking(ctx context.Context) {
 	}
 }
 
-// packRecords packs unpacked records of the present state, and the previous states that the window
-// has kept since the last call.
+// packRecords packs unpacked records of the present state, and the previous states in changes that
+// the window has added since the last call.
 func (c *cache) packRecords() {
 	c.mu.Lock()
 	if c.state != ready {

@@ -15,8 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPacker packs records again and again, adds new records in between, and checks that the bytes
-// of all records stay the same.
+// TestPacker packs records repeatedly, adds new records in between, and checks that the bytes of
+// all records stay the same.
 func TestPacker(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newPacker()
@@ -54,8 +54,8 @@ func indices(n int) []int {
 	return out
 }
 
-// TestPacked checks that similar records take less memory, that the records of a block are not
-// spread over more and more packedBytes, and that random bytes are not packed.
+// TestPacked checks that similar records take less memory once packed, that the records of a block
+// do not spread over an increasing number of packedBytes, and that random bytes are not packed.
 func TestPacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1000, 1
@@ -89,7 +89,8 @@ func TestPacked(t *testing.T) {
 	}
 }
 
-// TestUnpacked has concurrent readers use more uncompressed texts at once than are kept.
+// TestUnpacked has concurrent readers that use more uncompressed groups at once than the packer
+// keeps.
 func TestUnpacked(t *testing.T) {
 	p := newPacker()
 	p.groupBytes, p.minBytes = 1, 1

@@ -11,12 +11,13 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// pendingWrites holds the writes of this server that its watch has not delivered yet. The event of
-// such a write needs no decoding and shares its record with the writer. The next write of the same
-// object starts from that record.
+// pendingWrites holds the writes of this server that its watch has not delivered yet. When the
+// event of such a write arrives, the cache takes the record that the writer already has, and
+// decodes nothing. The next write of the same object starts from that record too.
 //
-// Events are matched by key and bytes. The match may be a write of another server, because equal
-// bytes have equal attributes. The order of events is always that of the watch.
+// An event belongs to a write if key and bytes are equal. The event may be that of another server's
+// write of the same bytes; the record is still right, because equal bytes have equal attributes.
+// The order of events is always that of the watch.
 //
 // Invariant: a write is in pendingWrites from before it is sent until its event arrives, it fails,
 // or the cache is loaded again.
@@ -25,15 +26,15 @@ type pendingWrites struct {
 	byKey map[string][]*pendingWrite
 }
 
-// pendingWrite is one write that is in progress, or that is acknowledged but was not yet delivered
-// by the watch.
+// pendingWrite is one write that is in progress, or that is acknowledged but whose event the watch
+// has not delivered yet.
 type pendingWrite struct {
 	key   string
 	data  []byte
 	attrs Attrs
 
 	mu     sync.Mutex
-	obj    Object  // the written object, until a record takes it
+	obj    Object  // the written object; nil once record has it
 	record *Record // set when the write is acknowledged or delivered
 }
 
@@ -48,7 +49,7 @@ func (p *pendingWrites) add(w *pendingWrite) {
 	p.byKey[w.key] = append(p.byKey[w.key], w)
 }
 
-// remove removes a write that failed or may have failed.
+// remove removes a write that failed or whose result is unknown.
 func (p *pendingWrites) remove(w *pendingWrite) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -71,7 +72,7 @@ func (p *pendingWrites) removeLocked(w *pendingWrite) {
 }
 
 // latest returns the newest acknowledged state of an object that the watch has not delivered, or
-// nil. Another server may have changed the object since.
+// nil. Another server may have changed the object since then.
 func (p *pendingWrites) latest(key string) *Record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,7 +107,8 @@ func (p *pendingWrites) take(c *cache, e *kv.Event) *Record {
 	return nil
 }
 
-// mayHave reports whether rev may be the revision of the write.
+// mayHave reports whether rev may be the revision of the write: the write is in progress, or has
+// this revision.
 func (w *pendingWrite) mayHave(rev int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,7 +131,7 @@ func (w *pendingWrite) recordAt(c *cache, rev int64) *Record {
 		return w.record
 	}
 	obj := w.obj
-	w.obj = nil // an object can have the resourceVersion of one record only
+	w.obj = nil // the object gets the resourceVersion of this record, so no other record may use it
 	if obj != nil {
 		obj.SetResourceVersion(formatRevision(rev))
 	}

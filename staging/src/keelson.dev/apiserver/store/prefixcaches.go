@@ -11,13 +11,13 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// prefixCaches holds the caches of one key prefix: one, or one for each version of a custom
-// resource that has a store of its own.
+// prefixCaches holds the caches of one key prefix. Usually there is one; a custom resource has one
+// for each version with a store of its own.
 //
-// Invariant: it is immutable. To change it, the caches are put into a new one.
+// Invariant: it is immutable. To add or remove a cache, cacheTable replaces the prefixCaches.
 type prefixCaches struct{ caches []*cache }
 
-// apply passes events to all caches of the prefix. The receiver may be nil.
+// apply passes events to all caches of the prefix. p may be nil.
 func (p *prefixCaches) apply(events []kv.Event) {
 	if p == nil {
 		return
@@ -49,7 +49,8 @@ func (t *cacheTable) all() []*cache {
 	return out
 }
 
-// find returns the caches of a full key: those of its longest registered prefix, or nil.
+// find returns the caches that a full key belongs to: those with the longest matching prefix. It
+// returns nil if no prefix matches.
 func (t *cacheTable) find(key string) *prefixCaches {
 	t.mu.RLock()
 	defer t.mu.RUnlock()

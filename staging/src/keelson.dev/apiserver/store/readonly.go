@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// ReadOnly returns an Interface for a Reader whose objects are computed, not stored. All writes
-// return MethodNotSupported (405). Its Stats are zero.
+// ReadOnly makes an Interface of a Reader whose objects are computed, not stored. All writes return
+// MethodNotSupported (405). All numbers in its Stats are zero.
 type ReadOnly struct {
 	Reader
 	Resource schema.GroupResource // resource that errors name

@@ -21,7 +21,7 @@ type Record struct {
 	// These fields do not change once other goroutines can see the record.
 	size      int  // size of the stored bytes
 	broken    bool // the stored bytes cannot be decoded
-	reencoded bool // the bytes differ from the stored ones, see Config.Reencode
+	reencoded bool // the bytes differ from those in the key-value store, see Config.Reencode
 	codec     Codec
 	budget    *formBudget // nil if the record keeps its encodings as long as it exists
 
@@ -37,18 +37,19 @@ type Record struct {
 
 	// The fields below hold forms of the object that can be computed again.
 	obj        Object               // decoded object, or nil
-	decodeOnce bool                 // the next decoded object is needed for one encoding only, so it is not kept
+	decodeOnce bool                 // drop obj after its next use: it is needed for one encoding only
 	forms      map[Form][]byte      // encodings
 	alias      weak.Pointer[Record] // see sharedWithCodec
 }
 
-// NewRecord returns a record of the stored bytes data. obj is the decoded object, or nil; it
-// belongs to the record afterwards. codec decodes data.
+// NewRecord returns a record of the stored bytes data, which codec decodes. obj is the decoded
+// object, or nil; the caller must not use it afterwards.
 func NewRecord(key string, rev int64, data []byte, attrs Attrs, codec Codec, obj Object) *Record {
 	return &Record{Key: key, Revision: rev, data: data, size: len(data), Attrs: attrs, codec: codec, obj: obj}
 }
 
-// Bytes returns the stored bytes. Callers do not modify them. Use avoids a copy of packed bytes.
+// Bytes returns the stored bytes, which callers must not modify. If they are packed, it copies
+// them; Use does not.
 func (r *Record) Bytes() []byte {
 	r.mu.Lock()
 	data, packed, slot := r.data, r.packed, r.slot
@@ -72,7 +73,7 @@ func (r *Record) Use(f func(data []byte)) {
 }
 
 // packedIn returns the packedBytes that contain the record, or nil. packable reports whether the
-// record is not packed and may be.
+// record is not packed but could be.
 func (r *Record) packedIn() (in *packedBytes, packable bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +99,7 @@ func (r *Record) isIncompressible() bool {
 	return r.incompressible
 }
 
-// weight returns how much memory the stored bytes take.
+// weight returns the memory size of the stored bytes, compressed if they are packed.
 func (r *Record) weight() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,15 +109,15 @@ func (r *Record) weight() int64 {
 	return int64(r.size)
 }
 
-// Object decodes the object. It belongs to the caller, who may modify it.
+// Object decodes the object. The caller may modify the result.
 func (r *Record) Object() (obj Object, err error) {
 	r.Use(func(data []byte) { obj, err = r.codec.Decode(data, r.Revision) })
 	return obj, err
 }
 
-// Shared returns the decoded object for reading only, because all callers get the same one. An
-// object that this server has just written is not decoded again. Other objects are decoded once and
-// kept while the budget for decoded objects allows it.
+// Shared returns the decoded object. All callers get the same one and must not modify it. An object
+// that this server has just written is not decoded again. Other objects are decoded once and kept
+// while the budget for decoded objects allows it.
 func (r *Record) Shared() (Object, error) {
 	r.mu.Lock()
 	obj, once := r.obj, r.decodeOnce
@@ -138,8 +139,8 @@ func (r *Record) Shared() (Object, error) {
 	return obj, nil
 }
 
-// Read returns the decoded object for reading only, like Shared, but does not keep an object that
-// it had to decode. It is for callers that read every object once.
+// Read is like Shared, but does not keep an object that it had to decode. It is for callers that
+// read every object once.
 func (r *Record) Read() (Object, error) {
 	r.mu.Lock()
 	obj := r.obj
@@ -151,7 +152,7 @@ func (r *Record) Read() (Object, error) {
 }
 
 // ReadPart is like Read, for callers that need only a part of the object. part decodes this part
-// from the stored bytes. If part is nil or returns false, ReadPart decodes the whole object.
+// from the stored bytes. If part is nil or returns false, ReadPart returns the whole object.
 func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, err error) {
 	r.mu.Lock()
 	obj = r.obj
@@ -169,13 +170,13 @@ func (r *Record) ReadPart(part func(data []byte) (Object, bool)) (obj Object, er
 	return r.Object()
 }
 
-// Remembered returns the encoding in form f if it is kept with the record.
+// Remembered returns the encoding in form f if the record keeps it.
 func (r *Record) Remembered(f Form) ([]byte, bool) { return r.form(f) }
 
-// Encoded returns the record in form f. The first call makes the encoding by encode, and later
-// calls return the same bytes while the record keeps them. Callers do not modify them. Concurrent
-// calls for the same record wait for each other. encode may call Object and Shared. An error is one
-// of encode.
+// Encoded returns the record in form f. The first call makes the encoding with encode, and later
+// calls return the same bytes while the record keeps them. Callers must not modify them. Concurrent
+// calls for the same record wait for each other. encode may call Object and Shared. An error comes
+// from encode.
 func (r *Record) Encoded(f Form, encode func(*Record) ([]byte, error)) ([]byte, error) {
 	if b, ok := r.form(f); ok {
 		return b, nil
@@ -225,8 +226,8 @@ func (r *Record) forget() {
 	r.obj, r.forms = nil, nil
 }
 
-// last returns the final state of an object that was deleted at revision rev. r is its state before
-// the deletion. For finalState see Config.FinalState.
+// last returns the final state of an object that was deleted at revision rev; r is the state before
+// the deletion. finalState is Config.FinalState and may be nil.
 func (r *Record) last(rev int64, finalState func([]byte) ([]byte, bool)) *Record {
 	var data []byte
 	var changed bool

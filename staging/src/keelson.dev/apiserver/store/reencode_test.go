@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestReencode checks that an object stored without a default is read with the default, and that
-// the next update writes it, even one that changes nothing.
+// TestReencode stores an object without a field that now has a default. It checks that readers see
+// the default, and that the next update stores it, even if the update changes nothing.
 func TestReencode(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		ctx := patient(t)

@@ -15,7 +15,8 @@ import (
 )
 
 // Config is the configuration of a Store. Backend, Prefix, GroupResource, Codec and Attrs are
-// required, unless Alias is set. The functions are called concurrently.
+// required. If Alias is set, only Alias, GroupResource and Codec are. The functions are called
+// concurrently.
 type Config struct {
 	// What is stored, and where it is stored.
 
@@ -24,11 +25,11 @@ type Config struct {
 	// "services/specs", "stable.example.com/crontabs".
 	Prefix        string
 	GroupResource schema.GroupResource // resource that errors name
-	// Alias is set if another store has the objects. Backend, Prefix, Attrs, Peek, Renew, End and
-	// IndexFields are then those of that store.
+	// Alias is set if this store serves the objects of another store. The fields that belong to the
+	// cache, such as Backend, Prefix, Attrs and IndexFields, are then those of that store.
 	Alias *Alias
-	// TTL returns for how many seconds an updated object is kept; 0 means for ever. It is nil if
-	// objects never expire. (Create has the TTL as a parameter.)
+	// TTL returns the number of seconds after which an updated object is deleted; 0 means never. It
+	// is nil if objects of the resource never expire. (Create has the TTL as a parameter.)
 	TTL func(obj Object) int64
 
 	// How stored bytes are read and written.
@@ -39,13 +40,13 @@ type Config struct {
 	// Peek returns the attributes of a stored object without decoding all of it. It returns false
 	// if the whole object has to be decoded. It may be nil.
 	Peek func(data []byte) (Attrs, bool)
-	// Reencode returns the bytes that Codec would write for a stored object, if they differ from the
-	// stored ones: another server may have written another version, or a field may have got a
-	// default since. May be nil.
+	// Reencode returns the bytes that Codec would write for a stored object, if they differ from
+	// data: another server may have stored another version, or a field may have got a default
+	// since. It may be nil.
 	Reencode func(data []byte) (reencoded []byte, changed bool)
-	// FinalState returns the final state of a deleted object for its watchers, if it differs from
-	// the stored one. So a deletion that also changes the object takes one write. The attributes
-	// must be the same. May be nil.
+	// FinalState returns the state that watchers receive when an object is deleted, if it differs
+	// from the stored one. With it, a deletion that also changes the object needs one write. The
+	// attributes must stay the same. It may be nil.
 	FinalState func(data []byte) (last []byte, changed bool)
 	// IndexFields are selectable fields for which the cache keeps an index. Lists and watches that
 	// require a value of such a field do not look at all objects.
@@ -83,12 +84,12 @@ func (s *Store) Close() {
 	s.cache.close()
 }
 
-// Stats describes the content of a store at a moment.
+// Stats describes the content of a store at one moment.
 type Stats struct {
 	Stored   bool  // whether the store has objects of its own: they are not computed, and it is not an alias
 	Started  bool  // whether the store has been used, so that its cache is loaded or loading
 	Objects  int   // number of objects in the cache
-	Bytes    int   // total size of their stored forms
+	Bytes    int   // total size of the stored bytes of these objects
 	Watchers int   // number of watches
 	Events   int   // number of changes in the window
 	Revision int64 // revision of the state in the cache
@@ -144,8 +145,8 @@ func (s *Store) Get(ctx context.Context, key string, resourceVersion string) (*R
 	return nil, s.notFound(key)
 }
 
-// getCurrent returns the present state. It reads the cache once that has caught up, and the
-// key-value store if the cache is not ready or does not catch up in time.
+// getCurrent returns the present state. It waits until the cache has reached the present revision.
+// If the cache is not ready or does not reach it in time, it reads the key-value store.
 func (s *Store) getCurrent(ctx context.Context, key string) (*Record, error) {
 	if s.cache.isReady() {
 		rev, err := s.b.revision.current(ctx)
@@ -180,8 +181,7 @@ func (s *Store) cached(key string) *Record {
 	return s.view(s.cache.records.get(key))
 }
 
-// found returns the record of an item of the key-value store. If item is nil, the object does not
-// exist, and found returns NotFound.
+// found returns the record of an item of the key-value store, or NotFound if item is nil.
 func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	if item == nil {
 		return nil, s.notFound(key)
@@ -199,8 +199,8 @@ func (s *Store) found(key string, item *kv.Item) (*Record, error) {
 	return r, nil
 }
 
-// Unchanged returns the condition that r is still the stored state of its object. Create of any
-// store on the same key-value store accepts it.
+// Unchanged returns the condition that the object of r has not been written since r. It may be
+// passed to Create of any store on the same key-value store.
 func (s *Store) Unchanged(r *Record) kv.Unchanged {
 	return kv.Unchanged{Key: s.fullKey(r.Key), Revision: r.Revision}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // revisionReader reads the present revision of the key-value store for consistent reads. Callers
-// that arrive during a read share the next one. It begins after they have arrived, so its result is
-// recent enough for each of them.
+// that arrive during a read share the next one, which begins after they have arrived, so its result
+// is recent enough for each of them.
 //
 // Invariant: at most one read is in progress and at most one is waiting, however many callers there
 // are.
@@ -24,7 +24,7 @@ type revisionReader struct {
 
 type revisionCall struct {
 	waiting int           // number of callers; guarded by revisionReader.mu
-	turn    chan struct{} // receives once; the caller that receives makes the read
+	turn    chan struct{} // receives once; the caller that receives has to make the read
 	done    chan struct{} // closed when rev and err have been set
 	rev     int64
 	err     error
@@ -52,7 +52,7 @@ func (r *revisionReader) current(ctx context.Context) (int64, error) {
 		return 0, ctx.Err()
 	case <-call.done:
 		if call.err != nil && ctx.Err() == nil {
-			return r.read(ctx) // the context of the caller that made the read may have ended
+			return r.read(ctx) // the read may have failed because the context of the caller that made it ended
 		}
 		return call.rev, call.err
 	case <-call.turn:
@@ -63,7 +63,7 @@ func (r *revisionReader) current(ctx context.Context) (int64, error) {
 	}
 }
 
-// pass lets one of the waiting callers make the next read.
+// pass makes one of the waiting callers start the next read.
 func (r *revisionReader) pass() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,8 +79,8 @@ func (r *revisionReader) passLocked() {
 	r.next = nil
 }
 
-// leave removes a caller that no longer waits. If it was the last one and the turn to read has been
-// passed to its call, leave passes the turn on.
+// leave removes a caller that stops waiting. If it was the last one of its call, but the call has
+// already been chosen to make the next read, leave chooses the following call.
 func (r *revisionReader) leave(call *revisionCall) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

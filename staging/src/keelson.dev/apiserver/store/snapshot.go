@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// snapshot is an immutable state of a resource, or of the part of it that one tree of an index
-// holds.
+// snapshot is an immutable state of a resource, or of the part of it that is in one tree of an
+// index.
 type snapshot struct {
 	rev     int64
 	records blocks
@@ -37,9 +37,9 @@ func (c *cache) treeLocked(m *matcher) *tree {
 	return c.records
 }
 
-// pastLocked returns the current state and the changes since rev, oldest first, from which the
-// caller can restore the state at rev. It returns false if the window does not reach back that far.
-// The cost is proportional to the number of these changes; no old states are kept.
+// pastLocked returns the current state and the changes since rev, oldest first. By undoing these
+// changes, the caller can restore the state at rev. It returns false if the window does not contain
+// all of them. The cost is proportional to their number; the cache keeps no old states.
 func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	if rev < c.window.floor {
 		return snapshot{}, nil, false
@@ -52,8 +52,9 @@ func (c *cache) pastLocked(m *matcher, rev int64) (snapshot, []*change, bool) {
 	return s, slices.Clone(c.window.since(rev)), true
 }
 
-// undoChanges makes s the state before changes, for keys that begin with a prefix. changes is
-// sorted oldest first. The caller holds no lock, because there may be many changes.
+// undoChanges turns s into the state before changes, which are sorted oldest first. It considers
+// only keys that begin with prefix. The caller should hold no lock, because there may be many
+// changes.
 func (s *snapshot) undoChanges(changes []*change, prefix string) {
 	if len(changes) == 0 {
 		return
@@ -66,9 +67,9 @@ func (s *snapshot) undoChanges(changes []*change, prefix string) {
 	}
 }
 
-// ascend calls yield for all records, in order, whose keys begin with prefix and are not less than
-// start, until yield returns false. The records of each call are a range of block b that begins at
-// index from. b is nil if an undone change makes them differ from the block.
+// ascend calls yield for all records, in key order, whose keys begin with prefix and are not less
+// than start, until yield returns false. The records of each call are a range of block b, beginning
+// at index from. b is nil if they differ from the block because of an undone change.
 func (s *snapshot) ascend(prefix, start string, yield func(b *Block, from int, records []*Record) bool) {
 	if len(s.undo) == 0 {
 		s.records.ascend(prefix, start, func(b *Block, i, n int) bool { return yield(b, i, b.records[i:i+n]) })
@@ -105,7 +106,8 @@ func (s *snapshot) changed(prefix, from string) []string {
 	return out
 }
 
-// restore returns records, but with the objects in changed in their state at s.rev.
+// restore returns records, with the objects whose keys are in changed replaced by their state at
+// s.rev.
 func (s *snapshot) restore(changed []string, records []*Record) []*Record {
 	out := make([]*Record, 0, len(records)+len(changed))
 	for _, key := range changed {

@@ -94,7 +94,7 @@ type Batcher interface {
 type Monitor interface {
 	// Stats returns what the cache of the store contains.
 	Stats() Stats
-	// Count asks the key-value store for the number of stored objects.
+	// Count reads the number of stored objects from the key-value store.
 	Count(ctx context.Context) (int64, error)
 }
 
@@ -204,7 +204,7 @@ type Event struct {
 	// the deletion. It is nil for a Bookmark.
 	Record   *Record
 	Revision int64
-	// InitialEventsEnd marks the bookmark that ends the initial events.
+	// InitialEventsEnd is set for the bookmark that follows the initial events.
 	InitialEventsEnd bool
 }
 

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// thing is the kind of these tests. Like a pod, it runs on a node.
+// thing is the kind of object that these tests store. Like a pod, it runs on a node.
 type thing struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -74,7 +74,7 @@ func newThing(ns, name string) *thing {
 
 var things = schema.GroupResource{Group: "example.com", Resource: "things"}
 
-// env is a store with its backend and key-value store.
+// env is a store with its backend and key-value store, for a test.
 type env struct {
 	kv      kv.Store
 	backend *Backend
@@ -88,7 +88,7 @@ func run(t testing.TB, kvs kv.Store, clk clock.Clock) *env {
 	return e
 }
 
-// boot starts a backend and a store of things. stop ends them as a crash does.
+// boot starts a backend and a store of things. stop ends them abruptly, as a crash would.
 func boot(t testing.TB, kvs kv.Store, clk clock.Clock, root string, adjust ...func(*Backend)) (e *env, stop func()) {
 	e = &env{kv: kvs}
 	e.backend = NewBackend(BackendConfig{KV: kvs, Root: root, Clock: clk, Log: slog.New(slog.DiscardHandler)})
@@ -132,7 +132,7 @@ func newEmbedded(t testing.TB) kv.Store {
 	return s
 }
 
-// onEach runs a test on each kind of key-value store.
+// onEach runs a test once on each implementation of the key-value store.
 func onEach(t *testing.T, test func(t *testing.T, e *env)) {
 	t.Run("memory", func(t *testing.T) { test(t, run(t, newMemory(t), clock.Real())) })
 	t.Run("etcd", func(t *testing.T) { test(t, run(t, newEmbedded(t), clock.Real())) })

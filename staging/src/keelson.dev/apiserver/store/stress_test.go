@@ -19,8 +19,9 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// TestConcurrentWriters increments shared objects by two servers on one key-value store: no
-// increment is lost, and the state that a watcher of either server collects equals the stored one.
+// TestConcurrentWriters increments numbers in shared objects through two servers on one key-value
+// store. It checks that no increment is lost, and that the state that a watcher of either server
+// collects equals the stored one.
 func TestConcurrentWriters(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
@@ -79,14 +80,14 @@ func countUp(o *thing) {
 	o.Data = strconv.Itoa(n + 1)
 }
 
-// replica is a state that was collected from events.
+// replica is the state that a watcher has collected from its events.
 type replica struct {
 	w       *watcher
 	seen    map[string]*Record
 	updates int
 }
 
-// follow reads events until it has seen a number of updates.
+// follow reads events until the replica has seen the given number of updates.
 func (r *replica) follow(t *testing.T, updates int) {
 	t.Helper()
 	var last int64
@@ -108,7 +109,8 @@ func (r *replica) follow(t *testing.T, updates int) {
 	}
 }
 
-// TestUpdateSeesPresentState checks that an update sees what another server has just written.
+// TestUpdateSeesPresentState checks that Update passes fn the state that another server has just
+// written.
 func TestUpdateSeesPresentState(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		other, stop := boot(t, e.kv, e.backend.clock, "/registry")
@@ -133,7 +135,7 @@ func TestUpdateSeesPresentState(t *testing.T) {
 	})
 }
 
-// TestTTLOfUpdates checks that each write sets the TTL again.
+// TestTTLOfUpdates checks that each update sets the TTL of the object again.
 func TestTTLOfUpdates(t *testing.T) {
 	kvs := &ttlRecorder{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
@@ -162,8 +164,8 @@ func (r *ttlRecorder) Put(ctx context.Context, key string, value []byte, expect,
 	return r.Store.Put(ctx, key, value, expect, ttl, conditions...)
 }
 
-// TestLostAnswer simulates that the answer to a successful write is lost. The update must fail, and
-// must not be tried again on its own result.
+// TestLostAnswer simulates that the response to a successful write is lost. The update must return
+// an error. It must not call fn again, which would then see the result of the lost write.
 func TestLostAnswer(t *testing.T) {
 	for name, restarted := range map[string]bool{"state from the cache": false, "state from the store": true} {
 		t.Run(name, func(t *testing.T) {
@@ -197,8 +199,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// forgetful is a store that makes writes but returns an error instead of their results, if it has
-// one.
+// forgetful is a key-value store that makes the writes. If its error is set, it returns that error
+// instead of the results.
 type forgetful struct {
 	kv.Store
 	lose error
@@ -213,8 +215,8 @@ func (f *forgetful) Put(ctx context.Context, key string, value []byte, expect, t
 	return res, err
 }
 
-// TestOwnStateIsKnown changes an object before the watch has delivered its previous changes: no
-// write may expect a state that this server itself has replaced.
+// TestOwnStateIsKnown changes an object repeatedly while the watch delivers no events. It checks
+// that the server starts each write from the state that it wrote last, so that no write fails.
 func TestOwnStateIsKnown(t *testing.T) {
 	kvs := &lateWatches{Store: newMemory(t)}
 	e := run(t, kvs, clock.Real())
@@ -238,8 +240,8 @@ func TestOwnStateIsKnown(t *testing.T) {
 	}
 }
 
-// lateWatches is a store that delays the events of watches while it is locked, and counts the
-// writes that expected a wrong revision.
+// lateWatches is a key-value store that delays the events of watches while it is locked, and counts
+// the writes that expected a wrong revision.
 type lateWatches struct {
 	kv.Store
 	late   sync.RWMutex

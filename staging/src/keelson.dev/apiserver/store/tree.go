@@ -13,8 +13,8 @@ import (
 // cache.mu guards the tree; snapshots are read without a lock.
 //
 // Invariant: no block is empty, and keys increase from block to block. A block that a snapshot may
-// contain does not change: it is replaced by a changed copy. The others are changed in place.
-// Blocks made after the last snapshot have the tree's epoch.
+// contain does not change; it is replaced by a changed copy. Blocks made after the last snapshot
+// have the tree's epoch and are changed in place.
 type tree struct {
 	cache  *encodingCache
 	blocks []*Block
@@ -23,7 +23,7 @@ type tree struct {
 	n      int    // number of records
 }
 
-// blocks is an immutable state of a tree: a list of blocks with n records.
+// blocks is an immutable state of a tree: a list of blocks that have n records in total.
 type blocks struct {
 	list []*Block
 	n    int
@@ -136,7 +136,8 @@ func (t *tree) join(at int) {
 	t.edit(at+1, 1)
 }
 
-// writable returns the block at index at, or a copy in its place, that may be changed in place.
+// writable returns the block at index at if it may be changed in place. Otherwise it replaces the
+// block by a copy, and returns the copy.
 func (t *tree) writable(at int) *Block {
 	b := t.blocks[at]
 	if b.epoch == t.epoch {
@@ -147,7 +148,8 @@ func (t *tree) writable(at int) *Block {
 	return b
 }
 
-// edit replaces n blocks, beginning at index at, by others, in a slice that no snapshot refers to.
+// edit replaces the n blocks from index at on by the blocks in with. It first copies the slice if a
+// snapshot refers to it.
 func (t *tree) edit(at, n int, with ...*Block) {
 	if t.shared {
 		t.blocks, t.shared = slices.Clone(t.blocks), false

@@ -20,7 +20,7 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	}
 	wantState := opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	if rev == 0 && opts.SendInitialEvents != nil && opts.ResourceVersion == "" {
-		// "Most recent" in the API means: start at the present revision of the key-value store.
+		// In the Kubernetes API, "most recent" means the present revision of the key-value store.
 		if rev, err = s.b.revision.current(ctx); err != nil {
 			return nil, translate(ctx, err)
 		}

@@ -66,7 +66,7 @@ func watchAll(t testing.TB, s *Store, opts WatchOptions) *watcher {
 	return w.(*watcher)
 }
 
-// waitApplied waits until the cache has applied all writes.
+// waitApplied waits until the cache has applied the events of all writes.
 func waitApplied(t testing.TB, s *Store) {
 	t.Helper()
 	if _, err := s.List(patient(t), ListOptions{Limit: 1}); err != nil {
@@ -122,7 +122,7 @@ func TestSlowWatcherIsCut(t *testing.T) {
 	if _, err := slow.Next(patient(t)); !apierrors.IsResourceExpired(err) {
 		t.Errorf("slow watcher: %v", err)
 	}
-	// The other watcher does not select these changes, so it must not have fallen behind.
+	// The other watcher does not select the changes so far, so it must not have expired.
 	on := newThing("ns", "on-node")
 	on.Node = "n1"
 	create(t, e.store, on)
@@ -182,7 +182,7 @@ func TestWatchersWakeOnlyForWhatMayConcernThem(t *testing.T) {
 	}
 }
 
-// stepUntil advances the clock by d again and again until done receives.
+// stepUntil advances the clock by d repeatedly until it receives from done.
 func stepUntil[T any](clk *testingclock.FakeClock, d time.Duration, done <-chan T) T {
 	for {
 		select {
@@ -206,7 +206,8 @@ func TestBookmarks(t *testing.T) {
 	if err != nil || len(events) != 1 || !events[0].InitialEventsEnd || events[0].Type != Bookmark {
 		t.Fatalf("initial events: %+v, %v", events, err)
 	}
-	// A write to another key increases the revision. The next bookmark has this revision.
+	// This write to a key outside of the resource increases the revision, and the next bookmark
+	// must have this revision.
 	res, err := m.Put(t.Context(), "/registry/others/x", nil, 0, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +250,8 @@ func TestLastBookmarkComesBeforeTheDeadline(t *testing.T) {
 			t.Errorf("before the deadline: %+v, %v, want %s", events, err, want)
 		}
 	}
-	// Nothing has changed since the other watch started, so it gets no last bookmark.
+	// Nothing has changed since the second watch started, so it gets no bookmark before its
+	// deadline.
 	if events, err := watchers[1].Next(patient(t)); err != nil || len(events) != 1 || events[0].Type != Added {
 		t.Errorf("the beginning: %+v, %v", events, err)
 	}
@@ -270,7 +272,8 @@ func TestFutureRevision(t *testing.T) {
 		_, err := e.store.Get(patient(t), "ns/t", "1000")
 		done <- err
 	}()
-	// There may be a second timer, for the next request for progress.
+	// stepUntil advances the clock repeatedly, because runProgress may have a timer as well as the
+	// read.
 	err := stepUntil(clk, barrierTimeout, done)
 	if !isTooLarge(err) || err.Error() != "Timeout: Too large resource version: 1000, current: 2" {
 		t.Errorf("Get at a future revision: %v", err)
@@ -278,7 +281,7 @@ func TestFutureRevision(t *testing.T) {
 	if s, ok := apierrors.SuggestsClientDelay(err); !ok || s != 1 {
 		t.Errorf("suggested delay %d, %t", s, ok)
 	}
-	// A watch may start at a future revision; it delivers nothing before that revision.
+	// A watch may start at a future revision. It then delivers nothing up to that revision.
 	w := watchAll(t, e.store, WatchOptions{ResourceVersion: "4"})
 	create(t, e.store, newThing("ns", "u"))
 	create(t, e.store, newThing("ns", "v"))
@@ -288,7 +291,7 @@ func TestFutureRevision(t *testing.T) {
 	}
 }
 
-// brokenWatches is a store with watches that the test can break.
+// brokenWatches is a key-value store whose watches the test can make fail.
 type brokenWatches struct {
 	kv.Store
 	mu     sync.Mutex
@@ -298,7 +301,7 @@ type brokenWatches struct {
 
 type brokenWatch struct {
 	kv.Watch
-	broken context.Context // the error of Next is the cause of this context
+	broken context.Context // when this context ends, Next returns its cause
 	fail   context.CancelCauseFunc
 }
 
@@ -376,7 +379,7 @@ func TestLostWatch(t *testing.T) {
 	})
 }
 
-// slowWatches is a store whose watches deliver nothing until they are released.
+// slowWatches is a key-value store whose watches deliver nothing until the test releases them.
 type slowWatches struct {
 	kv.Store
 	let  chan struct{}
@@ -412,7 +415,7 @@ func (s *slowWatches) Range(ctx context.Context, o kv.RangeOptions) (kv.RangeRes
 }
 
 // TestLoadBesideReplay checks that a starting server reads a resource while its watch still replays
-// past events, and serves it only when the watch has caught up.
+// past events, and that the cache becomes ready only when the watch has delivered all of them.
 func TestLoadBesideReplay(t *testing.T) {
 	m := newMemory(t)
 	before, stop := boot(t, m, clock.Real(), "/registry")

@@ -14,37 +14,38 @@ import (
 const (
 	// watchBatch bounds the number of changes, and of initial objects, in one batch.
 	watchBatch = 256
-	// watchBatchBytes is the size at which a batch of changes ends. A client that does not read
-	// keeps its batch in memory, even the changes that the window has dropped.
+	// watchBatchBytes is the size in bytes at which a batch of changes ends. A batch stays in
+	// memory while its client does not read, even if the window has dropped the changes.
 	watchBatchBytes = 1 << 20
-	// bookmarkEvery is about how often a quiet watch gets a bookmark. bookmarkLead is how long
-	// before its deadline a watch gets the last one.
+	// bookmarkEvery is the approximate interval of bookmarks on a watch without events.
+	// bookmarkLead is how long before its deadline a watch gets its last bookmark.
 	bookmarkEvery = time.Minute
 	bookmarkLead  = 2 * time.Second
 )
 
-// watcher is a position in the window of a cache.
+// watcher is one watch on a cache. It has a position in the cache's window: that of the next change
+// to read.
 //
-// Invariant: while there is nothing to read (pending is false), a watcher has no position. It
-// ignores changes that it does not select, so it can wait for ever without falling out of the
-// window. A change that it may select sets its position and wakes it.
+// Invariant: while there is nothing to read (pending is false), a watcher has no position. Changes
+// that it does not select do not set one, so it can wait indefinitely without expiring. A change
+// that it may select sets the position and wakes Next.
 type watcher struct {
 	s     *Store
 	c     *cache // the cache of s
 	match matcher
 	after int64 // only changes after this revision are delivered
 
-	// The initial state.
+	// The present state, which some watches deliver first.
 	initial    *snapshot // still to be delivered, beginning at key from; nil if nothing is left
 	from       string
-	initialRev int64   // revision of the initial state
-	batch      []Event // buffer for a batch of the initial state
-	endMark    bool    // a bookmark has to follow the initial state
+	initialRev int64   // revision of that state
+	batch      []Event // buffer for a batch of that state
+	endMark    bool    // a bookmark has to follow that state
 
 	// Bookmarks.
 	bookmarks bool
 	deadline  time.Time   // zero if unknown
-	due       atomic.Bool // a bookmark has to be sent
+	due       atomic.Bool // a bookmark should be sent now
 	sent      int64       // revision of the last event or bookmark delivered
 
 	wake chan struct{} // receives when poll may have a result
@@ -54,7 +55,7 @@ type watcher struct {
 	pending bool        // changes at position next or later may be selected
 	next    uint64
 	ended   bool  // the watcher may have missed events
-	oldest  int64 // for the text of the error: earliest revision after which a watch could have started
+	oldest  int64 // earliest revision after which a watch could have started, for the error text
 }
 
 var _ Watcher = (*watcher)(nil)
@@ -121,7 +122,7 @@ func (w *watcher) poll() ([]Event, error) {
 	return nil, nil
 }
 
-// startTimer starts the timer of the next bookmark.
+// startTimer starts or restarts the timer of the next bookmark.
 func (w *watcher) startTimer() {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
@@ -150,9 +151,9 @@ func (w *watcher) Stop() {
 	w.signal()
 }
 
-// takeInitial returns the next batch of the initial state. The watcher keeps the snapshot and the
-// next key instead of a list of records: fifty informers that start at once would have fifty such
-// lists.
+// takeInitial returns the next batch of the initial state. The watcher keeps a snapshot and the
+// next key. It does not keep a list of records, because fifty informers that start at once would
+// need fifty lists.
 func (w *watcher) takeInitial() []Event {
 	if w.initial == nil {
 		return nil
@@ -183,8 +184,8 @@ func (w *watcher) takeInitial() []Event {
 	return events
 }
 
-// read returns the next changes from the window. more reports whether more changes may follow at
-// once.
+// read returns the next changes from the window. more reports whether the caller should read again
+// at once.
 func (w *watcher) read() (changes []*change, more bool, err error) {
 	c := w.c
 	c.mu.RLock()
@@ -239,7 +240,7 @@ func (w *watcher) translate(changes []*change) []Event {
 	return events
 }
 
-// bookmark returns a bookmark at the present revision, if all events before it have been delivered.
+// bookmark returns a bookmark at the present revision if all events up to it have been delivered.
 // As in Kubernetes, the last bookmark before the deadline is omitted if the resource has not
 // changed.
 func (w *watcher) bookmark() (Event, bool) {
@@ -253,13 +254,13 @@ func (w *watcher) bookmark() (Event, bool) {
 	return Event{Type: Bookmark, Revision: w.sent}, true
 }
 
-// closing reports whether the deadline is near.
+// closing reports whether the deadline is less than bookmarkLead away.
 func (w *watcher) closing() bool {
 	return !w.deadline.IsZero() && w.deadline.Sub(w.c.b.clock.Now()) <= bookmarkLead
 }
 
-// untilBookmark returns the time until the next bookmark: the regular one, or the last one before
-// the deadline, with which the client can resume just after its watch has ended.
+// untilBookmark returns the time until the next bookmark: the regular one, or the last one shortly
+// before the deadline, from which the client can resume after the watch has ended.
 func (w *watcher) untilBookmark() time.Duration {
 	if !w.deadline.IsZero() {
 		left := w.deadline.Sub(w.c.b.clock.Now()) - bookmarkLead

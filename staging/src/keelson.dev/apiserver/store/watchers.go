@@ -3,10 +3,11 @@
 
 package store
 
-// watcherSet holds the watchers of a resource, grouped by the values that they require, so that a
-// change wakes only the watchers that may select it.
+// watcherSet holds the watchers of a resource, grouped by the name, index field or namespace that
+// they require, so that a change wakes only the watchers that may select it.
 //
-// Invariant: each watcher is in exactly one bucket, and count is their number. cache.mu guards it.
+// Invariant: each watcher is in exactly one bucket, and count is the number of watchers. cache.mu
+// guards the set.
 type watcherSet struct {
 	all         map[*watcher]struct{} // watchers that require neither a name, an index field nor a namespace
 	byName      map[string]map[*watcher]struct{}
@@ -108,7 +109,7 @@ func wakeAll(set map[*watcher]struct{}, pos uint64) {
 }
 
 // endAll ends all watchers, because they may have missed events. oldest is the earliest revision
-// after which a watch could have started, for the text of the error.
+// after which a watch can start; it is for the error text.
 func (s *watcherSet) endAll(oldest int64) {
 	end := func(set map[*watcher]struct{}) {
 		for w := range set {

@@ -16,14 +16,14 @@ type windowLimits struct {
 	bytes int64         // maximum memory of the previous states, which only the window keeps
 }
 
-// defaultLimits has the numbers and the age of Kubernetes.
+// defaultLimits has Kubernetes' limits for the number and the age of changes.
 var defaultLimits = windowLimits{min: 100, max: 100 * 1024, age: 75 * time.Second, bytes: 48 << 20}
 
-// window holds the recent changes of a resource, oldest first. A position is the number of changes
-// since the cache was created; a watcher is a position.
+// window holds the recent changes of a resource, oldest first. The position of a change is the
+// number of changes that were added before it since the cache was created.
 //
-// Invariant: the window contains every change with a revision greater than floor. All changes of
-// one revision are in it or none. cache.mu guards it.
+// Invariant: the window contains every change with a revision greater than floor. It contains
+// either all changes of a revision or none. cache.mu guards it.
 type window struct {
 	changes []*change // only changes[head:] are in the window
 	head    int
@@ -33,7 +33,7 @@ type window struct {
 	packed  uint64 // previous states before this position have been packed already
 }
 
-// reset empties the window. rev is the revision of the new state.
+// reset empties the window. rev is the revision of the cache's new state.
 func (w *window) reset(rev int64) {
 	*w = window{first: w.end(), floor: rev}
 }
@@ -51,7 +51,7 @@ func (w *window) after(rev int64) uint64 {
 }
 
 // since returns the changes with a revision greater than rev. The slice is valid until the window
-// changes.
+// is modified.
 func (w *window) since(rev int64) []*change {
 	return w.changes[w.head+int(w.after(rev)-w.first):]
 }
@@ -74,7 +74,8 @@ func (w *window) add(c *change) {
 	w.bytes += c.kept
 }
 
-// weigh computes the memory of changes again, after their previous states have been packed.
+// weigh updates the memory sizes of the changes at positions from to end, after their previous
+// states have been packed.
 func (w *window) weigh(from, end uint64) {
 	for pos := max(from, w.first); pos < min(end, w.end()); pos++ {
 		c := w.at(pos)

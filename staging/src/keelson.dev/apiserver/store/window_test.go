@@ -10,8 +10,8 @@ import (
 	"weak"
 )
 
-// TestGone checks that watchers that ask at the same time share the last state of a deleted object,
-// and that the window does not keep it.
+// TestGone checks that watchers that call gone at the same time share the last state of a deleted
+// object, and that the window does not keep that state in memory.
 func TestGone(t *testing.T) {
 	want := bytes.Repeat([]byte("an object that ends "), 200)
 	ended := func(data []byte) ([]byte, bool) { return append(bytes.Clone(data), '!'), true }

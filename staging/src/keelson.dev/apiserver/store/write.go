@@ -23,7 +23,8 @@ func (s *Store) Create(ctx context.Context, key string, obj Object, ttl int64,
 	if rv := obj.GetResourceVersion(); rv != "" && rv != "0" {
 		return nil, apierrors.NewInternalError(errors.New("resourceVersion should not be set on objects to be created"))
 	}
-	// A client may watch from the revision of the new object, and must then see all later changes.
+	// Start the cache before the write: a client may watch from the revision of the new object, and
+	// must then see all later changes.
 	s.cache.start()
 	data, err := s.Codec.Encode(obj)
 	if err != nil {
@@ -59,8 +60,8 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 		if current || next != nil || err != nil && !refused {
 			return next, cmp.Or(r.error, err)
 		}
-		// fn rejected or did not change a cached state. That is final only if the cached state is
-		// still the present one.
+		// fn rejected or did not change a cached state. This result is final only if the cached
+		// state is still the present one.
 		decided := cur.Revision
 		cur, current, err = s.verify(ctx, key, cur, r.error)
 		if err != nil || cur.Revision != decided {
@@ -73,14 +74,14 @@ func (s *Store) Update(ctx context.Context, key string, fn UpdateFunc) (*Record,
 	return nil, err
 }
 
-// refusal is an error of an UpdateFunc about the state that it was given. Any other error ends an
-// update: a failed write may have succeeded in the key-value store, so a retry might apply it
-// twice.
+// refusal is an error with which an UpdateFunc rejected a state. Update may call the function again
+// with a newer state. After any other error it must not retry: the write may have succeeded in the
+// key-value store, and a retry could apply the change twice.
 type refusal struct{ error }
 
-// attempt applies fn to cur once. It returns no record and no conflict if fn changes nothing and
-// cur may be old. Errors about cur are refusals. current reports whether cur is known to be the
-// present state.
+// attempt applies fn to cur once. current reports whether cur is known to be the present state. If
+// it is not known and fn changes nothing, attempt returns neither a record nor a conflict. An error
+// of fn is returned as a refusal.
 func (s *Store) attempt(
 	ctx context.Context, key string, cur *Record, current bool, fn UpdateFunc,
 ) (*Record, *kv.WriteResult, error) {
@@ -151,9 +152,9 @@ func (s *Store) DeleteAll(ctx context.Context, records []*Record) (bool, error) 
 	return err == nil && res.OK, translate(ctx, err)
 }
 
-// present returns the state of an object for a first try: the cached state, or a later state that
-// this server wrote and the cache has not received. current reports whether it is known to be the
-// present state.
+// present returns the state of an object for the first attempt of a write: the cached state, or a
+// later state that this server wrote and the cache has not received yet. current reports whether it
+// is known to be the present state.
 func (s *Store) present(ctx context.Context, key string) (cur *Record, current bool, err error) {
 	if err := s.checkKey(key); err != nil {
 		return nil, false, err
@@ -170,8 +171,8 @@ func (s *Store) present(ctx context.Context, key string) (cur *Record, current b
 	return cur, true, err
 }
 
-// verify reads the present state after fn or check has decided on a cached one. It returns reason,
-// which may be nil, as error if the cached state is the present one.
+// verify reads the present state after fn or check has rejected or not changed the cached one. If
+// the cached state is the present one, verify returns reason, which may be nil, as its error.
 func (s *Store) verify(ctx context.Context, key string, cached *Record, reason error) (*Record, bool, error) {
 	cur, err := s.getCurrent(ctx, key)
 	if err != nil {
@@ -183,8 +184,8 @@ func (s *Store) verify(ctx context.Context, key string, cached *Record, reason e
 	return cur, true, nil
 }
 
-// put replaces cur, which is nil for a new object, by obj, whose encoding is data. The cache will
-// contain the returned record.
+// put replaces cur by obj, whose encoding is data. cur is nil for a new object. The record that put
+// returns is the one that the cache will contain.
 func (s *Store) put(ctx context.Context, key string, obj Object, data []byte, cur *Record, ttl int64,
 	conditions ...kv.Unchanged) (*Record, kv.WriteResult, error) {
 	w, err := s.newPendingWrite(key, obj, data, cur)
@@ -213,12 +214,12 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 		if err != nil {
 			return nil, err
 		}
-		// The entry has no decoded object: readers of the other form seldom follow a write to the
-		// alias.
+		// The entry has no decoded object, because readers of the aliased store seldom need an
+		// object that was just written to the alias.
 		return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(converted), cur)}, nil
 	}
 	if s.Codec.Lossy() {
-		// Readers must see the object as it has been stored.
+		// Decode what is stored, because readers must see the stored object, not obj.
 		var err error
 		if obj, err = s.Codec.Decode(data, 0); err != nil {
 			return nil, err
@@ -227,8 +228,8 @@ func (s *Store) newPendingWrite(key string, obj Object, data []byte, cur *Record
 	return &pendingWrite{key: key, data: data, attrs: s.b.attrs.intern(s.Attrs(obj), cur), obj: obj}, nil
 }
 
-// addPending records a write that is about to be sent. It returns false if the cache is not ready:
-// a load will then include the write.
+// addPending records a write that is about to be sent. It returns false if the cache is not ready;
+// the load of the cache will then include the write.
 func (c *cache) addPending(w *pendingWrite) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -240,7 +241,7 @@ func (c *cache) addPending(w *pendingWrite) bool {
 }
 
 // deleteOnce deletes an object if cur is its present state. It returns the final state, or the
-// conflict.
+// result of the delete if another write came first.
 func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Record, *kv.WriteResult, error) {
 	res, err := s.b.kv.Delete(ctx, s.fullKey(key), cur.Revision)
 	switch {
@@ -252,8 +253,8 @@ func (s *Store) deleteOnce(ctx context.Context, key string, cur *Record) (*Recor
 	return cur.last(res.Revision, s.FinalState), nil, nil
 }
 
-// outdated reports whether an object has to be written although it has not changed, because it
-// would be encoded or encrypted differently now.
+// outdated reports whether an unchanged object has to be written all the same, because it would now
+// be encoded or encrypted differently.
 func (s *Store) outdated(ctx context.Context, key string, cur *Record) (bool, error) {
 	if cur.reencoded {
 		return true, nil

@@ -17,9 +17,9 @@ import (
 type batchItem struct {
 	key     string
 	cur     *Record // state that fn was applied to
-	current bool    // cur has to be the present state, or is known to be
+	current bool    // cur must be read as the present state, or is known to be the present state
 	write   *pendingWrite
-	err     error // error of fn
+	err     error // the error of prepare
 }
 
 // UpdateAll implements Batcher.
@@ -40,7 +40,8 @@ func (s *Store) UpdateAll(ctx context.Context, keys []string,
 		if err != nil || done {
 			return nil, err
 		}
-		// Another client has changed an object meanwhile: try again with the present states.
+		// Another client has changed one of the objects meanwhile. Try again with the present
+		// states of all.
 		for i := range all {
 			all[i] = batchItem{key: all[i].key, current: true}
 		}
@@ -66,7 +67,8 @@ func (s *Store) prepareAll(
 	return ctx.Err()
 }
 
-// prepare applies fn to one object. It returns an error only if fn rejects the present state.
+// prepare applies fn to one object. If fn rejects the present state, prepare records the error in
+// t.err. It returns other errors.
 func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err error) {
 	if t.current {
 		t.cur, err = s.getCurrent(ctx, t.key)
@@ -86,7 +88,7 @@ func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err e
 	return err
 }
 
-// setWrite records obj as the next state of an item.
+// setWrite records obj as the state to write for t's object.
 func (s *Store) setWrite(t *batchItem, obj Object) error {
 	if obj == nil {
 		return errors.New("objects cannot be deleted by a batch of updates")
@@ -99,7 +101,8 @@ func (s *Store) setWrite(t *batchItem, obj Object) error {
 	return err
 }
 
-// refusals returns the errors of the items at their indexes, or nil if no item has an error.
+// refusals returns the errors of the items, at their indexes. It returns nil if no item has an
+// error.
 func refusals(all []batchItem) []error {
 	var refused []error
 	for i := range all {

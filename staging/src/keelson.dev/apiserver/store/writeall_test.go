@@ -18,7 +18,8 @@ import (
 
 var errUnwilling = errors.New("this one may not be changed")
 
-// assignAll sets the node of all things, and returns an error for those in except.
+// assignAll sets the node of all things with one UpdateAll, whose function returns an error for the
+// keys in except.
 func assignAll(t *testing.T, s *Store, keys []string, node string, except ...string) ([]error, error) {
 	t.Helper()
 	return s.UpdateAll(patient(t), keys, func(_ context.Context, i int, cur *Record) (Object, error) {
@@ -84,7 +85,8 @@ func TestUpdateAll(t *testing.T) {
 	})
 }
 
-// TestUpdateAllRetries checks that UpdateAll reads all objects again if one has changed meanwhile.
+// TestUpdateAllRetries checks that UpdateAll reads all objects again if one of them has changed
+// meanwhile.
 func TestUpdateAllRetries(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 3)
@@ -115,8 +117,8 @@ func TestUpdateAllRetries(t *testing.T) {
 }
 
 // TestWatchResumesWithinARevision checks that a watch that ended between two events of one revision
-// receives the second one when it resumes after the first, also after a restart of the server. A
-// revision with one change is not repeated.
+// receives the second one when it resumes, also after a restart of the server. If only one object
+// changed at the revision, the resumed watch does not repeat its event.
 func TestWatchResumesWithinARevision(t *testing.T) {
 	onEach(t, func(t *testing.T, e *env) {
 		keys := createSome(t, e.store, 3)

@@ -16,16 +16,17 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Ages makes rows that can be reused although they contain ages. It writes a placeholder for each
-// age, alone or within text, and fills in the age whenever the row is shown.
+// Ages makes table rows that can be cached although they contain ages. It writes a placeholder for
+// each age, as a whole cell or within a text. Fill replaces the placeholders each time a row is
+// sent.
 type Ages struct{ mark []byte }
 
-// openSize is the length of the time that a placeholder contains: seconds and nanoseconds as
+// openSize is the length of the time in a placeholder, in bytes: seconds and nanoseconds as
 // hexadecimal digits.
 const openSize = 24
 
-// NewAges returns Ages whose placeholders begin with secret, which consists of letters and digits.
-// Clients must not know it, because they could write it into objects.
+// NewAges returns Ages whose placeholders begin with secret, which must consist of letters and
+// digits. Clients must not be able to guess it, because they could write placeholders into objects.
 func NewAges(secret string) *Ages { return &Ages{[]byte(secret)} }
 
 // LineOf returns the line of obj, with placeholders instead of ages.
@@ -33,7 +34,7 @@ func (a *Ages) LineOf(row *resource.Row, obj resource.Object) Line {
 	return line(row, obj, a.open)
 }
 
-// open returns the placeholder for the time since t.
+// open returns the placeholder for the time since t, or the age of the zero time as text.
 func (a *Ages) open(t metav1.Time) string {
 	if t.IsZero() {
 		return Age(t, time.Time{})

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/apiserver/table"
 )
 
-// TestAges fills in the ages of a row later, and compares it with a row that is made at that time.
+// TestAges fills the ages into a row some time after it was made, and compares the result with a
+// row that is made at that time.
 func TestAges(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	row := resource.Of[corev1.EventList](resource.Kind[*corev1.Event]{

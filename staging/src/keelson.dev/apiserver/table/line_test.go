@@ -12,7 +12,7 @@ import (
 	"keelson.dev/apiserver/table"
 )
 
-// TestAppendRow compares rows with the output of encoding/json.
+// TestAppendRow compares the rows of AppendRow with the output of encoding/json.
 func TestAppendRow(t *testing.T) {
 	completed := []metav1.TableRowCondition{{Type: metav1.RowCompleted, Status: metav1.ConditionTrue,
 		Reason: "Succeeded", Message: "<done>"}}

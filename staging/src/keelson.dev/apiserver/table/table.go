@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package table makes the rows of the tables that kubectl prints, as the kind table declares them.
+// Package table makes the rows of the tables that kubectl prints, with the columns that the kind
+// table (package resource) declares.
 package table
 
 import (

@@ -14,8 +14,7 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// pod is a pod as programs create it: two containers, probes, volumes.
-//
+// pod is a typical pod, as controllers create it, with two containers, probes and volumes.
 //go:embed testdata/pod.json
 var pod []byte
 
@@ -30,7 +29,7 @@ func podAndName() (doc, digits []byte) {
 // number writes n into digits.
 func number(digits []byte, n int) { copy(digits, fmt.Sprintf("%06d", n%1e6)) }
 
-// TestAllocations bounds the allocations of reading one more pod.
+// TestAllocations checks the number of allocations for reading another pod of the same shape.
 func TestAllocations(t *testing.T) {
 	doc, name := podAndName()
 	n := 0

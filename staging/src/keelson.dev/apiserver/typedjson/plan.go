@@ -14,11 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// form says how the values of a type are read.
+// form selects how the values of a Go type are read.
 type form uint8
 
 const (
-	unknown        form = iota // Kubernetes' JSON library reads the value
+	unknown        form = iota // Kubernetes' JSON library has to read the value
 	own                        // the type's UnmarshalJSON reads the value
 	instant                    // metav1.Time
 	number32OrText             // intstr.IntOrString
@@ -35,18 +35,19 @@ const (
 	structure
 )
 
-// plan says how the values of a type are read. Types that are not supported have the form unknown.
-// A struct with a field of such a type can be read as long as the document does not have the field.
+// plan describes how the values of a Go type are read. Types that this package does not support
+// have the form unknown. A struct with a field of an unsupported type can be read if the document
+// does not have the field.
 type plan struct {
 	form   form
-	elem   *plan          // plan of the elements of a pointer, list or dictionary
+	elem   *plan          // plan of the elements of a pointer, list or map
 	first  int            // initial capacity of a list
-	fields []field        // fields of a structure, in the order of the type
-	byName map[string]int // index into fields
-	maps   *sync.Pool     // pool of *entry, for a dictionary
+	fields []field        // fields of a struct, in the order of the type
+	byName map[string]int // index into fields, by name
+	maps   *sync.Pool     // pool of *entry, for a map
 }
 
-// field is a field of a struct, or of a struct that is embedded in it.
+// field is a field of a struct, possibly in an embedded struct.
 type field struct {
 	name  string
 	index []int
@@ -56,15 +57,14 @@ type field struct {
 // entry is a buffer for a key and an element of a map.
 type entry struct{ key, elem reflect.Value }
 
-// maxFields bounds the fields of a struct. The reader has a bit for each to recognize repeated
-// ones.
+// maxFields bounds the number of fields of a struct. The reader has a bit for each field, to detect
+// repeated ones.
 const maxFields = 128
 
-// The plans of this process. A plan depends on its Go type alone and does not change once it is
-// ready, so all callers can share it, and no result depends on which types were decoded before.
-// There are at most as many plans as the program has types.
+// The plans of this process. A plan depends only on its Go type and does not change once it is in
+// ready, so all callers can share it. There is at most one plan for each type of the program.
 var (
-	ready     sync.Map                   // reflect.Type to *plan
+	ready     sync.Map                   // maps reflect.Type to *plan
 	compiling sync.Mutex                 // guards compiled
 	compiled  = map[reflect.Type]*plan{} // plans that are ready, and those being compiled
 )
@@ -87,8 +87,8 @@ func planOf(t reflect.Type) *plan {
 	return p
 }
 
-// compile returns the plan of t. compiled has incomplete plans, because types may contain
-// themselves.
+// compile returns the plan of t. It adds the plan to compiled before it is complete, because types
+// may contain themselves.
 func compile(t reflect.Type) *plan {
 	if p := compiled[t]; p != nil {
 		return p
@@ -180,8 +180,9 @@ func (p *plan) compileStructure(t reflect.Type) form {
 	return structure
 }
 
-// addFields adds the fields of t, the type of the field at index of the struct. It returns false if
-// the tags alone do not determine the names that encoding/json uses.
+// addFields adds the fields of t to the plan of a struct. t is the type of the embedded field at
+// index, or of the struct itself. addFields returns false if the tags do not determine which names
+// encoding/json uses.
 func (p *plan) addFields(t reflect.Type, index []int) bool {
 	for i := range t.NumField() {
 		f := t.Field(i)
@@ -216,7 +217,7 @@ func (p *plan) addFields(t reflect.Type, index []int) bool {
 	return true
 }
 
-// unusual reports whether encoding/json may ignore a tag with r in its name.
+// unusual reports whether r may make encoding/json ignore a tag with r in its name.
 func unusual(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./$", r)
 }

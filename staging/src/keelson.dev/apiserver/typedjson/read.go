@@ -16,10 +16,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// maxDepth bounds the nesting of documents. Only schemas are nested as deeply.
+// maxDepth bounds the nesting of documents. Of the API's documents, only schemas are nested that
+// deeply.
 const maxDepth = 100
 
-// reader reads one document. Its methods return false if the document needs the library.
+// reader reads one document. Its methods return false if the library has to read the document.
 type reader struct {
 	data   []byte
 	at     int // index in data of the next byte to read
@@ -28,11 +29,11 @@ type reader struct {
 	recent *recentTexts
 }
 
-// recentPool holds *recentTexts, which readers reuse to save allocations. Each is used by one reader
-// at a time.
+// recentPool holds *recentTexts, which readers reuse to save allocations. At most one reader uses
+// each at a time.
 var recentPool = sync.Pool{New: func() any { return &recentTexts{seed: maphash.MakeSeed()} }}
 
-// value reads the value at r.at, which is not white space, into v, which is zero.
+// value reads the value at r.at into v. There must be no white space at r.at, and v must be zero.
 func (r *reader) value(p *plan, v reflect.Value) bool {
 	if r.at >= len(r.data) {
 		return false
@@ -242,8 +243,8 @@ func (r *reader) labels(v reflect.Value) bool {
 	}
 }
 
-// structure reads an object into a struct. Programs usually write fields in the order of the type,
-// so each name is first compared with the field after the last one.
+// structure reads a JSON object into a struct. Most programs write fields in the order of the type,
+// so each name is first compared with the field after the one that was read last.
 func (r *reader) structure(p *plan, v reflect.Value) bool {
 	if !r.open('{') {
 		return false

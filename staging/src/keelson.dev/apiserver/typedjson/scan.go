@@ -77,7 +77,8 @@ func (r *reader) colon() bool {
 	return true
 }
 
-// ordinary has the ASCII bytes that a JSON string contains unescaped. It is never modified.
+// ordinary has true for the ASCII bytes that a JSON string may contain unescaped. It is never
+// modified.
 var ordinary = func() (is [256]bool) {
 	for c := ' '; c < utf8.RuneSelf; c++ {
 		is[c] = c != '"' && c != '\\'
@@ -85,7 +86,7 @@ var ordinary = func() (is [256]bool) {
 	return is
 }()
 
-// literal reads a JSON string of ordinary bytes, and returns its content in place.
+// literal reads a JSON string that has only ordinary bytes. The result is a part of r.data.
 func (r *reader) literal() ([]byte, bool) {
 	if !r.next('"') {
 		return nil, false
@@ -133,10 +134,10 @@ func (r *reader) text() (string, bool) {
 	return "", false
 }
 
-// escapes has the characters of the escapes of one letter. It is never modified.
+// escapes maps the letter of a short escape such as \n to its character. It is never modified.
 var escapes = [256]rune{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads the escape at the start of s. It rejects half of a surrogate pair.
+// escape decodes the escape at the start of s. It rejects a single half of a surrogate pair.
 func escape(s []byte) (char rune, size int, ok bool) {
 	if len(s) < 2 {
 		return 0, 0, false
@@ -152,7 +153,7 @@ func escape(s []byte) (char rune, size int, ok bool) {
 	return char, 12, ok && char != utf8.RuneError
 }
 
-// unit reads the escape \uXXXX of one UTF-16 unit.
+// unit decodes the escape \uXXXX at the start of s, which is one UTF-16 unit.
 func unit(s []byte) (rune, bool) {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return 0, false
@@ -173,7 +174,7 @@ func unit(s []byte) (rune, bool) {
 	return n, true
 }
 
-// digits reads a number.
+// digits reads a number with its sign, fraction and exponent. It does not compute the value.
 func (r *reader) digits() bool {
 	if r.next('-') {
 		r.at++
@@ -220,7 +221,7 @@ func integer(s []byte) (n int64, ok bool) {
 	}
 	for _, c := range digits {
 		if c < '0' || c > '9' {
-			return 0, false // a fraction or an exponent
+			return 0, false // s has a fraction or an exponent
 		}
 		n = n*10 + int64(c-'0')
 	}

@@ -25,7 +25,7 @@ type inline struct {
 
 type name string
 
-// everything has fields of each form.
+// everything has fields of each form that plan.go defines.
 type everything struct {
 	metav1.TypeMeta `json:",inline"`
 	skipped         `json:"-"`
@@ -70,13 +70,13 @@ type everything struct {
 
 type skipped struct{ Skipped string }
 
-// Inline is embedded.
+// Inline is embedded in everything.
 type Inline struct {
 	First  string `json:"first"`
 	Second *int32 `json:"second"`
 }
 
-// kinds return the values into which documents are decoded.
+// kinds return pointers to the values into which the tests decode documents.
 var kinds = []func() any{
 	func() any { return &everything{} },
 	func() any { return &corev1.Pod{} },
@@ -90,8 +90,8 @@ var kinds = []func() any{
 	func() any { return &apiresource.Quantity{} },
 }
 
-// same decodes data by Read and by the library. It returns the result of Read: if it is true, the
-// library must have returned the same value without errors and findings.
+// same decodes data with Read and with the library, and returns the result of Read. If that is
+// true, the library must have returned the same value without errors and findings.
 func same(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -138,8 +138,8 @@ func texts(findings []error, err error) (all []string) {
 	return all
 }
 
-// Read must accept the documents in taken as a document of type everything, and must leave those in
-// left to the library.
+// Read must accept the documents in taken when it decodes them into an everything. It must return
+// false for those in left, so that the library reads them.
 var taken = []string{
 	`{}`, ` { } `, "\t{\r\n}\n", `null`,
 	`{"text":"a","name":"b","bool":true,"i8":-128,"i32":2147483647,"i64":-9223372036854775808,"u16":65535,"u64":18446744073709551615}`,
@@ -204,7 +204,7 @@ func TestNoPointer(t *testing.T) {
 	}
 }
 
-// TestCut decodes documents that are cut at each byte.
+// TestCut decodes documents that are cut off after each byte, and compares Read with the library.
 func TestCut(t *testing.T) {
 	for _, doc := range append(taken, string(pod)) {
 		for n := range strings.TrimSpace(doc) {
@@ -213,7 +213,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestReadersAtOnce compiles plans and decodes in several goroutines.
+// TestReadersAtOnce compiles plans and decodes in several goroutines at the same time.
 func TestReadersAtOnce(t *testing.T) {
 	for range 8 {
 		t.Run("", func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestReadersAtOnce(t *testing.T) {
 	}
 }
 
-// TestVaried decodes documents that are put together from random parts.
+// TestVaried joins random parts to documents, and compares Read with the library.
 func TestVaried(t *testing.T) {
 	var parts []string
 	for _, doc := range append(append([]string{string(pod)}, taken...), left[:60]...) {
@@ -242,7 +242,7 @@ func TestVaried(t *testing.T) {
 		}
 		outcome[same(t, doc, rapid.SampledFrom(kinds).Draw(t, "kind"))]++
 	})
-	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // few inputs need not have both
+	if !testing.Short() && (outcome[true] == 0 || outcome[false] == 0) { // a short run may not have both results
 		t.Errorf("outcomes: %v", outcome)
 	}
 }

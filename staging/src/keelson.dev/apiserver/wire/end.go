@@ -9,11 +9,12 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EndNow returns the envelope data of a terminating object with a grace period of 0 and with the
-// deletion timestamp at which the deletion was requested. ok is false if data is not the envelope
-// of an object with a grace period greater than 0.
+// EndNow returns the envelope data of a terminating object, changed as if its grace period had been
+// 0: deletionGracePeriodSeconds is 0, and deletionTimestamp is the time at which the deletion was
+// requested. ok is false if data is not the envelope of an object with a grace period greater than
+// 0.
 func EndNow(data []byte) (ended []byte, ok bool) {
-	if _, ok = findEnd(data); !ok { // !ok for most deleted objects, which are then not copied
+	if _, ok = findEnd(data); !ok { // false for most deleted objects; they are not copied
 		return nil, false
 	}
 	ended = bytes.Clone(data)
@@ -23,15 +24,15 @@ func EndNow(data []byte) (ended []byte, ok bool) {
 	return ended, true
 }
 
-// graceful has the varints of the deletion timestamp (in seconds) and of the grace period of an
-// object.
+// graceful refers to two varints in the bytes of an object: the seconds of deletionTimestamp, and
+// deletionGracePeriodSeconds.
 type graceful struct {
 	end, grace []byte // parts of the object's bytes
 	asked      uint64 // when the deletion was requested, in Unix seconds
 }
 
-// findEnd finds these varints in an envelope. ok is false unless the grace period is greater than
-// 0.
+// findEnd finds the varints of graceful in an envelope. ok is false if there are none, or if the
+// grace period is 0.
 func findEnd(data []byte) (g graceful, ok bool) {
 	e, err := Parse(data)
 	if err != nil {
@@ -68,7 +69,7 @@ const (
 	graceField = 10
 )
 
-// seconds returns the varint with the seconds of a Time; nil if it has none.
+// seconds returns the varint with the seconds of an encoded metav1.Time, or nil if there is none.
 func seconds(t []byte) []byte {
 	num, _, n := field(t)
 	if n < 0 || num != 1 {
@@ -77,7 +78,8 @@ func seconds(t []byte) []byte {
 	return t[protowire.SizeTag(num):n]
 }
 
-// putVarint writes v into b as a varint that fills b. v must not be greater than the varint in b.
+// putVarint overwrites the varint in b with v, in the same number of bytes. v must not be greater
+// than the old value.
 func putVarint(b []byte, v uint64) {
 	for i := range b {
 		b[i] = byte(v) | 0x80

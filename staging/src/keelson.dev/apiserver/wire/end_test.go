@@ -15,7 +15,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestEndNow compares the edited bytes with the encoding of the edited object.
+// TestEndNow compares the bytes that EndNow returns with the encoding of the changed object.
 func TestEndNow(t *testing.T) {
 	header := wire.NewHeader("v1", "Pod")
 	decode := func(data []byte) *corev1.Pod {

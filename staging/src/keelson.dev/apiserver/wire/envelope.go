@@ -37,7 +37,7 @@ type Envelope struct {
 	// Raw is the protobuf message of the object. It shares memory with the parsed bytes.
 	Raw []byte
 
-	head []byte // the bytes before the field of Raw
+	head []byte // the bytes of the envelope before the field with Raw
 }
 
 // IsEnvelope reports whether data begins with Prefix.

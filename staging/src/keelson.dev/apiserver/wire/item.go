@@ -11,18 +11,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Item is a stored object with a resourceVersion that is not in its bytes. It refers to the parts
-// of the bytes before and after the resourceVersion, so nothing is copied before Append.
+// Item is a stored object with a resourceVersion that its stored bytes do not contain. It refers to
+// the parts of the bytes before and after the resourceVersion, so nothing is copied before Append.
 type Item struct {
 	before, after []byte // parts of the ObjectMeta before and after resourceVersion (field 6)
 	tail          []byte // part of the object after its ObjectMeta
 	digits        [20]byte
-	rv            int // number of digits used
+	rv            int // number of digits in use
 	meta, raw     int // sizes of the ObjectMeta and of the object, in bytes
 }
 
-// Open returns the message in the envelope data, which it shares memory with. ok is false if data
-// is not an envelope of the header's kind, or not in the layout of Header.Marshal.
+// Open returns the object's message in the envelope data. raw shares memory with data. ok is false
+// if data is not an envelope of the header's kind, or does not have the layout that Header.Marshal
+// writes.
 func (h Header) Open(data []byte) (raw []byte, ok bool) {
 	if !bytes.HasPrefix(data, h.typeMeta) {
 		return nil, false
@@ -31,9 +32,9 @@ func (h Header) Open(data []byte) (raw []byte, ok bool) {
 	return raw, n >= 0 && string(data[len(h.typeMeta)+1+n:]) == trailer
 }
 
-// Splice returns the object in the envelope data with resourceVersion rev; 0 means without one. The
-// Item shares memory with data. ok is false if Open returns false, or if the fields of ObjectMeta
-// are not in ascending order.
+// Splice returns the object in the envelope data with resourceVersion rev, or without
+// resourceVersion if rev is 0. The Item shares memory with data. ok is false if Open returns false,
+// or if the fields of ObjectMeta are not in ascending order.
 func (h Header) Splice(data []byte, rev int64) (item Item, ok bool) {
 	raw, ok := h.Open(data)
 	if !ok {
@@ -83,7 +84,7 @@ func (h Header) AppendItem(dst []byte, i *Item) []byte {
 	return h.End(i.Append(h.Begin(dst, i.raw)))
 }
 
-// AppendWatchItem appends the frame of a watch event with the item as object, like
+// AppendWatchItem appends the frame of a watch event whose object is the item, like
 // AppendWatchEvent.
 func (h Header) AppendWatchItem(dst []byte, eventType string, i *Item) []byte {
 	object := h.Size(i.raw)
@@ -99,7 +100,8 @@ func (h Header) AppendWatchItem(dst []byte, eventType string, i *Item) []byte {
 	return h.AppendItem(dst, i)
 }
 
-// Metadata reduces the item to a PartialObjectMetadata, which has its ObjectMeta in field 1 too.
+// Metadata reduces the item to a PartialObjectMetadata, which has its ObjectMeta in field 1 as
+// well.
 func (i *Item) Metadata() {
 	i.raw -= len(i.tail)
 	i.tail = nil

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestSplice compares Splice with SetResourceVersion.
+// TestSplice checks that Splice gives the same bytes as SetResourceVersion.
 func TestSplice(t *testing.T) {
 	header := wire.NewHeader("v1", "Thing")
 	rapid.Check(t, func(t *rapid.T) {
@@ -45,7 +45,8 @@ func TestSplice(t *testing.T) {
 	})
 }
 
-// TestSpliceRefuses checks that Splice rejects other kinds, cut envelopes and trailing bytes.
+// TestSpliceRefuses checks that Splice rejects envelopes of other kinds, truncated envelopes and
+// trailing bytes.
 func TestSpliceRefuses(t *testing.T) {
 	header := wire.NewHeader("v1", "ConfigMap")
 	stored, err := header.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
@@ -65,7 +66,7 @@ func TestSpliceRefuses(t *testing.T) {
 	}
 }
 
-// FuzzSplice compares Splice with SetResourceVersion on arbitrary bytes.
+// FuzzSplice checks on arbitrary bytes that Splice gives the same bytes as SetResourceVersion.
 func FuzzSplice(f *testing.F) {
 	header := wire.NewHeader("v1", "ConfigMap")
 	seed, err := header.Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ListSize returns the size in bytes of a list without envelope. meta is the size of its ListMeta,
-// and items yields the sizes of its items.
+// ListSize returns the size in bytes of an encoded list without its envelope. meta is the size of
+// its ListMeta, and items yields the sizes of its items.
 func ListSize(meta int, items func(yield func(n int) bool)) int {
 	size := 1 + protowire.SizeBytes(meta)
 	for n := range items {
@@ -46,8 +46,8 @@ func AppendItemHeader(dst []byte, n int) []byte {
 	return protowire.AppendVarint(dst, uint64(n))
 }
 
-// AppendWatchEvent appends the frame of a watch event: its length in 4 bytes, and a
-// metav1.WatchEvent with the type and with object, which is in an envelope, as RawExtension.
+// AppendWatchEvent appends the frame of a watch event: the length of the event in 4 bytes, and a
+// metav1.WatchEvent with the given type and with object, which is in an envelope, as RawExtension.
 func AppendWatchEvent(dst []byte, eventType string, object []byte) []byte {
 	extension := 1 + protowire.SizeBytes(len(object))
 	size := 1 + protowire.SizeBytes(len(eventType)) + 1 + protowire.SizeBytes(extension)

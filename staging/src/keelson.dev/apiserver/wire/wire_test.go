@@ -59,7 +59,8 @@ func genObject() *rapid.Generator[object] {
 	})
 }
 
-// TestSetResourceVersion compares the result with decoding, changing and encoding the object.
+// TestSetResourceVersion compares the result with that of decoding, changing and encoding the
+// object.
 func TestSetResourceVersion(t *testing.T) {
 	header := wire.NewHeader("v1", "Thing")
 	rapid.Check(t, func(t *rapid.T) {
@@ -137,7 +138,7 @@ func TestUID(t *testing.T) {
 	}
 }
 
-// TestList compares a list of encoded items with the generated encoder.
+// TestList compares a list assembled from encoded items with the output of the generated encoder.
 func TestList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		list := &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "12",
@@ -179,7 +180,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestWatchEvent compares a frame with the generated encoder.
+// TestWatchEvent compares a frame with the output of the generated encoder.
 func TestWatchEvent(t *testing.T) {
 	object, err := wire.NewHeader("v1", "ConfigMap").Marshal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Client speaks HTTP/2 frame by frame and sends only what the test asks for.
+// Client is an HTTP/2 client that sends and receives single frames. Apart from the preface and the
+// settings that Dial sends, it sends only what the test asks for.
 type Client struct {
 	*http2.Framer
 	Conn *tls.Conn
@@ -24,7 +25,7 @@ type Client struct {
 	encoder *hpack.Encoder
 }
 
-// Dial opens a connection, announces settings and grants more bytes of the connection's window.
+// Dial opens a connection, sends settings and enlarges the connection's window by granted bytes.
 func Dial(t testing.TB, address string, granted uint32, settings ...http2.Setting) *Client {
 	t.Helper()
 	conn := DialRaw(t, address)
@@ -74,7 +75,7 @@ func (c *Client) Get(stream uint32, path string) {
 	c.Must(c.Begin(stream, "GET", path, true))
 }
 
-// Begin sends the header of a request.
+// Begin sends the header of a request. If end is set, the request has no body.
 func (c *Client) Begin(stream uint32, method, path string, end bool, more ...hpack.HeaderField) error {
 	return c.WriteHeaders(
 		http2.HeadersFrameParam{
@@ -101,8 +102,8 @@ func (c *Client) Fields(fields ...hpack.HeaderField) []byte {
 	return bytes.Clone(c.block.Bytes())
 }
 
-// Until reads frames until one satisfies the condition, and returns it. It returns nil if the
-// connection ends before.
+// Until reads frames until one satisfies the condition, and returns that frame. It returns nil if
+// the connection ends first.
 func (c *Client) Until(condition func(http2.Frame) bool) http2.Frame {
 	for {
 		f, err := c.ReadFrame()
@@ -115,7 +116,7 @@ func (c *Client) Until(condition func(http2.Frame) bool) http2.Frame {
 	}
 }
 
-// Reset reports whether a frame resets a stream.
+// Reset returns a condition for Until: the frame resets the stream.
 func Reset(stream uint32) func(http2.Frame) bool {
 	return func(f http2.Frame) bool {
 		r, ok := f.(*http2.RSTStreamFrame)
@@ -123,7 +124,8 @@ func Reset(stream uint32) func(http2.Frame) bool {
 	}
 }
 
-// Ended reports whether a frame ends the answer of a stream, or resets it.
+// Ended returns a condition for Until: the frame ends the response on the stream, or resets the
+// stream.
 func Ended(stream uint32) func(http2.Frame) bool {
 	return func(f http2.Frame) bool {
 		switch f := f.(type) {
@@ -136,7 +138,7 @@ func Ended(stream uint32) func(http2.Frame) bool {
 	}
 }
 
-// Left reports whether a frame is GOAWAY with a code.
+// Left returns a condition for Until: the frame is GOAWAY with the given code.
 func Left(code http2.ErrCode) func(http2.Frame) bool {
 	return func(f http2.Frame) bool {
 		g, ok := f.(*http2.GoAwayFrame)

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package http2test serves HTTP/2 in tests, and has a client that speaks it frame by frame.
+// Package http2test serves HTTP/2 in tests, and has a client that sends and receives single frames.
 package http2test
 
 import (
@@ -24,18 +24,18 @@ import (
 	"keelson.dev/apiserver/http2server"
 )
 
-// sendBuffer is how much the kernel buffers of a connection's output, in bytes. It is small, so
+// sendBuffer is the size in bytes of the kernel's output buffer of a connection. It is small, so
 // that a client that reads nothing soon blocks the server.
 const sendBuffer = 64 << 10
 
-// buffered is a TCP connection or one of a Unix socket.
+// buffered is a TCP connection or a connection of a Unix socket.
 type buffered interface {
 	SetReadBuffer(bytes int) error
 	SetWriteBuffer(bytes int) error
 }
 
-// listener returns connections after their handshake, so that short timeouts of a test's server do
-// not apply to it.
+// listener returns connections after their handshake, so that short timeouts that a test sets on
+// its server do not apply to the handshake.
 type listener struct {
 	net.Listener
 	config *tls.Config
@@ -80,7 +80,8 @@ func network(address string) string {
 }
 
 // Serve serves h until the test ends, and returns the address. The certificate is self-signed. The
-// options change the server before it starts. An Addr that is a path makes it a Unix socket.
+// options change the server before it starts. If one sets Addr to an absolute path, the server
+// listens on a Unix socket.
 func Serve(t testing.TB, h http.Handler, options ...func(*http.Server)) (address string) {
 	t.Helper()
 	address, _ = Start(t, h, options...)

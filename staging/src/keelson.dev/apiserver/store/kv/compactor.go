@@ -12,20 +12,21 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// CompactRevKey is the key by which the API servers on one store agree on which of them compacts.
+// CompactRevKey is the key with which the API servers on one store agree which of them compacts it.
 // Key and value (the revision last compacted) are those of Kubernetes, so that servers of both
 // projects can share a store.
 const CompactRevKey = "compact_rev_key"
 
-// Compactor compacts states that are older than its interval. Several may run on one store: in each
-// interval one of them succeeds in writing CompactRevKey, and the others skip the interval.
+// Compactor compacts states that are older than its interval. Several compactors may run on one
+// store: in each interval one of them succeeds in writing CompactRevKey, and the others skip the
+// interval.
 type Compactor struct {
 	Store    Store
 	Clock    clock.Clock
 	Interval time.Duration
 	Log      *slog.Logger
-	// Compacted is called with the revision up to which this or another server has compacted. A
-	// cache of old states must not serve them longer than the store. It may be nil.
+	// Compacted is called with the revision up to which this or another server has compacted, so
+	// that a cache can stop serving states that the store no longer has. It may be nil.
 	Compacted func(rev int64)
 
 	seen int64 // ModRevision of CompactRevKey at the last step
@@ -48,8 +49,8 @@ func (c *Compactor) Run(ctx context.Context) {
 	}
 }
 
-// Step compacts to the revision of the previous step, unless another server has compacted
-// meanwhile. Run calls it once an interval.
+// Step compacts to the revision that the previous step has recorded, unless another server has
+// compacted meanwhile. Run calls it once in each interval.
 func (c *Compactor) Step(ctx context.Context) error {
 	res, err := c.Store.Put(ctx, CompactRevKey, []byte(strconv.FormatInt(c.rev, 10)), c.seen, 0)
 	if err != nil {
@@ -68,7 +69,7 @@ func (c *Compactor) Step(ctx context.Context) error {
 	old := c.rev
 	c.rev, c.seen = res.Revision, res.Revision
 	if old == 0 {
-		return nil // after the first step it is unknown which states are older than an interval
+		return nil // this is the first step, so it is unknown which states are older than an interval
 	}
 	if err := c.Store.Compact(ctx, old); err != nil {
 		return err

@@ -21,8 +21,8 @@ func TestPrefixEnd(t *testing.T) {
 	}
 }
 
-// TestCompactorsAgree runs two compactors on one store: states of the last interval stay and older
-// ones are compacted, however their steps interleave.
+// TestCompactorsAgree runs two compactors on one store. States of the last interval must stay
+// readable and older ones must be compacted, however the steps of the two interleave.
 func TestCompactorsAgree(t *testing.T) {
 	s := memory.New(clock.Real())
 	a := &kv.Compactor{Store: s, Clock: clock.Real(), Log: slog.New(slog.DiscardHandler)}

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// groupPatience bounds how long a write waits for the other callers of its group. A caller may be
-// busy with something else, or may itself wait for a caller that waits here.
+// groupPatience bounds how long a write waits for the other callers of its group. Such a caller may
+// be busy with other work, or may itself wait for a caller whose write waits in the group.
 const groupPatience = 5 * time.Millisecond
 
 // Group combines the writes of concurrent callers, each of which makes one write at a time. Once
@@ -21,7 +21,7 @@ const groupPatience = 5 * time.Millisecond
 // its own expectation and its own result, as if it were made alone, but all writes that succeed
 // have the same revision.
 //
-// A group is a hint in the context of a write. Stores that gain nothing by it ignore it. It is safe
+// Group is a hint in the context of a write. Stores that gain nothing by it ignore it. It is safe
 // for concurrent use.
 type Group struct {
 	clock clock.Clock

@@ -8,8 +8,8 @@
 // Invariants:
 //   - Revisions belong to the whole store. The revision of a successful write is greater than that of
 //     every write that was acknowledged before it. A key's ModRevision is that of its last write.
-//   - An expired lease deletes all of its keys at one revision. So does WriteAll, and the writes of a
-//     Group that are made together have one revision too, with each key once.
+//   - An expired lease deletes all of its keys at one revision. WriteAll makes all its changes at one
+//     revision. Writes of a Group that are made together have one revision, with each key at most once.
 //   - Get, Put, Delete and Revision are linearizable.
 //   - A watch delivers events in revision order, without gap or repetition, and never splits the
 //     events of one revision over two batches.

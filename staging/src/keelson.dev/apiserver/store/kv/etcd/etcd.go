@@ -23,8 +23,8 @@ import (
 // overSized is part of the client's error for a message that it does not send.
 const overSized = "trying to send message larger than max"
 
-// requestOverhead is the size in bytes of a transaction with one Put, without the value and three
-// times the key.
+// requestOverhead is the size in bytes of a transaction with one Put, without the value and without
+// the key, which the transaction contains three times.
 const requestOverhead = 64
 
 // Store is a kv.Store on etcd. It is safe for concurrent use.
@@ -145,7 +145,7 @@ func (s *Store) readRevision(ctx context.Context) (int64, error) {
 // Size returns the size of the database file of one member in bytes.
 func (s *Store) Size(ctx context.Context) (int64, error) { return s.size(ctx) }
 
-// readSize asks one member after the other until one answers.
+// readSize asks the members one after the other, and returns the first response.
 func (s *Store) readSize(ctx context.Context) (int64, error) {
 	err := errors.New("etcd has no endpoints")
 	for _, endpoint := range s.client.Endpoints() {

@@ -72,12 +72,12 @@ func TestExternalConformance(t *testing.T) {
 	})
 }
 
-// TestGroupIsOneTransaction checks that the writes of all callers of a group have one revision.
+// TestGroupIsOneTransaction checks that the writes of all callers of a group get one revision.
 func TestGroupIsOneTransaction(t *testing.T) {
 	s := start(t, t.TempDir())
 	defer closeStore(t, s)
 	const callers = groupWrites
-	// The clock stands still, so no write stops waiting for the others.
+	// With a fake clock that never advances, no write stops waiting for the others of its group.
 	group, ctx := kv.NewGroup(t.Context(), testingclock.NewFakeClock(time.Now()), callers)
 	revisions := make([]int64, callers)
 	var all sync.WaitGroup

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// logCore passes etcd's zap log to slog. Levels below Warn become Debug, because etcd logs much at
-// Info that operators of an API server do not need.
+// logCore passes etcd's zap log to slog. It logs levels below Warn at level Debug, because etcd
+// logs much at Info that operators of an API server do not need.
 type logCore struct {
 	handler slog.Handler
 }

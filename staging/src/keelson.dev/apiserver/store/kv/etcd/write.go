@@ -21,7 +21,8 @@ const (
 	groupBytes  = 1 << 20
 )
 
-// make makes one write, together with those of its group if it has one.
+// make makes one write. If its context has a group, make waits for the group's other writes and
+// makes them together.
 func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	g := kv.GroupOf(ctx)
 	if g == nil {
@@ -32,7 +33,7 @@ func (s *Store) make(ctx context.Context, w *kv.Write) (kv.WriteResult, error) {
 	return w.Result, w.Err
 }
 
-// write makes w if its expectation and conditions hold, and reads its key otherwise.
+// write makes w if its expected revision and its conditions hold. Otherwise it reads the key.
 func (s *Store) write(ctx context.Context, w *kv.Write) {
 	op, err := s.op(ctx, w)
 	if err != nil {
@@ -49,8 +50,8 @@ func (s *Store) write(ctx context.Context, w *kv.Write) {
 
 // writeEach commits the writes of a group, in as few transactions as possible.
 func (s *Store) writeEach(ctx context.Context, all []*kv.Write) {
-	// Watches deliver the events of one revision in this order. Events of one resource have to be
-	// adjacent.
+	// Watches deliver the events of one revision in this order, and the events of one resource have
+	// to be adjacent.
 	slices.SortStableFunc(all, func(a, b *kv.Write) int { return cmp.Compare(a.Key, b.Key) })
 	for len(all) > 0 {
 		n := batchSize(all)

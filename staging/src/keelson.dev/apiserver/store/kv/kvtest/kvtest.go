@@ -412,7 +412,7 @@ func testTTL(t *testing.T, ctx context.Context, s kv.Store) {
 		return res
 	}
 	// A write without TTL removes the TTL of the previous write. On a slow machine the key may have
-	// expired before the second write; then both are repeated.
+	// expired before the second write. In that case, repeat both writes.
 	for {
 		passing := write("/kept", 0, 1)
 		if passing.OK && write("/kept", passing.Revision, 0).OK {

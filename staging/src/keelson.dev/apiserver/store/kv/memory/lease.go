@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// endLocked makes key expire at a time.
+// endLocked makes key expire at the given time.
 func (s *Store) endLocked(key string, at time.Time) {
 	s.expiry[key] = at
 	if s.due.IsZero() || at.Before(s.due) {

@@ -36,7 +36,7 @@ type Store struct {
 	mu     sync.Mutex // guards the fields below
 	closed bool
 
-	// The present, and how it came about.
+	// The present state, and the writes that led to it.
 
 	items     *btree.BTreeG[kv.Item]
 	rev       int64

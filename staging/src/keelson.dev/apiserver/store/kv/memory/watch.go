@@ -55,7 +55,7 @@ func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 			w.s.mu.Lock()
 			rev := w.s.rev
 			w.s.mu.Unlock()
-			if rev < w.next { // nothing has happened since the call of take
+			if rev < w.next { // no event since the call of take
 				return kv.Batch{Revision: rev}, nil
 			}
 			_ = w.RequestProgress(ctx)
