@@ -20,21 +20,22 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-const streams = 10 // maximum number of streams in these tests' servers
+const streams = 10 // maximum number of streams of a connection in these tests
 
 func fewStreams(s *http.Server) { s.HTTP2.MaxConcurrentStreams = streams }
 
-// unixSocket makes a server listen on a Unix socket. A client that never reads needs one. Over TCP,
-// a kernel whose receive buffer is full may drop every segment, with the acknowledgements in them.
-// Then the client's own writes stop, although the server waits for more of them.
+// unixSocket makes a server listen on a Unix socket. Tests whose client never reads need one. Over
+// TCP, a kernel with a full receive buffer may drop every segment from the server, including the
+// acknowledgements of the client's data. The client could then not send any more, although the
+// server still reads.
 func unixSocket(t *testing.T) func(*http.Server) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "socket")
 	return func(s *http.Server) { s.Addr = path }
 }
 
-// TestRapidReset opens and resets streams while handlers do not return (CVE-2023-44487,
-// CVE-2023-39325).
+// TestRapidReset opens and resets streams while their handlers keep running (CVE-2023-44487,
+// CVE-2023-39325). The server must not run more handlers than its limit.
 func TestRapidReset(t *testing.T) {
 	var running, most atomic.Int64
 	release := make(chan struct{})
@@ -62,7 +63,8 @@ func TestRapidReset(t *testing.T) {
 	}
 }
 
-// TestTooManyStreams checks that streams beyond the limit are refused, and others served.
+// TestTooManyStreams checks that the server refuses streams beyond the limit, and serves the
+// others.
 func TestTooManyStreams(t *testing.T) {
 	release := make(chan struct{})
 	address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }), fewStreams)
@@ -87,8 +89,8 @@ func TestTooManyStreams(t *testing.T) {
 	}
 }
 
-// flood writes without reading until the server closes the connection, and reports whether it did.
-// It also checks how much memory the server uses meanwhile.
+// flood calls write repeatedly, without reading, until the server closes the connection. It fails
+// the test if the server does not, or if the server uses much memory meanwhile.
 func flood(t *testing.T, c *http2test.Client, write func(i int) error) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -111,7 +113,8 @@ func flood(t *testing.T, c *http2test.Client, write func(i int) error) {
 	}
 }
 
-// TestFloods sends frames that need an answer, and reads none (CVE-2019-9512, 9514 and 9515).
+// TestFloods sends frames that the server has to respond to, and reads no response (CVE-2019-9512,
+// CVE-2019-9514 and CVE-2019-9515). The server must close the connection.
 func TestFloods(t *testing.T) {
 	for name, write := range map[string]func(c *http2test.Client, i int) error{
 		"ping":     func(c *http2test.Client, _ int) error { return c.WritePing(false, [8]byte{}) },
@@ -140,7 +143,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestEmptyAnswers asks for answers that are only a header, one after the other, and reads none.
+// TestEmptyAnswers requests responses that consist of a header only, one after the other, and reads
+// none of them.
 func TestEmptyAnswers(t *testing.T) {
 	served, ended := make(chan struct{}), make(chan struct{})
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -167,8 +171,8 @@ func TestEmptyAnswers(t *testing.T) {
 	t.Error("the server keeps 5000 answers that the client does not read")
 }
 
-// TestUselessFrames sends frames that change nothing (CVE-2019-9513 and 9518). The server keeps no
-// memory for them and still serves.
+// TestUselessFrames sends frames that change nothing (CVE-2019-9513 and CVE-2019-9518). The server
+// must keep no memory for them and must still serve requests.
 func TestUselessFrames(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }),
@@ -188,7 +192,8 @@ func TestUselessFrames(t *testing.T) {
 	}
 }
 
-// TestContinuationFlood never ends a header (CVE-2023-45288).
+// TestContinuationFlood sends a header that never ends (CVE-2023-45288). The server must close the
+// connection.
 func TestContinuationFlood(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { t.Error("the request was served") },
@@ -197,14 +202,15 @@ func TestContinuationFlood(t *testing.T) {
 	c := http2test.Dial(t, address, 0)
 	block := c.Block("GET", "/")
 	c.Must(c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: block, EndStream: true}))
-	field := append([]byte{0x00, 0x01, 'a', 0x7f, 0x80 + 73, 0x3e}, make([]byte, 8000)...) // a literal of 8,000 bytes
+	field := append([]byte{0x00, 0x01, 'a', 0x7f, 0x80 + 73, 0x3e}, make([]byte, 8000)...) // 8,000 bytes
 	for i := 10; i < len(field); i++ {
 		field[i] = 'b'
 	}
 	flood(t, c, func(int) error { return c.WriteContinuation(1, false, field[:min(len(field), 8006)]) })
 }
 
-// TestHeaderBomb refers to a large field of HPACK's table many times (CVE-2016-1544 and the like).
+// TestHeaderBomb sends a small header that refers many times to a large field of HPACK's table
+// (CVE-2016-1544 and similar attacks).
 func TestHeaderBomb(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { t.Error("the request was served") },
@@ -225,8 +231,8 @@ func TestHeaderBomb(t *testing.T) {
 	}
 }
 
-// TestSlowHeader sends nothing, or a header without its end, and answers no ping. The server must
-// close the connection after one ping.
+// TestSlowHeader sends nothing, or the beginning of a header, and does not answer pings. The server
+// must close the connection after one ping.
 func TestSlowHeader(t *testing.T) {
 	for name, begin := range map[string]func(c *http2test.Client) error{
 		"silent": func(*http2test.Client) error { return nil },
@@ -254,8 +260,8 @@ func TestSlowHeader(t *testing.T) {
 	}
 }
 
-// TestNoPreface checks that the connection of a client that sends no preface, or something else, is
-// closed.
+// TestNoPreface checks that the server closes a connection on which the client does not send the
+// HTTP/2 preface.
 func TestNoPreface(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),

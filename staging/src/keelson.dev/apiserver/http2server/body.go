@@ -16,14 +16,15 @@ func newReceiveWindow(size int) receiveWindow {
 	return receiveWindow{size: int64(size), available: int64(size)}
 }
 
-// receiveWindow is a flow-control window: how many bytes the client may send.
+// receiveWindow is a flow-control window for data from the client.
 type receiveWindow struct {
-	size      int64 // the largest window
+	size      int64 // maximum number of bytes that the client may send ahead
 	available int64
-	unsent    int64 // bytes that were consumed but not granted again yet
+	unsent    int64 // bytes that were consumed but that the client may not send again yet
 }
 
-// take uses n bytes of the window, and reports whether the client was allowed to send them.
+// take removes n received bytes from the window, and reports whether the client was allowed to send
+// them.
 func (w *receiveWindow) take(n int64) bool {
 	if n > w.available {
 		return false
@@ -32,8 +33,8 @@ func (w *receiveWindow) take(n int64) bool {
 	return true
 }
 
-// give returns how many bytes to grant after n bytes have been consumed. It adds up small amounts
-// until a grant is worth a frame.
+// give returns how many bytes to grant to the client after n bytes have been consumed. It collects
+// small amounts until they are a quarter of the window, to send fewer frames.
 func (w *receiveWindow) give(n int64) int64 {
 	if w.unsent += n; w.unsent < w.size/4 {
 		return 0
@@ -43,8 +44,8 @@ func (w *receiveWindow) give(n int64) int64 {
 	return n
 }
 
-// grantLocked allows the client to send n more bytes, because n were consumed. st may be nil if the
-// stream has ended.
+// grantLocked allows the client to send n more bytes, because n bytes were consumed. st may be nil
+// if the stream has ended.
 func (c *conn) grantLocked(st *stream, n int64) {
 	update := func(id uint32, n int64) {
 		if n > 0 {
@@ -61,8 +62,8 @@ func (c *conn) grantLocked(st *stream, n int64) {
 
 var errBodyClosed = errors.New("http2: the request's body is closed")
 
-// body is the body of a request. The connection's reader adds to it, the handler reads it. body.mu
-// may be taken while conn.mu is held, but not the other way round.
+// body is the body of a request. The connection's reader goroutine adds data, and the handler reads
+// it. body.mu may be locked while conn.mu is held, but not the other way round.
 type body struct {
 	stream *stream
 
@@ -70,7 +71,7 @@ type body struct {
 	more    sync.Cond
 	data    []byte
 	at      int   // everything before this offset has been read
-	err     error // returned after data, or instead of it if failed
+	err     error // returned by reads after data, or immediately if failed is set
 	failed  bool
 	trailer http.Header // trailers received so far; copied to Request.Trailer at the end
 	invite  bool        // the client waits for 100 Continue
@@ -82,7 +83,8 @@ func newBody(st *stream) *body {
 	return b
 }
 
-// add appends data. It returns how many bytes of data will be read later.
+// add appends data. It returns the number of bytes that it has kept: all of them, or none if the
+// body has ended.
 func (b *body) add(p []byte) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,8 +126,8 @@ func (b *body) end() {
 	b.more.Broadcast()
 }
 
-// fail makes reads return err. If drop is set, it also discards unread data, and returns the number
-// of discarded bytes.
+// fail makes reads return err. If drop is set, it discards unread data, and returns the number of
+// discarded bytes.
 func (b *body) fail(err error, drop bool) (dropped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -182,7 +184,7 @@ func (b *body) read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close implements io.Closer. The rest of the body is dropped.
+// Close implements io.Closer. It discards the rest of the body.
 func (b *body) Close() error {
 	if n := b.fail(errBodyClosed, true); n > 0 {
 		c := b.stream.conn

@@ -18,13 +18,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// timer is what a clock's AfterFunc returns.
+// timer is a timer that a clock's AfterFunc returns.
 type timer interface {
 	Stop() bool
 	Reset(d time.Duration) bool
 }
 
-// farewell is how long a client has to read GOAWAY before its connection is closed.
+// farewell is how long a connection stays open after GOAWAY, so that the client can read it.
 const farewell = time.Second
 
 var (
@@ -33,7 +33,7 @@ var (
 	errStalled    = errors.New("http2: the client grants no window")
 )
 
-// conn is a connection. The goroutine of serve reads its frames.
+// conn is a connection. The goroutine that runs serve reads its frames.
 type conn struct {
 	server   *server
 	net      net.Conn  // the TLS connection
@@ -43,37 +43,37 @@ type conn struct {
 	end      context.CancelFunc
 	tlsState *tls.ConnectionState
 	remote   string
-	framer   *http2.Framer // only reads; write.go writes
+	framer   *http2.Framer // for reading only; write.go writes frames
 
-	mu sync.Mutex // guards everything below
+	mu sync.Mutex // guards the fields below
 
-	// streams
+	// State of the streams.
 	streams map[uint32]*stream
 	lastID  uint32    // highest stream ID that the client has used
-	running int       // handlers, including those of streams that have been reset
-	queued  []*stream // waiting for a handler to return
+	running int       // number of running handlers, including those of streams that have been reset
+	queued  []*stream // streams whose handlers start when another handler returns
 
-	// output; see write.go
+	// Output; see write.go.
 	out       *[]byte // frames to be sent; nil if there are none
-	control   int     // frames in out that use no window
+	control   int     // number of frames in out that use no flow-control window
 	writing   bool    // a goroutine is writing
 	err       error   // why the connection has ended
-	greeted   bool    // the server's settings, which come first, have been queued
+	greeted   bool    // the server's settings, which have to be the first frame, are in out or sent
 	encoder   *hpack.Encoder
-	block     bytes.Buffer // output of the encoder
-	maxFrame  int64        // largest payload to send
-	window    int64        // window of the connection, for data to the client
-	initial   int64        // window of a new stream
-	waiting   []*stream    // streams whose goroutines wait for window or for room in out
+	block     bytes.Buffer // output of encoder
+	maxFrame  int64        // maximum payload of a frame that the server sends
+	window    int64        // flow-control window of the connection, for data to the client
+	initial   int64        // initial window of a new stream
+	waiting   []*stream    // streams whose goroutines wait for a window or for room in out
 	stalled   timer        // runs while streams wait for the connection's window
 	leaving   bool         // GOAWAY has been queued
 	leaveCode http2.ErrCode
 
-	// input
+	// Input.
 	receive  receiveWindow
 	lastRead time.Time // time of the last frame that was read
 	pinged   time.Time // when a ping was sent, if no frame has arrived since; otherwise zero
-	idle     time.Time // time since which the connection has had no stream
+	idle     time.Time // when the last stream ended
 	timer    timer
 }
 
@@ -163,19 +163,20 @@ func (c *conn) readFrames() error {
 	}
 }
 
-// refuse sends GOAWAY with an error, and gives the client time to read it.
+// refuse sends GOAWAY with an error code, and gives the client time to read it.
 func (c *conn) refuse(code http2.ErrCode) {
 	c.mu.Lock()
 	c.goAwayLocked(code)
 	c.flushSoonLocked()
 	c.mu.Unlock()
 	_ = c.net.SetReadDeadline(c.server.clock.Now().Add(farewell)) // fails if the connection is closed
-	// Closing with unread input would reset the connection, and the client would lose GOAWAY.
+	// Read the remaining input before closing: otherwise the kernel would reset the connection, and
+	// the client might not receive GOAWAY.
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.net, maxOut))
 }
 
-// goAway sends GOAWAY, so that the client opens no more streams on this connection. If the server's
-// settings have not been sent yet, serve sends GOAWAY after them.
+// goAway sends GOAWAY, so that the client opens no more streams on this connection. Before the
+// server's settings have been sent, it does nothing; serve then sends GOAWAY after them.
 func (c *conn) goAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +196,9 @@ func (c *conn) goAwayLocked(code http2.ErrCode) {
 	c.closeIfDoneLocked()
 }
 
-// closeIfDoneLocked closes the connection after GOAWAY and the last stream. Queued frames are still
-// sent: a client that does not read it loses the connection after WriteTimeout.
+// closeIfDoneLocked closes the connection if GOAWAY has been sent and no stream is open. It waits
+// until queued frames are sent. If the client does not read them, the connection ends after
+// WriteTimeout.
 func (c *conn) closeIfDoneLocked() {
 	if !c.leaving || len(c.streams) > 0 || c.err != nil {
 		return
@@ -229,11 +231,12 @@ func (c *conn) failLocked(err error) {
 	}
 	c.queued = nil
 	c.end()
-	// c.net.Close would not do: closing TLS waits for a write that waits for the client.
+	// Do not use c.net.Close: closing a TLS connection waits for a write in progress, which may
+	// wait for the client.
 	_ = c.below.Close()
 }
 
-// watchLocked sets the timer to the time of the next ping or of the end of an idle connection.
+// watchLocked sets the timer for the next ping, or for the end of a connection that stays idle.
 func (c *conn) watchLocked() {
 	l, now := &c.server.limits, c.server.clock.Now()
 	next := time.Duration(0)

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// pattern returns text in which the bytes around each position differ, so that lost or repeated
-// bytes are found.
+// pattern returns n bytes of a text, beginning at offset from, that repeats rarely, so that lost or
+// repeated bytes are detected.
 func pattern(from, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -34,7 +34,7 @@ func pattern(from, n int) []byte {
 	return b
 }
 
-// exchange is a request, with a handler that answers it.
+// exchange is a request, and the handler that answers it.
 type exchange struct {
 	method  string
 	header  http.Header
@@ -43,7 +43,7 @@ type exchange struct {
 	handler http.HandlerFunc
 }
 
-// exchanges must have the same answers from net/http and from this package.
+// exchanges lists requests to which net/http and this package must respond in the same way.
 var exchanges = map[string]exchange{
 	"no answer": {handler: func(http.ResponseWriter, *http.Request) {}},
 	"small":     {handler: write("hello")},
@@ -185,7 +185,7 @@ func client(t *testing.T) *http.Client {
 	}
 }
 
-// do sends a request and returns everything that a client sees of the answer.
+// do sends the request and returns everything that a client sees of the response.
 func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	t.Helper()
 	var seen strings.Builder
@@ -233,7 +233,7 @@ func (e exchange) do(t *testing.T, c *http.Client, url string) string {
 	return seen.String() + string(got)
 }
 
-// TestLikeNetHTTP compares answers with those of net/http.
+// TestLikeNetHTTP checks that this package responds to each of exchanges as net/http does.
 func TestLikeNetHTTP(t *testing.T) {
 	for name, e := range exchanges {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestLikeNetHTTP(t *testing.T) {
 	}
 }
 
-// TestTogether reads many answers at once over one connection.
+// TestTogether reads many responses at the same time over one connection.
 func TestTogether(t *testing.T) {
 	url := "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var n int
@@ -299,7 +299,7 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestFullDuplex has the handler answer each line before it reads the next.
+// TestFullDuplex has a handler that responds to each line of the body before it reads the next one.
 func TestFullDuplex(t *testing.T) {
 	url := "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
@@ -340,7 +340,8 @@ func TestFullDuplex(t *testing.T) {
 	}
 }
 
-// TestContextEnds checks that a handler's context ends when the client gives up.
+// TestContextEnds checks that the context of a handler's request ends when the client cancels the
+// request.
 func TestContextEnds(t *testing.T) {
 	begun, ended := make(chan struct{}), make(chan struct{})
 	url := "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,19 +22,21 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// limit is how long a slow client may block the server in these tests.
+// limit is the WriteTimeout in these tests: how long a client may block the server.
 const limit = 500 * time.Millisecond
 
 func writeLimit(s *http.Server) { s.WriteTimeout = limit }
 
-// sized answers with part of the pattern. The path says how many bytes.
+// sized is a handler that responds with the first part of the pattern. The path is the number of
+// bytes.
 func sized(w http.ResponseWriter, r *http.Request) {
 	n, _ := strconv.Atoi(r.URL.Path[1:])
 	_, _ = w.Write(pattern(0, n)) // fails if the client has closed the connection
 }
 
-// TestWindows uses a client that grants windows at random and changes the initial window. The
-// server must not send more than was granted, and must send everything in the end.
+// TestWindows uses a client that enlarges windows at random and changes the initial window. The
+// server must never send more than the windows allow, and must send all responses completely in the
+// end.
 func TestWindows(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -44,9 +46,10 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// account records the windows of a connection and the answers that it expects.
+// account requests responses of the sizes in want, by stream. It keeps its own account of the
+// windows and checks each DATA frame against it.
 func account(t *testing.T, address string, random *rand.Rand, want map[uint32]int) {
-	// By how many bytes a stream's initial window may exceed 64 KiB.
+	// most is the maximum number of bytes by which a stream's initial window exceeds 64 KiB.
 	most := []int{1, 1 << 20}[random.IntN(2)]
 	initial := int64(64<<10 + random.IntN(most))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(initial)})
@@ -56,7 +59,7 @@ func account(t *testing.T, address string, random *rand.Rand, want map[uint32]in
 		windows[id] = initial
 		c.Get(id, fmt.Sprint("/", want[id]))
 	}
-	unheard := 1 // changes of the settings that the server has not acknowledged
+	unheard := 1 // number of SETTINGS frames that the server has not acknowledged yet
 	for open := len(want); open > 0; {
 		f, err := c.ReadFrame()
 		c.Must(err)
@@ -97,7 +100,7 @@ func account(t *testing.T, address string, random *rand.Rand, want map[uint32]in
 			c.Must(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: uint32(now)}))
 			for id := range windows {
 				windows[id] += now - initial
-				if owed[id] > 0 { // otherwise the stream may wait for ever
+				if owed[id] > 0 { // otherwise the stream might wait forever
 					c.Must(c.WriteWindowUpdate(id, uint32(owed[id])))
 					windows[id], owed[id] = windows[id]+owed[id], 0
 				}
@@ -113,7 +116,8 @@ func account(t *testing.T, address string, random *rand.Rand, want map[uint32]in
 	}
 }
 
-// TestTinyWindow checks that an answer arrives whole if the client grants one byte at a time.
+// TestTinyWindow checks that a complete response arrives if the client enlarges the window by one
+// byte at a time.
 func TestTinyWindow(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(sized))
 	c := http2test.Dial(t, address, 1<<20, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
@@ -136,8 +140,8 @@ func TestTinyWindow(t *testing.T) {
 	}
 }
 
-// TestAnswerNotRead checks that an answer without a window is reset after WriteTimeout, and that
-// the connection stays usable.
+// TestAnswerNotRead checks that the server resets a stream after WriteTimeout if the client grants
+// no window for the response, and that the connection stays usable.
 func TestAnswerNotRead(t *testing.T) {
 	failed := make(chan error, 1)
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +164,8 @@ func TestAnswerNotRead(t *testing.T) {
 	}
 }
 
-// TestNoDeadline checks that a handler can remove its deadline, and set it again to end a write.
+// TestNoDeadline checks that a handler can remove its write deadline, and can set it again to end a
+// write.
 func TestNoDeadline(t *testing.T) {
 	failed := make(chan error, 1)
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,7 +180,7 @@ func TestNoDeadline(t *testing.T) {
 			return
 		}
 		_ = control.Flush()
-		_, _ = io.Copy(w, r.Body) // longer than the limit
+		_, _ = io.Copy(w, r.Body) // this takes longer than the limit
 	}), writeLimit, func(s *http.Server) { s.ReadTimeout = limit })
 	c := http2test.Dial(t, address, 1<<30)
 	c.Get(1, "/stuck")
@@ -194,7 +199,8 @@ func TestNoDeadline(t *testing.T) {
 	}
 }
 
-// TestReadTimeout checks that reading a body that does not arrive fails after ReadTimeout.
+// TestReadTimeout checks that reading a body fails after ReadTimeout if the client does not send
+// it.
 func TestReadTimeout(t *testing.T) {
 	failed := make(chan error, 1)
 	address := http2test.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -211,8 +217,9 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-// TestConnectionNotRead checks that a connection is closed if its client reads nothing, or grants
-// nothing of the connection's window, for WriteTimeout, even if the answer has no deadline.
+// TestConnectionNotRead checks that the server closes a connection if its client reads nothing for
+// WriteTimeout, or does not enlarge the connection's window for WriteTimeout, even if the response
+// has no deadline.
 func TestConnectionNotRead(t *testing.T) {
 	for name, tc := range map[string]struct {
 		granted uint32
@@ -222,7 +229,7 @@ func TestConnectionNotRead(t *testing.T) {
 			failed := make(chan error, 1)
 			address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-				_, err := w.Write(pattern(0, 32<<20)) // more than the kernels buffer
+				_, err := w.Write(pattern(0, 32<<20)) // more than the kernels of client and server buffer
 				failed <- err
 			}), writeLimit)
 			c := http2test.Dial(t, address, tc.granted, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1})
@@ -238,7 +245,7 @@ func TestConnectionNotRead(t *testing.T) {
 }
 
 // TestBodyWindow checks that a client can send no more of a body than the server's window while the
-// handler does not read, and the rest of the body when the handler reads.
+// handler does not read, and that it can send the rest when the handler reads.
 func TestBodyWindow(t *testing.T) {
 	read, got := make(chan struct{}), make(chan int64)
 	const window, total = 100_000, 1_000_000
@@ -276,7 +283,8 @@ func TestBodyWindow(t *testing.T) {
 	}
 }
 
-// TestTooLargeBody checks that a client that sends more than the window allows is stopped.
+// TestTooLargeBody checks that the server ends the connection or stream of a client that sends more
+// than the window allows.
 func TestTooLargeBody(t *testing.T) {
 	const window = 100_000
 	address := http2test.Serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),

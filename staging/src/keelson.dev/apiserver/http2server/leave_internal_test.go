@@ -20,7 +20,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// serveOne serves h over a pipe, with the limits that change sets, and returns the client's end.
+// serveOne serves h on one end of a pipe, with the limits that change sets, and returns the other
+// end.
 func serveOne(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn) {
 	s := &server{
 		http: &http.Server{WriteTimeout: time.Minute}, clock: clock.Real(), conns: map[*conn]struct{}{},
@@ -38,7 +39,7 @@ func serveOne(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn) 
 	return c, end
 }
 
-// client is serveOne with a client that has sent its preface and settings.
+// client is like serveOne, but the client has already sent its preface and settings.
 func client(change func(*server), h http.HandlerFunc) (c *conn, end net.Conn, f *http2.Framer) {
 	c, end = serveOne(change, h)
 	return c, end, begin(end)
@@ -66,8 +67,8 @@ func get(f *http2.Framer, stream uint32) {
 	})
 }
 
-// TestLeaveSlowClient checks that a client gets its whole last answer even if it reads nothing for
-// longer than the farewell.
+// TestLeaveSlowClient checks that a client gets its last response completely even if it reads
+// nothing for longer than farewell.
 func TestLeaveSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, end, f := client(func(*server) {}, func(w http.ResponseWriter, _ *http.Request) {
@@ -93,7 +94,7 @@ func TestLeaveSlowClient(t *testing.T) {
 }
 
 // TestIdlePing checks that a client has PingTimeout to answer a ping, even if the connection
-// becomes idle for too long in the meantime.
+// exceeds IdleTimeout in the meantime.
 func TestIdlePing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, end, f := client(func(s *server) {
@@ -119,8 +120,8 @@ func TestIdlePing(t *testing.T) {
 	})
 }
 
-// TestDrainNewConnection checks that a connection whose client has sent nothing yet still begins
-// with SETTINGS when the server shuts down, followed by GOAWAY.
+// TestDrainNewConnection shuts the server down before the client has sent anything. The server must
+// still send SETTINGS first, and then GOAWAY.
 func TestDrainNewConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, end := serveOne(func(*server) {}, func(http.ResponseWriter, *http.Request) {})

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// TestShutdown checks that clients get GOAWAY, that running requests are completed, that later ones
-// are not served, and that the connection ends then.
+// TestShutdown checks that on shutdown clients get GOAWAY, running requests are completed, later
+// requests are not served, and then the connection ends.
 func TestShutdown(t *testing.T) {
 	begun, release := make(chan struct{}, 1), make(chan struct{})
 	address, server := http2test.Start(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -50,7 +50,7 @@ func TestShutdown(t *testing.T) {
 	}
 }
 
-// TestConnectionClose checks that an answer with "Connection: close" makes the client leave.
+// TestConnectionClose checks that a response with "Connection: close" makes the server send GOAWAY.
 func TestConnectionClose(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") }),
@@ -65,8 +65,8 @@ func TestConnectionClose(t *testing.T) {
 	}
 }
 
-// TestIdle checks that a connection without streams is left after IdleTimeout, and one with a
-// stream is not.
+// TestIdle checks that the server ends a connection without streams after IdleTimeout, but not a
+// connection with a stream.
 func TestIdle(t *testing.T) {
 	ended := make(chan struct{})
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

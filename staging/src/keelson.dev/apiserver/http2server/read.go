@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// maxSettings is the largest number of settings in a frame.
+// maxSettings is the maximum number of settings in a SETTINGS frame.
 const maxSettings = 100
 
 var errReset = errors.New("http2: the client has reset the stream")
@@ -76,7 +76,7 @@ func (c *conn) processLocked(f http2.Frame) error {
 	return nil // frames of unknown types are ignored
 }
 
-// isIdle reports whether the client has not opened a stream yet.
+// isIdle reports whether the client has not used the stream ID yet.
 func (c *conn) isIdle(id uint32) bool { return id%2 == 0 || id > c.lastID }
 
 // ignores reports whether the server ignores a frame because its stream was opened after GOAWAY.
@@ -184,7 +184,7 @@ func (c *conn) data(f *http2.DataFrame) error {
 	if len(data) > 0 {
 		taken = st.body.add(data)
 	}
-	if rest := size - int64(taken); rest > 0 { // bytes of padding, and data that no handler will read
+	if rest := size - int64(taken); rest > 0 { // padding, and data that no handler will read
 		c.grantLocked(st, rest)
 	}
 	if f.StreamEnded() {
@@ -206,11 +206,12 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	}
 	if id <= c.lastID {
 		if len(f.PseudoFields()) == 0 {
-			// Trailers that the client sent before it knew that the stream had ended, for example by an
-			// early answer, are discarded (RFC 9113, section 5.1, "closed").
+			// These are trailers that the client sent before it knew that the server had ended the
+			// stream, for example after an early response. They are discarded (RFC 9113, section
+			// 5.1, "closed").
 			return nil
 		}
-		return connError(http2.ErrCodeStreamClosed) // the ID of a stream is used again
+		return connError(http2.ErrCodeStreamClosed) // the client uses the ID of an ended stream again
 	}
 	c.lastID = id
 	if f.HasPriority() && f.Priority.StreamDep == id {
@@ -220,16 +221,16 @@ func (c *conn) headers(f *http2.MetaHeadersFrame) error {
 	if len(c.streams) >= limit {
 		return streamError(id, http2.ErrCodeRefusedStream)
 	}
-	// A stream that the client has reset no longer counts as open, although its handler may still run
-	// or wait in queued. So queued has a limit of its own: a client that exceeds it resets streams
-	// faster than their handlers return.
+	// A stream that the client has reset no longer counts as open, although its handler may still
+	// run, or wait in queued. Therefore queued has a limit too. A client that exceeds it resets
+	// streams faster than their handlers return.
 	if len(c.queued) >= limit {
 		return connError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return c.openLocked(f)
 }
 
-// trailers ends the body of a request.
+// trailers handles the trailers of a request, which end its body.
 func (c *conn) trailers(st *stream, f *http2.MetaHeadersFrame) error {
 	if st.remoteClosed {
 		return streamError(st.id, http2.ErrCodeStreamClosed)
@@ -246,7 +247,7 @@ func (c *conn) trailers(st *stream, f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// resetUnknown resets a stream, which may not be open.
+// resetUnknown resets the stream with an ID, whether or not that stream is open.
 func (c *conn) resetUnknown(id uint32, code http2.ErrCode) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// forbidden are header fields of HTTP/1 (RFC 9113, section 8.2.2).
+// forbidden lists header fields of HTTP/1 that HTTP/2 does not allow (RFC 9113, section 8.2.2).
 var forbidden = []string{"Connection", "Proxy-Connection", "Transfer-Encoding", "Upgrade", "Keep-Alive"}
 
 // makeRequest returns the request that a header describes. It returns an http2.StreamError if the
@@ -44,7 +44,7 @@ func (st *stream) makeRequest(f *http2.MetaHeadersFrame) error {
 		return malformed
 	}
 	if method == http.MethodConnect {
-		path = host // as in an HTTP/1 request
+		path = host // the target of CONNECT is the host, as in HTTP/1
 	}
 	if cookies := header["Cookie"]; len(cookies) > 1 {
 		header["Cookie"] = []string{strings.Join(cookies, "; ")}
@@ -69,7 +69,8 @@ func (st *stream) makeRequest(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// setBody sets the request's body and length. It reports false if the header contradicts itself.
+// setBody sets the request's body and length. It returns false if content-length is invalid or
+// contradicts the end of the stream.
 func (st *stream) setBody(header http.Header, invite bool) bool {
 	if lengths := header["Content-Length"]; len(lengths) > 0 {
 		n, err := strconv.ParseUint(textproto.TrimString(lengths[0]), 10, 63)
@@ -87,8 +88,8 @@ func (st *stream) setBody(header http.Header, invite bool) bool {
 	return true
 }
 
-// authority returns the host that a request is for, and removes the header field that may name it
-// as well.
+// authority returns the host of a request, from the :authority pseudo-header field or the host
+// field. It removes the host field from header.
 func authority(f *http2.MetaHeadersFrame, header http.Header) (string, bool) {
 	host := f.PseudoValue("authority")
 	switch fields := header["Host"]; {
@@ -118,7 +119,8 @@ func requestTarget(f *http2.MetaHeadersFrame, host string) (*url.URL, bool) {
 	return u, err == nil
 }
 
-// declaredTrailers returns the trailers that a request announces, and removes the announcement.
+// declaredTrailers returns the names of the trailers that a request announces, and removes the
+// announcement from header.
 func declaredTrailers(header http.Header) http.Header {
 	var trailer http.Header
 	for _, v := range header["Trailer"] {

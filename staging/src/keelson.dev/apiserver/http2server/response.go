@@ -19,10 +19,11 @@ import (
 )
 
 const (
-	// maxHeld is how much of an answer is buffered until it is flushed. A small answer is sent
-	// together with its header.
+	// maxHeld is the maximum number of bytes of a response that are buffered before the response is
+	// flushed. A small response is sent together with its header.
 	maxHeld = 16 << 10
-	// maxMeasured is the largest answer that gets a content-length from the server, as in net/http.
+	// maxMeasured is the size in bytes of the largest response to which the server adds a
+	// content-length, as in net/http.
 	maxMeasured = 4 << 10
 )
 
@@ -40,7 +41,7 @@ type response struct {
 	held     *[]byte // buffered part of the body; nil if empty
 	begun    bool    // the header has been queued
 	length   int64   // content-length that the handler has set, or -1
-	written  int64   // number of bytes of the body
+	written  int64   // number of bytes of the body so far
 	finished bool
 
 	trailers []string // canonical names of the declared trailers
@@ -59,7 +60,8 @@ func newResponse(st *stream) *response {
 // Header implements http.ResponseWriter.
 func (r *response) Header() http.Header { return r.header }
 
-// WriteHeader implements http.ResponseWriter. A code below 200 is sent at once.
+// WriteHeader implements http.ResponseWriter. It sends informational responses (codes below 200)
+// immediately.
 func (r *response) WriteHeader(code int) {
 	if code < 100 || code > 999 {
 		panic(fmt.Sprintf("invalid WriteHeader code %v", code))
@@ -90,7 +92,7 @@ func (r *response) WriteHeader(code int) {
 // invite sends 100 Continue.
 func (r *response) invite() { r.inform(http.StatusContinue, nil) }
 
-// inform sends an informational header.
+// inform sends an informational response.
 func (r *response) inform(code int, header http.Header) {
 	c := r.stream.conn
 	c.mu.Lock()
@@ -143,8 +145,7 @@ func (r *response) WriteString(s string) (int, error) { return r.Write([]byte(s)
 // Flush implements http.Flusher.
 func (r *response) Flush() { _ = r.FlushError() }
 
-// FlushError sends the buffered part of the answer. It implements the method that
-// http.ResponseController looks for.
+// FlushError sends the buffered part of the response. http.ResponseController calls it.
 func (r *response) FlushError() error {
 	if r.finished {
 		return errFinished
@@ -162,7 +163,7 @@ func (r *response) FlushError() error {
 	return r.stream.err
 }
 
-// finish sends the rest of the answer.
+// finish sends the rest of the response after the handler has returned.
 func (r *response) finish() {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
@@ -185,7 +186,7 @@ func (r *response) holds() int {
 	return len(*r.held)
 }
 
-// releaseLocked discards the buffered part of the answer.
+// releaseLocked discards the buffered part of the response.
 func (r *response) releaseLocked() {
 	r.finished = true
 	r.dropHeld()
@@ -198,7 +199,7 @@ func (r *response) dropHeld() {
 	}
 }
 
-// sendLocked queues the header unless it has been queued, then the buffered part of the body, then
+// sendLocked queues the header if that has not been done, then the buffered part of the body, then
 // p.
 func (r *response) sendLocked(p []byte, end bool) error {
 	st := r.stream
@@ -242,8 +243,8 @@ func (r *response) sendLocked(p []byte, end bool) error {
 
 func (r *response) request() *http.Request { return r.stream.request }
 
-// beginLocked queues the header. p is the part of the body after the buffered part. If whole is
-// set, p is the last part.
+// beginLocked queues the header. p is the part of the body after the buffered part. whole reports
+// whether the body ends with p.
 func (r *response) beginLocked(p []byte, whole, end bool) {
 	r.begun = true
 	c, h := r.stream.conn, r.sent
@@ -277,7 +278,7 @@ func (r *response) declareTrailer(key string) {
 	}
 }
 
-// promoteTrailers declares the trailers that the handler has set with http.TrailerPrefix.
+// promoteTrailers declares as trailers the fields that the handler has set with http.TrailerPrefix.
 func (r *response) promoteTrailers() {
 	for _, key := range slices.Sorted(maps.Keys(r.header)) {
 		if name, ok := strings.CutPrefix(key, http.TrailerPrefix); ok {
@@ -307,7 +308,7 @@ func (r *response) sendTrailersLocked() error {
 
 // field adds a field to the header that is being encoded.
 func (c *conn) field(name, value string) {
-	// Never fails, because it writes to memory.
+	// This never fails, because it writes to memory.
 	_ = c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 }
 
@@ -329,22 +330,21 @@ func (c *conn) fields(h http.Header, except ...string) {
 	}
 }
 
-// SetReadDeadline implements the method that http.ResponseController looks for.
+// SetReadDeadline sets the deadline for reading the body. http.ResponseController calls it.
 func (r *response) SetReadDeadline(t time.Time) error {
 	return r.stream.setDeadline(&r.stream.readTimer, t, r.stream.endReads)
 }
 
-// SetWriteDeadline implements the method that http.ResponseController looks for.
+// SetWriteDeadline sets the deadline for the response. http.ResponseController calls it.
 func (r *response) SetWriteDeadline(t time.Time) error {
 	return r.stream.setDeadline(&r.stream.writeTimer, t, r.stream.endWrites)
 }
 
-// EnableFullDuplex implements the method that http.ResponseController looks for. HTTP/2 is always
-// full duplex.
+// EnableFullDuplex does nothing, because HTTP/2 is always full duplex. http.ResponseController
+// calls it.
 func (r *response) EnableFullDuplex() error { return nil }
 
-// CloseNotify implements http.CloseNotifier, which Kubernetes' wrappers of ResponseWriters look
-// for.
+// CloseNotify implements http.CloseNotifier, which Kubernetes' wrappers of ResponseWriters require.
 func (r *response) CloseNotify() <-chan bool {
 	if r.gone == nil {
 		gone := make(chan bool, 1)

@@ -26,7 +26,7 @@ const (
 	defaultPingTimeout  = 15 * time.Second
 )
 
-// server is the state that the connections of one http.Server share.
+// server has the state that the connections of one http.Server share.
 type server struct {
 	http    *http.Server
 	clock   clock.Clock
@@ -39,8 +39,8 @@ type server struct {
 }
 
 // Configure makes hs serve HTTP/2 on TLS connections that negotiate "h2". It must be called before
-// hs serves, and after its limits have been set: HTTP2, MaxHeaderBytes, ReadTimeout, WriteTimeout,
-// ReadHeaderTimeout and IdleTimeout apply.
+// hs serves, and after the limits of hs have been set: HTTP2, MaxHeaderBytes, ReadTimeout,
+// WriteTimeout, ReadHeaderTimeout and IdleTimeout.
 func Configure(hs *http.Server, c clock.Clock) error {
 	if hs.TLSConfig == nil {
 		hs.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -71,7 +71,7 @@ func Configure(hs *http.Server, c clock.Clock) error {
 }
 
 // checkCiphers rejects a list of cipher suites that lacks the one that RFC 9113, section 9.2.2,
-// requires.
+// requires servers to support.
 func checkCiphers(c *tls.Config) error {
 	if c.CipherSuites == nil || c.MinVersion >= tls.VersionTLS13 {
 		return nil
@@ -87,7 +87,7 @@ func checkCiphers(c *tls.Config) error {
 // serve serves a connection until it ends. net/http closes it afterwards.
 func (s *server) serve(hs *http.Server, t *tls.Conn, h http.Handler) {
 	base := context.Background()
-	// net/http passes the connection's context through its handler.
+	// The handler that net/http passes to TLSNextProto functions returns the connection's context.
 	if b, ok := h.(interface{ BaseContext() context.Context }); ok {
 		base = b.BaseContext()
 	}
@@ -113,7 +113,7 @@ func (s *server) isDraining() bool {
 }
 
 // drain sends GOAWAY on all connections, so that clients open no more streams. Each connection ends
-// with its last stream.
+// after its last stream.
 func (s *server) drain() {
 	s.mu.Lock()
 	s.draining = true
@@ -134,7 +134,7 @@ func (s *server) maxHeaderList() uint32 {
 	return uint32(size) + perField*typicalFields //nolint:gosec // bounded
 }
 
-// maxKept is the size of the largest buffer that is kept for reuse.
+// maxKept is the size in bytes of the largest buffer that is kept for reuse.
 const maxKept = 2 * maxOut
 
 func (s *server) buffer() *[]byte { return s.buffers.Get().(*[]byte) }

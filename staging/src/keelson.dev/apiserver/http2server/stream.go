@@ -14,35 +14,35 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// stream is a request and its answer. Its fields are guarded by the connection's lock.
+// stream is a request and its response. The connection's lock guards its fields.
 type stream struct {
 	conn   *conn
 	id     uint32
 	cancel context.CancelFunc // cancels the request's context
 	err    error              // why the stream has ended
 
-	// request
+	// The request.
 	request      *http.Request
 	body         *body // nil if the request has no body
 	declared     int64 // content-length; -1 if unknown
 	received     int64
 	receive      receiveWindow
-	remoteClosed bool // the client has ended the request
-	tooLarge     bool // the header exceeds its limit, so only a part of it was kept
+	remoteClosed bool // the client has sent all of the request
+	tooLarge     bool // the header is too large, so only a part of it was kept
 
-	// answer
+	// The response.
 	response    *response
 	window      int64
-	localClosed bool      // the end of the answer has been queued
+	localClosed bool      // the end of the response has been queued
 	changed     sync.Cond // wakes goroutines that wait to send; its lock is the connection's
-	waiters     int       // goroutines that wait for changed
-	listed      bool      // whether the stream is in conn.waiting
+	waiters     int       // number of goroutines that wait for changed
+	listed      bool      // the stream is in conn.waiting
 
 	readTimer, writeTimer timer
 }
 
-// openLocked opens the stream of a request. Its handler starts now, or when another handler
-// returns.
+// openLocked opens the stream of a request. Its handler starts now, or when another handler returns
+// if too many are running.
 func (c *conn) openLocked(f *http2.MetaHeadersFrame) error {
 	st := &stream{
 		conn: c, id: f.StreamID, changed: sync.Cond{L: &c.mu},
@@ -91,11 +91,11 @@ func (st *stream) run() {
 
 func handleTooLarge(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusRequestHeaderFieldsTooLarge)
-	// Fails if the client has closed the connection.
+	// This fails if the client has closed the connection.
 	_, _ = w.Write([]byte("<h1>HTTP Error 431</h1><p>Request Header Field(s) Too Large</p>"))
 }
 
-// abort resets the stream of a handler that has not returned.
+// abort resets the stream of a handler that has panicked or called runtime.Goexit.
 func (st *stream) abort() {
 	c := st.conn
 	c.mu.Lock()
@@ -127,14 +127,14 @@ func (st *stream) endLocked() {
 		return
 	}
 	st.localClosed = true
-	if !st.remoteClosed { // the rest of the request is not wanted (RFC 9113, section 8.1)
+	if !st.remoteClosed { // tell the client to stop sending the request (RFC 9113, section 8.1)
 		c, id := st.conn, st.id
 		c.appendControlLocked(func(f *http2.Framer) error { return f.WriteRSTStream(id, http2.ErrCodeNo) })
 	}
 	st.closeLocked(errConnClosed)
 }
 
-// resetLocked resets the stream. Calls of the handler return err.
+// resetLocked resets the stream. From now on, the handler's reads and writes return err.
 func (st *stream) resetLocked(code http2.ErrCode, err error) {
 	if st.err != nil {
 		return
@@ -161,7 +161,7 @@ func (st *stream) closeLocked(err error) {
 	}
 }
 
-// failLocked ends the reads and writes that the handler waits for.
+// failLocked makes the handler's waiting reads and writes return.
 func (st *stream) failLocked(err error) {
 	if st.err != nil {
 		return
@@ -191,7 +191,7 @@ func (st *stream) endBodyLocked() {
 	}
 }
 
-// timerLocked returns a timer, or nil if there is no limit.
+// timerLocked starts a timer that calls end after limit. It returns nil if limit is 0.
 func (st *stream) timerLocked(limit time.Duration, end func()) timer {
 	if limit <= 0 {
 		return nil
@@ -206,7 +206,7 @@ func (st *stream) endReads() {
 	}
 }
 
-// endWrites resets the stream, because the answer has taken too long.
+// endWrites resets the stream, because its write deadline has passed.
 func (st *stream) endWrites() {
 	c := st.conn
 	c.mu.Lock()
@@ -215,7 +215,8 @@ func (st *stream) endWrites() {
 	c.flushSoonLocked()
 }
 
-// setDeadline replaces a timer; the zero time means no limit.
+// setDeadline replaces a timer of the stream by one that calls end at t. If t is zero, there is no
+// limit.
 func (st *stream) setDeadline(timer *timer, t time.Time, end func()) error {
 	c := st.conn
 	c.mu.Lock()

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// TestLateTrailers checks that trailers, sent while the answer was on its way, do not end the
-// connection of a stream that the server has closed.
+// TestLateTrailers sends trailers on a stream that the server has already closed, as a client does
+// that has not received the response yet. The connection must not end.
 func TestLateTrailers(t *testing.T) {
 	address := http2test.Serve(
 		t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "early") }),
@@ -31,14 +31,16 @@ func TestLateTrailers(t *testing.T) {
 	c.Must(
 		c.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: trailers, EndHeaders: true, EndStream: true}),
 	)
-	// The trailers are in HPACK's table, so that this header refers to them.
+	// The server must have decoded the trailers although it ignores them: they are now in HPACK's
+	// table, and this header refers to them.
 	c.Must(c.Begin(3, "GET", "/", true, hpack.HeaderField{Name: "x-checksum", Value: "1234"}))
 	if f := c.Until(http2test.Ended(3)); f == nil {
 		t.Error("the connection has ended")
 	}
 }
 
-// TestStreamUsedAgain checks that a second request on a closed stream ends the connection.
+// TestStreamUsedAgain checks that the server ends the connection if a second request uses the ID of
+// a closed stream.
 func TestStreamUsedAgain(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	c := http2test.Dial(t, address, 0)
@@ -50,8 +52,8 @@ func TestStreamUsedAgain(t *testing.T) {
 	}
 }
 
-// TestGoexit checks that the stream of a handler that calls runtime.Goexit is reset, as net/http
-// does it, and that the next handler starts.
+// TestGoexit checks that the server resets the stream of a handler that calls runtime.Goexit, as
+// net/http does, and starts the next handler.
 func TestGoexit(t *testing.T) {
 	address := http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "part")

@@ -13,7 +13,7 @@ import (
 )
 
 // TestManyWaiters checks that all goroutines that wait to send on one stream continue when the
-// client grants window, and when the stream ends.
+// client enlarges the window, and when the stream ends.
 func TestManyWaiters(t *testing.T) {
 	const waiters = 3
 	for name, wake := range map[string]func(f *http2.Framer) error{

@@ -15,19 +15,20 @@ const (
 	defaultWindow = 1<<16 - 1 // RFC 9113, section 6.9.2
 	maxWindow     = 1<<31 - 1
 	frameHeader   = 9
-	// maxSend is the largest payload that is sent: with its header it fills a TLS record.
+	// maxSend is the largest payload that is sent. With the frame's header it fills a TLS record.
 	maxSend = 16<<10 - frameHeader
-	// maxOut bounds the frames that wait to be written. A stream whose data exceed it waits.
+	// maxOut bounds the bytes of frames that wait to be written. Goroutines that send data on a
+	// stream wait while it is exceeded.
 	maxOut = 64 << 10
-	// maxControl bounds the frames that wait to be written and use no flow-control window, in
-	// addition to one for each stream. A client that causes more of them than it reads loses the
-	// connection.
+	// maxControl bounds the number of waiting frames that use no flow-control window, in addition
+	// to one for each stream. The connection ends if the client causes more such frames than it
+	// reads.
 	maxControl = 1000
-	// maxTurns is how many times a goroutine writes before another takes over.
+	// maxTurns is how many writes a handler's goroutine makes before another goroutine takes over.
 	maxTurns = 4
 )
 
-// sink appends what a Framer writes to a connection's output.
+// sink is a writer for a Framer. It appends frames to the output of a connection.
 type sink struct{ c *conn }
 
 // Write implements io.Writer.
@@ -67,7 +68,8 @@ func (c *conn) countControlLocked() bool {
 	return c.err == nil
 }
 
-// greetLocked queues the server's settings and opens the connection's receive window.
+// greetLocked queues the server's settings, and enlarges the connection's receive window to its
+// configured size.
 func (c *conn) greetLocked() {
 	l := &c.server.limits
 	settings := []http2.Setting{ // all values fit in 32 bits
@@ -95,7 +97,8 @@ func (c *conn) appendFrameLocked(kind http2.FrameType, flags http2.Flags, id uin
 }
 
 // appendBlockLocked queues the encoded header in c.block as HEADERS and CONTINUATION frames. They
-// count as one frame: an answer that is only a header does not wait for room in out.
+// count as one frame for maxControl, because a response that is only a header does not wait for
+// room in out.
 func (c *conn) appendBlockLocked(id uint32, end bool) {
 	if !c.countControlLocked() {
 		c.block.Reset()
@@ -120,8 +123,8 @@ func (c *conn) appendBlockLocked(id uint32, end bool) {
 	c.block.Reset()
 }
 
-// sendLocked queues p as DATA of a stream. While it waits for room or for a window, it sends queued
-// frames.
+// sendLocked queues p as DATA frames of a stream. While it waits for room in out or for a window,
+// it sends queued frames.
 func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
 	for {
 		if st.err != nil {
@@ -150,8 +153,8 @@ func (c *conn) sendLocked(st *stream, p []byte, end bool) error {
 	}
 }
 
-// waitLocked waits until the stream has ended, or may have window or room in out. It releases the
-// lock meanwhile. Several goroutines may wait for one stream.
+// waitLocked waits until the stream has ended, or until there may be room in out and a window. It
+// releases the lock while it waits. Several goroutines may wait for one stream.
 func (c *conn) waitLocked(st *stream) {
 	if !st.listed {
 		st.listed = true
@@ -178,8 +181,8 @@ func (c *conn) waitLocked(st *stream) {
 	st.waiters--
 }
 
-// signalWaitingLocked wakes all goroutines that wait for window or for room in out. Each checks
-// again whether it can send.
+// signalWaitingLocked wakes all goroutines that wait for a window or for room in out. Each of them
+// then checks whether it can send.
 func (c *conn) signalWaitingLocked() {
 	for i, st := range c.waiting {
 		st.listed = false
@@ -189,7 +192,7 @@ func (c *conn) signalWaitingLocked() {
 	c.waiting = c.waiting[:0]
 }
 
-// flushSoonLocked starts to send the queued frames and does not wait for it.
+// flushSoonLocked starts a goroutine that sends the queued frames, and does not wait for it.
 func (c *conn) flushSoonLocked() {
 	if c.out == nil || c.writing || c.err != nil {
 		return
@@ -203,15 +206,15 @@ func (c *conn) flushSoonLocked() {
 }
 
 // flushLocked writes the queued frames in the caller's goroutine, so that a client that does not
-// read slows its handler down. If another goroutine is writing, that one writes these frames too,
-// and flushLocked returns at once. It releases the lock while it writes.
+// read slows its handler down. If another goroutine is already writing, that goroutine also writes
+// these frames, and flushLocked returns immediately. It releases the lock while it writes.
 func (c *conn) flushLocked() {
 	if c.out == nil || c.writing || c.err != nil {
 		return
 	}
 	c.writing = true
 	if len(c.streams) > 1 && len(*c.out) < maxOut {
-		// Let other goroutines run that may have frames for the same write.
+		// Let other goroutines run first. They may queue frames that the same write can send.
 		c.mu.Unlock()
 		runtime.Gosched()
 		c.mu.Lock()
@@ -222,7 +225,7 @@ func (c *conn) flushLocked() {
 // writeLocked writes until nothing is queued. The caller has set c.writing.
 func (c *conn) writeLocked() {
 	for turn := 0; c.out != nil && c.err == nil; turn++ {
-		if turn == maxTurns { // the caller has to return to its handler, so another goroutine continues
+		if turn == maxTurns { // the caller has to return to its handler, so a new goroutine continues
 			go func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()

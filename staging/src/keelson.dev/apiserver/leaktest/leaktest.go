@@ -56,5 +56,5 @@ func Run(m *testing.M) int {
 // background lists goroutines that libraries start at import or at first use and never end.
 var background = []goleak.Option{
 	goleak.IgnoreTopFunction("k8s.io/klog/v2.(*flushDaemon).run.func1"),
-	goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"), // one goroutine for each log; it never ends
+	goleak.IgnoreTopFunction("gopkg.in/natefinch/lumberjack%2ev2.(*Logger).millRun"), // one for each log file
 }

@@ -14,13 +14,13 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// connector adds the paths of a subresource that connects to a process. Its kind is that of the
-// options in the query, and its answer may be anything.
+// connector adds the paths of a subresource that connects to a process, such as exec. The query
+// parameters are the fields of its options kind, and the response may be of any type.
 func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	kind := strings.TrimPrefix(name, "Namespaced")
 	named := []any{p.pathParameter("name", "name of the "+e.gvk.Kind)}
 	if e.common != nil {
-		named = append(named, e.common[1:len(e.common)-1]...) // except the row's name and pretty
+		named = append(named, e.common[1:len(e.common)-1]...) // without name and pretty
 	}
 	query := p.options(e.gvk)
 	add := func(path, suffix string, parameters []any) {
@@ -44,7 +44,7 @@ func (p *paths) connector(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// methods are the HTTP methods of the verbs of connectors.
+// methods returns the HTTP methods of connectors, by verb.
 func methods() map[string]string {
 	return map[string]string{
 		"get": "get", "create": "post", "update": "put", "patch": "patch", "delete": "delete", "head": "head",
@@ -52,7 +52,7 @@ func methods() map[string]string {
 	}
 }
 
-// log returns the operation of a subresource that answers with text.
+// log returns the operation of a subresource that responds with text.
 func (p *paths) log(e endpoint, kind string) map[string]any {
 	return map[string]any{"get": e.operation(operation{
 		description: e.words("read"), id: e.named("read"), action: "get", gvk: e.gvk, codes: []string{"200"},

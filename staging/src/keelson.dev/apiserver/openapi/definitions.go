@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi derives OpenAPI v2 and v3 documents from rows and the definitions of their kinds:
-// paths with Kubernetes' operation ids and extensions, and the definitions that they refer to. It
-// has no state; its callers cache documents.
+// Package openapi makes OpenAPI v2 and v3 documents from rows (package resource) and the
+// definitions of their kinds: paths with Kubernetes' operation ids and extensions, and the
+// definitions that the paths refer to. It has no state; its callers cache documents.
 package openapi
 
 import (
@@ -157,7 +157,8 @@ func KindName(gvk schema.GroupVersionKind) string {
 	return strings.Join(append(parts, gvk.Version, gvk.Kind), ".")
 }
 
-// Models returns definitions and everything they refer to, in the form that managedfields takes.
+// Models returns the named definitions and all that they refer to, in the form that apimachinery's
+// package managedfields takes.
 func (d *Definitions) Models(names ...string) (map[string]*spec.Schema, error) {
 	wanted := make(map[string]bool, len(names))
 	for _, name := range names {
@@ -174,7 +175,8 @@ func (d *Definitions) Models(names ...string) (map[string]*spec.Schema, error) {
 	return models, nil
 }
 
-// closure returns the definitions of names and everything they refer to.
+// closure returns the definitions of names and all definitions that they refer to, directly or
+// indirectly.
 func (d *Definitions) closure(names map[string]bool) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(names))
 	var visit func(name string)

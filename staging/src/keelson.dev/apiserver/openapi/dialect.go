@@ -16,8 +16,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// dialect is a version of OpenAPI, 2 or 3. The two versions describe the same things in different
-// places of a document. In v2, operations share parameters, which a document defines only once.
+// dialect is a version of OpenAPI, 2 or 3. The two versions have the same information in different
+// places of a document. A v2 document defines a parameter that several operations use only once,
+// and the operations refer to it.
 type dialect struct {
 	v      int
 	shared *parameters // nil in v3
@@ -26,14 +27,14 @@ type dialect struct {
 // parameters are the shared parameters of a v2 document.
 type parameters struct {
 	defs map[string]any // definitions by name
-	refs map[string]any // references by content
+	refs map[string]any // references to these parameters, by their content
 }
 
 func newParameters() *parameters {
 	return &parameters{defs: map[string]any{}, refs: map[string]any{}}
 }
 
-// parameter returns a parameter, or a reference to it.
+// parameter returns a parameter, or in v2 a reference to a shared one.
 func (d dialect) parameter(name, in, kind, description string) any {
 	build := func() map[string]any {
 		p := map[string]any{"name": name, "in": in, "description": description}
@@ -46,13 +47,13 @@ func (d dialect) parameter(name, in, kind, description string) any {
 	case d.shared == nil, name == "name":
 		return build()
 	case in == "query" && (name == "dryRun" || name == "fieldValidation"):
-		return build() // older clients look for it in the operation itself
+		return build() // older clients need the parameter in the operation itself
 	}
 	return d.shared.reference(name, name+"|"+in+"|"+kind+"|"+description, build)
 }
 
-// reference returns a reference to the parameter that build returns. says distinguishes it from
-// other parameters.
+// reference returns a reference to the shared parameter that build returns. says identifies the
+// parameter: calls with the same says get the same reference.
 func (s *parameters) reference(name, says string, build func() map[string]any) any {
 	ref, ok := s.refs[says]
 	if !ok {
@@ -64,8 +65,8 @@ func (s *parameters) reference(name, says string, build func() map[string]any) a
 	return ref
 }
 
-// body returns the parameter for the body of a request. Bodies of the kinds of Kubernetes' own
-// machinery are shared.
+// body returns the parameter for the body of a request. Operations share it if the body is of a
+// kind that is defined in apimachinery.
 func (d dialect) body(op operation) any {
 	body := map[string]any{"name": "body", "in": "body", "schema": d.reference(op.body)}
 	if op.bodyRequired {
@@ -81,7 +82,8 @@ func (d dialect) body(op operation) any {
 // Kubernetes' documents.
 func sharedHash(p map[string]any) string {
 	hash := fnv.New64()
-	// The members are in the order of the library's type.
+	// Encode the parameter as the library's type, which has the order of members that Kubernetes
+	// hashes.
 	var parameter spec.Parameter
 	if text, err := json.Marshal(p); err == nil && json.Unmarshal(text, &parameter) == nil {
 		if text, err = json.Marshal(parameter); err == nil {
@@ -91,7 +93,7 @@ func sharedHash(p map[string]any) string {
 	return base64.URLEncoding.EncodeToString(hash.Sum(nil)[:6])
 }
 
-// operation is a method of a path.
+// operation describes one method of a path.
 type operation struct {
 	// These fields describe the operation.
 
@@ -100,21 +102,21 @@ type operation struct {
 	gvk                     schema.GroupVersionKind
 	custom                  bool // a custom resource, which has no protobuf
 
-	// What clients send. body and answer are names of definitions; they are empty for an unknown
-	// object or for nothing.
+	// The request. body and answer are names of definitions. They are empty for an object of
+	// unknown type and if there is no object.
 
 	parameters   []any
 	body         string
 	bodyRequired bool
 	patch        bool
 
-	// What the server answers.
+	// The response.
 
 	answer  string
 	codes   []string
 	streams bool
-	text    []string // media types of an answer that is a string; nil for other answers
-	types   []string // media types of a page; nil for those of kinds
+	text    []string // media types of a response that is a string; nil for other responses
+	types   []string // media types of a page (type Page); nil for other responses
 }
 
 type parameter struct{ name, kind string }
@@ -146,7 +148,8 @@ var (
 	}
 )
 
-// described returns a reference with a description. OpenAPI v3 needs a wrapper for that.
+// described returns a reference to the definition named to, with a description. ref is the prefix of
+// references. OpenAPI v3 allows a description only around a reference, so it needs a wrapper.
 func described(ref, to, description string) map[string]any {
 	if ref == refPrefix(3) {
 		return map[string]any{"allOf": []any{map[string]any{"$ref": ref + to}}, "description": description}
@@ -161,7 +164,7 @@ func (d dialect) reference(name string) map[string]any {
 	return map[string]any{"$ref": refPrefix(d.v) + name}
 }
 
-// typed sets the type of a parameter.
+// typed sets the type of the parameter p to kind.
 func (d dialect) typed(p map[string]any, kind string) map[string]any {
 	if d.v == 2 {
 		p["type"], p["uniqueItems"] = kind, true
@@ -181,7 +184,8 @@ func (d dialect) pretty() any {
 			"a browser or command-line HTTP tool (curl and wget).")
 }
 
-// query returns query parameters with the descriptions of the options' type.
+// query returns query parameters, with descriptions from docs, the documentation of an options
+// type.
 func (d dialect) query(docs map[string]string, list []parameter) []any {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b parameter) int { return cmp.Compare(a.name, b.name) })
@@ -283,7 +287,7 @@ func (d dialect) content(types []string, name string) map[string]any {
 	return content
 }
 
-// answer returns the schema of op's answer.
+// answer returns the schema of the operation's response.
 func (d dialect) answer(op operation) map[string]any {
 	if op.text != nil {
 		return map[string]any{"type": "string"}

@@ -13,7 +13,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// info describes the release that a document belongs to, for example 1.36 for v1.36.3.
+// info returns the info object of a document: its version is that of the release, for example 1.36
+// for v1.36.3.
 func info(version string) map[string]any {
 	if v, err := semver.ParseGeneric(version); err == nil {
 		version = fmt.Sprintf("%d.%d", v.Major(), v.Minor())
@@ -21,14 +22,14 @@ func info(version string) map[string]any {
 	return map[string]any{"title": "Kubernetes", "version": version}
 }
 
-// ofGroup restricts the schemas of kinds that are in every group, such as DeleteOptions, to one
-// group version.
+// ofGroup limits the schemas of DeleteOptions and WatchEvent, which list their kinds in every
+// group, to one group version.
 func ofGroup(schemas map[string]json.RawMessage, group, version string) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool { return k.Group == "" || k.Group == group && k.Version == version })
 }
 
-// ofClients restricts the schemas of kinds that are in every group to the groups that clients know.
-// It excludes the groups that only servers and webhooks use.
+// ofClients limits the schemas of DeleteOptions and WatchEvent, which list their kinds in every
+// group, to the groups that clients use. It excludes those that only servers and webhooks use.
 func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	return ofKinds(schemas, func(k kindName) bool {
 		return !slices.Contains([]string{"admission.k8s.io", "apiextensions.k8s.io", "apiregistration.k8s.io",
@@ -36,8 +37,7 @@ func ofClients(schemas map[string]json.RawMessage) map[string]json.RawMessage {
 	})
 }
 
-// ofKinds removes the group versions that keep rejects from the schemas of kinds that are in every
-// group.
+// ofKinds removes from the schemas of DeleteOptions and WatchEvent the kinds that keep rejects.
 func ofKinds(schemas map[string]json.RawMessage, keep func(k kindName) bool) map[string]json.RawMessage {
 	for _, name := range []string{metaPackage + "DeleteOptions", metaPackage + "WatchEvent"} {
 		var fields map[string]json.RawMessage

@@ -19,7 +19,7 @@ import (
 )
 
 // TestDocumentsLeaveLibraryAlone checks that making a document does not modify the descriptions of
-// library types, which the whole process shares.
+// the library's types, which the whole process shares.
 func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 	row := resource.Of[corev1.ConfigMapList](resource.Kind[*corev1.ConfigMap]{Version: "v1",
 		Resource: "configmaps", Kind: "ConfigMap", Namespaced: true})
@@ -36,8 +36,8 @@ func TestDocumentsLeaveLibraryAlone(t *testing.T) {
 	}
 }
 
-// TestConnectors checks the operations of subresources that connect to a process: one for each
-// method, the options as parameters, and an answer of any type.
+// TestConnectors checks the operations of subresources that connect to a process: one operation for
+// each method, the fields of the options as parameters, and a response of any type.
 func TestConnectors(t *testing.T) {
 	options := schema.GroupVersionKind{Version: "v1", Kind: "PodExecOptions"}
 	row := resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{

@@ -10,8 +10,8 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// operationKind is the kind that an operation is about. Its fields are in the order that documents
-// use in paths. Definitions use another order.
+// operationKind is the kind of an operation's objects. Its fields have the order in which paths of
+// documents contain them. Definitions use another order.
 type operationKind struct {
 	Group   string `json:"group"`
 	Version string `json:"version"`

@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// Page is a path of a server that belongs to no group version: a list of groups or versions, or
-// another page.
+// Page is a path of the server that does not belong to a group version, for example a list of
+// groups or of versions.
 type Page struct {
 	Path        string // "/apis/apps/"
 	Description string
 	ID          string // ID of its only operation
 	Tag         string
-	// Answer is the definition of the answer. It is empty if the answer is text.
+	// Answer is the name of the definition of the response. It is empty if the response is text.
 	Answer string
-	// Types are the media types of the answer.
+	// Types are the media types of the response.
 	Types []string
 }
 
 // Name returns the page's name in the index of documents, for example "apis/apps".
 func (g *Page) Name() string { return strings.Trim(g.Path, "/") }
 
-// GroupPages returns the pages that list groups, the versions of the core group and the versions of
-// each of groups.
+// GroupPages returns the pages that list all groups, the versions of the core group, and the
+// versions of each group in groups.
 func GroupPages(groups []string) []Page {
 	out := []Page{
 		{Path: "/api/", Description: "get available API versions", ID: "getCoreAPIVersions", Tag: "core",

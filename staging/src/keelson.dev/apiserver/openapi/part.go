@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Part is the contribution of one row in one version to a v2 document. A document is the sum of its
-// parts, so a change of one row requires only that row's part to be made again.
+// Part is the contribution of one row in one version to a v2 document. A document is assembled from
+// its parts, so if one row changes, only that row's parts have to be made again.
 type Part struct {
 	paths       []byte   // members of a JSON object, separated by commas
 	definitions []byte   // definitions of the row's own kinds, in the same form
@@ -29,8 +29,9 @@ type Part struct {
 
 type member struct{ name, value string }
 
-// NewPart returns the part of a row in a version that it serves. own says that defs was extended
-// with the row's kind. Without a row, the part has the paths of the group version itself.
+// NewPart returns the part of a row in a version that it serves. own reports whether defs was
+// extended with the definitions of the row's kind, so that they belong to the part. If row is nil,
+// the part has the paths of the group version itself.
 func NewPart(defs *Definitions, group, version string, row *resource.Row, own bool) (*Part, error) {
 	shared := newParameters()
 	p := newPaths(dialect{v: 2, shared: shared}, defs, group, version)
@@ -89,8 +90,8 @@ func members(m map[string]any) ([]byte, error) {
 	return b[1 : len(b)-1], nil
 }
 
-// Document returns the part as a protobuf message of a document. Several such messages in a row are
-// one document with all their content.
+// Document returns the part as a protobuf message of a document. Concatenated messages are one
+// document with the content of all of them.
 func (part *Part) Document() ([]byte, error) {
 	doc := fmt.Appendf(nil,
 		`{"swagger":"2.0","info":{"title":"","version":""},"paths":{%s},"definitions":{%s}}`, part.paths, part.definitions)
@@ -102,7 +103,7 @@ func (part *Part) Document() ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// Append appends the encoded part to b, for ReadPart.
+// Append appends the part to b, in an encoding that ReadPart decodes.
 func (part *Part) Append(b []byte) []byte {
 	b = appendBytes(appendBytes(b, part.paths), part.definitions)
 	b = binary.AppendUvarint(b, uint64(len(part.uses)))
@@ -122,7 +123,7 @@ func appendBytes[T string | []byte](b []byte, s T) []byte {
 
 var errPart = errors.New("openapi: invalid part")
 
-// ReadPart decodes what Append has written. The part refers to b.
+// ReadPart decodes what Append has written. The part shares memory with b.
 func ReadPart(b []byte) (part *Part, err error) {
 	part, r := &Part{}, reader{b}
 	part.paths, part.definitions = r.bytes(), r.bytes()
@@ -168,10 +169,10 @@ type Sum struct {
 	parameters         map[string]json.RawMessage
 }
 
-// pathsHead is the beginning of the document, in front of the paths, which are most of it.
+// pathsHead is the beginning of a document. The paths, which are most of a document, follow it.
 const pathsHead = `{"paths":{`
 
-// NewSum returns a Sum without parts, with space for size bytes.
+// NewSum returns a Sum without parts. It allocates space for a document of size bytes.
 func NewSum(size int) *Sum {
 	return &Sum{paths: append(make([]byte, 0, size), pathsHead...), uses: map[string]bool{},
 		parameters: map[string]json.RawMessage{}}
@@ -184,7 +185,8 @@ func (s *Sum) Add(part *Part) {
 	s.AddShared(part)
 }
 
-// AddShared adds definitions and parameters that the part may have in common with other parts.
+// AddShared adds the definitions and parameters that the part needs and that other parts may need
+// too.
 func (s *Sum) AddShared(part *Part) {
 	for _, name := range part.uses {
 		s.uses[name] = true
@@ -196,7 +198,8 @@ func (s *Sum) AddShared(part *Part) {
 	}
 }
 
-// appendMembers appends members to those in to, which begin at index from, with a comma if needed.
+// appendMembers appends JSON members to to, whose own members begin at index from. It inserts a
+// comma if both have members.
 func appendMembers(to, members []byte, from int) []byte {
 	if len(to) > from && len(members) > 0 {
 		to = append(to, ',')

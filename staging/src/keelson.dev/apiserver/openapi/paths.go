@@ -42,8 +42,8 @@ func groupPaths(d dialect, defs *Definitions, group, version string, rows []*res
 	return p
 }
 
-// custom reports whether a group has only custom resources. As in Kubernetes, their documents come
-// from another generator, which writes less.
+// custom reports whether a group has only custom resources. In Kubernetes, another generator makes
+// their documents, which have no path for the group version itself.
 func custom(rows []*resource.Row) bool {
 	return len(rows) > 0 && !slices.ContainsFunc(rows, func(r *resource.Row) bool { return !r.Custom })
 }
@@ -67,13 +67,13 @@ func (p *paths) root() {
 	})}
 }
 
-// tag returns the group and version as a tag of operations: apps_v1, core_v1.
+// tag returns the tag of operations of the group and version: apps_v1, core_v1.
 func (p *paths) tag() string {
 	group := strings.TrimSuffix(p.prefix(), title(p.version))
 	return strings.ToLower(group[:1]) + group[1:] + "_" + p.version
 }
 
-// prefix returns the group and version as part of operation ids: AppsV1, CoreV1.
+// prefix returns the group and version as a part of operation ids: AppsV1, CoreV1.
 func (p *paths) prefix() string {
 	group := p.group
 	if group == "" {
@@ -94,7 +94,7 @@ func title(s string) string {
 	return strings.ToUpper(s[:1]) + s[1:]
 }
 
-// use records that a definition is referred to and returns its name.
+// use records that the paths refer to a definition, and returns its name.
 func (p *paths) use(name string) string {
 	p.used[name] = true
 	return name
@@ -148,7 +148,7 @@ func (p *paths) row(row *resource.Row) {
 	}
 }
 
-// watches adds the deprecated paths of watches, which have the same query as lists.
+// watches adds the deprecated paths for watches. They have the same query parameters as lists.
 func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	const old = ". deprecated: use the 'watch' parameter with a list operation instead"
 	query := append([]any{p.pretty()}, p.query(metav1.ListOptions{}.SwaggerDoc(), listParameters)...)
@@ -175,7 +175,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 	}
 }
 
-// subresource adds the path of a view, a scale or a connector.
+// subresource adds the path of a subresource: a view of the object, a scale or a connector.
 func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
 		if !e.custom { // all operations of a custom resource have the kind of the resource itself
@@ -207,7 +207,7 @@ func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	}
 }
 
-// hoist moves parameters that all operations of a path have to the path.
+// hoist moves the parameters that all operations of a path have in common to the path.
 func hoist(ops map[string]any) map[string]any {
 	own, _ := ops["parameters"].([]any)
 	var methods []map[string]any
@@ -239,7 +239,7 @@ func hoist(ops map[string]any) map[string]any {
 	return ops
 }
 
-// article returns a kind with its indefinite article, if it has one: an Event, Endpoints.
+// article returns a kind with its indefinite article if it is singular: an Event, but Endpoints.
 func article(kind string) string {
 	switch {
 	case strings.HasSuffix(kind, "s") && !strings.HasSuffix(kind, "ss"):
@@ -265,11 +265,11 @@ type endpoint struct {
 	id   string // "AppsV1@NamespacedDeployment": a verb replaces the @
 	what string // "status of the specified Deployment"; empty for a whole object
 
-	// What clients can do.
+	// The operations.
 
 	common   []any // parameters of all operations
 	has      func(verb string) bool
-	returned bool // a delete answers with the deleted object
+	returned bool // the response to a delete is the deleted object
 }
 
 // operation returns one operation of the endpoint.
@@ -322,10 +322,10 @@ func (e endpoint) collection() map[string]any {
 	if e.has("deletecollection") {
 		op := operation{description: "delete collection of " + e.gvk.Kind, id: e.named("delete+Collection"),
 			action: "deletecollection", gvk: e.gvk, answer: p.use(metaPackage + "Status"), codes: []string{"200"}}
-		// Copied, because all operations share the library's map.
+		// Clone the map, because all callers of SwaggerDoc share it.
 		docs := maps.Clone(metav1.ListOptions{}.SwaggerDoc())
 		if e.custom {
-			// Kubernetes leaves out the DeleteOptions of custom resources.
+			// In Kubernetes' documents of custom resources, this operation has no DeleteOptions.
 			op.parameters = p.query(docs, listParameters)
 		} else {
 			maps.Copy(docs, metav1.DeleteOptions{}.SwaggerDoc())

@@ -11,7 +11,8 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// lastApplied is an annotation of kubectl. Apimachinery keeps it up to date on an apply.
+// lastApplied is an annotation that kubectl apply sets. Apimachinery updates it on a server-side
+// apply, which Apply does not.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Configuration is the applied configuration of a server-side apply.
@@ -23,9 +24,9 @@ type Configuration struct {
 	Force   bool   // take fields from other managers
 }
 
-// Apply merges a configuration into a copy of live and sets its managedFields. The result shares no
-// memory with live. changed reports whether it differs from live beside managedFields; it then has
-// to be defaulted. Apply returns ok false in cases that it does not handle, such as conflicts,
+// Apply merges a configuration into a copy of live and sets its managedFields. out shares no memory
+// with live. changed reports whether out differs from live apart from managedFields; the caller
+// then has to apply defaults. ok is false in cases that Apply does not handle, such as conflicts,
 // invalid fields, and fields that the manager owned and no longer applies.
 func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Object, changed, ok bool) {
 	root := k.kind()
@@ -66,8 +67,8 @@ func (k *Keeper) Apply(live Object, c Configuration, now metav1.Time) (out Objec
 	return out, changed, true
 }
 
-// usual reports whether Apply handles the configuration: it is of the Keeper's kind, has metadata
-// without managedFields, and has no annotation of kubectl.
+// usual reports whether Apply handles the configuration: it is of the Keeper's kind, its metadata
+// has no managedFields, and neither it nor live has kubectl's annotation.
 func (k *Keeper) usual(live Object, c Configuration) bool {
 	if c.Manager == "" || c.Fields["apiVersion"] != k.apiVersion || c.Fields["kind"] != k.cfg.Kind.Kind {
 		return false
@@ -85,10 +86,10 @@ func (k *Keeper) usual(live Object, c Configuration) bool {
 	return !fields && !kept
 }
 
-// applied returns managers after an apply: the applying manager is the last one, and owns the paths
-// owned. A forced apply takes changed paths from other managers, except those in unsure. applied
-// returns false if another manager owns a path that cannot be taken, or if the applying manager no
-// longer applies a path that it owned.
+// applied returns managers after an apply. The applying manager is the last one, and owns the paths
+// in owned. The other managers lose the paths in changed. applied returns false if another manager
+// owns one of changed, or with force one of unsure, and if the applying manager no longer applies a
+// path that it owned.
 func (k *Keeper) applied(managers []manager, c Configuration, changed, unsure, owned set) ([]manager, bool) {
 	mine := manager{ManagedFieldsEntry: metav1.ManagedFieldsEntry{
 		Manager: c.Manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: k.apiVersion,

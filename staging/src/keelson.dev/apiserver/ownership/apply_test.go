@@ -18,7 +18,7 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// document returns a configuration with a part of an object.
+// document returns a configuration with some fields of obj, as JSON.
 func (f *filler) document(t testing.TB, obj Object, keep int) []byte {
 	t.Helper()
 	data, err := json.Marshal(obj)
@@ -44,7 +44,7 @@ func (f *filler) document(t testing.TB, obj Object, keep int) []byte {
 	return data
 }
 
-// thin removes random entries, and replaces some by null or empty values.
+// thin removes random members of v, and replaces some by null or empty values.
 func (f *filler) thin(v any, keep int) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -70,7 +70,7 @@ func (f *filler) thin(v any, keep int) {
 	}
 }
 
-// apply applies one configuration by the Keeper and by apimachinery, and compares the results.
+// apply applies one configuration with the Keeper and with apimachinery, and compares the results.
 func (w *world) apply(t testing.TB, live Object, data []byte, who string, force bool) Object {
 	t.Helper()
 	live.GetObjectKind().SetGroupVersionKind(w.gvk)
@@ -126,8 +126,8 @@ func plainJSON(t testing.TB, obj Object) string {
 	return string(b)
 }
 
-// TestApplyLikeModel applies and updates random objects of every kind, and compares each step with
-// structured-merge-diff.
+// TestApplyLikeModel applies and updates random objects of every kind, and compares the result of
+// each step with that of structured-merge-diff.
 func TestApplyLikeModel(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	all := kinds(converter)
@@ -171,12 +171,12 @@ func TestApplyLikeModel(t *testing.T) {
 		known, asked = known+w.known, asked+w.asked
 	}
 	t.Logf("%d of %d writes handled", known, asked)
-	if !testing.Short() && known*4 < asked { // the share of few inputs is random
+	if !testing.Short() && known*4 < asked { // the proportion is random if there are few inputs
 		t.Errorf("only %d of %d writes were handled here", known, asked)
 	}
 }
 
-// stored returns an object after encoding and decoding.
+// stored returns obj as it is after encoding and decoding.
 func stored(t testing.TB, w *world, obj Object) Object {
 	t.Helper()
 	data, err := json.Marshal(obj)
@@ -191,7 +191,8 @@ func stored(t testing.TB, w *world, obj Object) Object {
 	return out
 }
 
-// BenchmarkApply applies a configuration with another label to a pod of another manager.
+// BenchmarkApply applies a configuration with a changed label to a pod that another manager
+// created.
 func BenchmarkApply(b *testing.B) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	w := newWorld(b, NewTypes(), testConverter(), gvk)
@@ -230,8 +231,8 @@ func BenchmarkApply(b *testing.B) {
 	})
 }
 
-// TestForcedApply checks which fields of another manager a forced apply takes without the help of
-// structured-merge-diff: only those whose value is certain to change.
+// TestForcedApply checks which fields a forced apply takes from another manager without falling
+// back to structured-merge-diff: only those whose value is certain to change.
 func TestForcedApply(t *testing.T) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	const config = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","labels":{"a":"b"}},"spec":{"priority":1,

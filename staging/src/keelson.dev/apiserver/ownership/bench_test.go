@@ -42,7 +42,7 @@ func parsePod(t testing.TB) *corev1.Pod {
 	return pod
 }
 
-// BenchmarkUpdate changes one label of a pod of another manager.
+// BenchmarkUpdate changes one label of a pod that another manager created.
 func BenchmarkUpdate(b *testing.B) {
 	gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 	w := newWorld(b, NewTypes(), testConverter(), gvk)

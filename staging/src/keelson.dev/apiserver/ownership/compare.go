@@ -14,11 +14,11 @@ import (
 type comparison struct {
 	changed, removed builder
 
-	odd bool // if true, structured-merge-diff has to compare the objects instead
+	odd bool // structured-merge-diff has to compare the objects instead
 }
 
-// of compares two objects of the kind that root describes. It returns false for objects that it
-// does not handle. The sets are valid until reset.
+// of compares two objects of the kind that root describes. It returns false if
+// structured-merge-diff has to compare them. The sets are valid until reset.
 func (c *comparison) of(root *node, old, obj any) (changed, removed set, ok bool) {
 	l, r := reflect.ValueOf(old), reflect.ValueOf(obj)
 	if l.Type() != r.Type() || l.Kind() != reflect.Pointer || l.Type().Elem() != root.goer || l.IsNil() || r.IsNil() {
@@ -28,14 +28,15 @@ func (c *comparison) of(root *node, old, obj any) (changed, removed set, ok bool
 	return c.changed.end(0), c.removed.end(0), !c.odd
 }
 
-// reset prepares the comparison for other objects.
+// reset prepares the comparison for the next two objects.
 func (c *comparison) reset() {
 	c.changed.reset()
 	c.removed.reset()
 	c.odd = false
 }
 
-// outcome is how a path itself, apart from the paths below it, differs between the two objects.
+// outcome says how the value at a path differs between the two objects, apart from the paths below
+// it.
 type outcome uint8
 
 const (
@@ -44,7 +45,8 @@ const (
 	removed
 )
 
-// step compares the values at element of a struct, map or list, and records the outcome.
+// step compares the values at one path element of a struct, map or list, and adds the path to
+// changed or removed if they differ.
 func (c *comparison) step(element string, n *node, l, r operand) {
 	here, gone := c.changed.begin(), c.removed.begin()
 	v := c.compare(n, l, r)
@@ -52,7 +54,7 @@ func (c *comparison) step(element string, n *node, l, r operand) {
 	c.removed.close(element, gone, v == removed)
 }
 
-// compare compares two values, at least one of which is not absent.
+// compare compares two values. At least one of them is not absent.
 func (c *comparison) compare(n *node, l, r operand) outcome {
 	var filled bool
 	switch n.shape {
@@ -77,7 +79,8 @@ func (c *comparison) compare(n *node, l, r operand) outcome {
 	return same
 }
 
-// structures compares structs field by field. filled reports whether one of them has a field.
+// structures compares structs field by field. filled reports whether at least one field is present
+// in one of them.
 func (c *comparison) structures(n *node, l, r operand) (filled bool) {
 	for i := range n.fields {
 		f := &n.fields[i]
@@ -154,7 +157,7 @@ func (c *comparison) texts(l, r operand) (filled bool) {
 	return len(names) > 0
 }
 
-// nameOf returns the path element of an entry of a map.
+// nameOf returns the path element for a key of a map.
 func (c *comparison) nameOf(name string) string {
 	for i := range len(name) {
 		if name[i] < ' ' || name[i] > '~' {
@@ -164,8 +167,8 @@ func (c *comparison) nameOf(name string) string {
 	return "f:" + name
 }
 
-// entryOf returns the entry of a map with a key: absent if there is none, null for a nil slice or
-// map.
+// entryOf returns the value of a map for a key. It is absent if the map does not have the key, and
+// null if the value is a nil slice or map.
 func (n *node) entryOf(m operand, key reflect.Value) operand {
 	if m.state != present {
 		return operand{}
@@ -177,7 +180,7 @@ func (n *node) entryOf(m operand, key reflect.Value) operand {
 	return n.below.operand(v)
 }
 
-// operand returns the operand of the value of an entry of a map or of an element of a list.
+// operand returns the operand for v, a value in a map or an element of a list.
 func (n *node) operand(v reflect.Value) operand {
 	if k := v.Kind(); !n.opaque && (k == reflect.Map || k == reflect.Slice) && v.IsNil() {
 		return operand{v, null}
@@ -233,7 +236,7 @@ func (c *comparison) sameLists(n *node, l, r operand) bool {
 	return true
 }
 
-// element is an element of a list with its path element as name.
+// element is an element of a list. name is its path element.
 type element struct {
 	name string
 	operand

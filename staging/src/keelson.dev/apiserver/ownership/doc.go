@@ -5,14 +5,14 @@
 // which field.
 //
 // Its results equal those of structured-merge-diff with apimachinery's field managers, byte for
-// byte, at a fraction of their cost. The schema and the Go type of a kind are compiled into one
-// tree once. An update walks the old and the new object along that tree, looks only at what
-// differs, and encodes only the entries that it changes.
+// byte, but it is much faster. It compiles the schema and the Go type of a kind into one tree,
+// once. On an update it walks the old and the new object along that tree, looks only at the parts
+// that differ, and encodes only the entries of managedFields that change.
 //
-// The package handles the usual cases. It returns false, without having changed anything, in all
-// others, and the caller then uses apimachinery: managers of several versions, repeated keys in a
-// list, more managers than are kept, characters in a key that need escaping, managedFields that
-// were not written in the usual form.
+// The package handles the usual cases. In all others it returns false, without having changed
+// anything, and the caller uses apimachinery instead: managers of several versions, repeated keys
+// in a list, more managers than managedFields keeps, characters in a key that need escaping,
+// managedFields that were not written in the usual form.
 //
 // Sets, Keepers and compiled kinds are immutable, and safe for concurrent use.
 package ownership

@@ -11,11 +11,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// A path element has the form of FieldsV1, before it is quoted: "f:name" for a field, "k:{...}" for
-// the list element with these keys, "v:..." for this value of a set. The package uses only forms
-// whose order compareElements knows.
+// A path element is a string in the form of FieldsV1, without its quotes: "f:name" for a field,
+// "k:{...}" for the list element with these keys, "v:..." for this value of a set. The package uses
+// only path elements that compareElements can compare.
 
-// plain reports whether JSON does not escape any character of s.
+// plain reports whether s contains no characters that JSON escapes.
 func plain(s string) bool {
 	for i := range len(s) {
 		switch c := s[i]; {
@@ -26,8 +26,8 @@ func plain(s string) bool {
 	return true
 }
 
-// compareElements compares path elements in the order of structured-merge-diff: fields, then keys,
-// then values.
+// compareElements compares path elements in the order of structured-merge-diff: fields first, then
+// keys, then values.
 func compareElements(a, b string) int {
 	if a == b {
 		return 0
@@ -50,7 +50,7 @@ func compareElements(a, b string) int {
 	return compareParsed(a, b)
 }
 
-// texts removes the quotes of two plain JSON strings.
+// texts removes the quotes of two JSON strings. It returns false if one of them is not plain.
 func texts(a, b string) (x, y string, ok bool) {
 	if len(a) < 2 || len(b) < 2 || a[0] != '"' || b[0] != '"' {
 		return "", "", false
@@ -58,8 +58,8 @@ func texts(a, b string) (x, y string, ok bool) {
 	return a[1 : len(a)-1], b[1 : len(b)-1], true
 }
 
-// compareKeys compares two objects key by key. It returns false unless they have the same names and
-// their values are plain strings or integers.
+// compareKeys compares two JSON objects key by key. It returns false unless they have the same
+// names and their values are plain strings or integers.
 func compareKeys(a, b string) (int, bool) {
 	for len(a) > 0 && len(b) > 0 && a[0] == b[0] { // { or a comma
 		nameA, restA, okA := strings.Cut(a[1:], ":")
@@ -76,7 +76,8 @@ func compareKeys(a, b string) (int, bool) {
 	return 0, false
 }
 
-// compareScalars compares the plain strings or integers at the start of a and b, and removes them.
+// compareScalars compares the values at the start of a and b, which have to be plain strings or
+// integers, and removes them from a and b.
 func compareScalars(a, b *string) (int, bool) {
 	if len(*a) == 0 || len(*b) == 0 {
 		return 0, false
@@ -103,7 +104,7 @@ func cutInteger(s *string) (int64, bool) {
 	return i, err == nil
 }
 
-// compareParsed compares path elements by structured-merge-diff.
+// compareParsed compares path elements with structured-merge-diff.
 func compareParsed(a, b string) int {
 	x, errX := fieldpath.DeserializePathElement(a)
 	y, errY := fieldpath.DeserializePathElement(b)

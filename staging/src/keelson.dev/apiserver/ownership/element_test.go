@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestCompareElements compares the order of path elements, with and without parsing them, with that
-// of structured-merge-diff.
+// TestCompareElements checks that compareElements and compareParsed have the same order as
+// structured-merge-diff.
 func TestCompareElements(t *testing.T) {
 	text := rapid.SampledFrom([]string{`""`, `"a"`, `"a-b"`, `"a,b"`, `"a:b"`, `"a}"`, `"b"`, `"10"`})
 	number := rapid.Map(rapid.SampledFrom([]int64{0, 1, -1, 2, 9, 10, 80, 8080, -999_999_999_999_999,

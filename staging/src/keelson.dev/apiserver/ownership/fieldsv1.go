@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// errUnusual means that apimachinery has to handle a case.
+// errUnusual means that apimachinery has to handle the managedFields.
 var errUnusual = errors.New("unusual managed fields")
 
 // maxDepth bounds the nesting of FieldsV1.
 const maxDepth = 100
 
-// parse parses FieldsV1 in the form that appendFields writes. n describes the objects. It returns
-// errUnusual for everything else: another order, white space, escapes, and sets that do not fit the
-// schema any more (for example, if a manager owns a part of a list or map that is now owned as a
-// whole).
+// parse parses FieldsV1. n describes the objects. It accepts only the form that appendFields
+// writes. It returns errUnusual for everything else: another order, white space, escapes, and sets
+// that do not fit the schema any more (for example, if a manager owns a part of a list that is now
+// owned as a whole).
 func parse(text string, n *node) (set, error) {
 	p := parser{text: text}
 	s, _, err := p.object(n, 0)
@@ -32,7 +32,7 @@ type parser struct {
 	made builder
 }
 
-// take reads the byte c if it is the next byte, and reports whether it was.
+// take reads the byte c if it is the next byte, and reports whether it did.
 func (p *parser) take(c byte) bool {
 	if p.text == "" || p.text[0] != c {
 		return false
@@ -41,8 +41,8 @@ func (p *parser) take(c byte) bool {
 	return true
 }
 
-// object reads the entries below an element. self reports whether "." is among them: the element
-// itself is owned.
+// object reads the entries below a path element. self reports whether "." is one of them, which
+// means that the element itself is owned.
 func (p *parser) object(n *node, depth int) (s set, self bool, err error) {
 	if !p.take('{') || depth > maxDepth {
 		return nil, false, errUnusual

@@ -3,15 +3,16 @@
 
 package ownership
 
-// slot is an element of a merged list, with its index in each of the two lists, or -1.
+// slot is an element of a merged list, with its index in each of the two lists. The index is -1 if
+// the list does not have the element.
 type slot struct {
 	name         string
 	theirs, mine int
 }
 
-// interleave merges two lists of distinct names like server-side apply: mine, the applied list,
-// keeps its order, and the other elements of theirs, the object's list, are put before the shared
-// element that follows them in theirs.
+// interleave merges two lists of distinct names in the order of server-side apply. mine is the
+// applied list, and keeps its order. theirs is the list of the object; those of its names that are
+// not in mine are put before the shared name that follows them in theirs.
 func interleave(theirs, mine []string) []slot {
 	inTheirs, inMine := positions(theirs), positions(mine)
 	at := func(index map[string]int, name string) int {
@@ -20,7 +21,7 @@ func interleave(theirs, mine []string) []slot {
 		}
 		return -1
 	}
-	var shared []string // names in both lists that have not been passed, in the order of mine
+	var shared []string // the remaining names that are in both lists, in the order of mine
 	for _, name := range mine {
 		if at(inTheirs, name) >= 0 {
 			shared = append(shared, name)
@@ -82,8 +83,8 @@ func positions(names []string) map[string]int {
 	return index
 }
 
-// sameOrder reports whether a merged list has the same elements in the same order as theirs, a list
-// of n elements.
+// sameOrder reports whether a merged list has the same elements in the same order as theirs. n is
+// the number of elements in theirs.
 func sameOrder(merged []slot, n int) bool {
 	if len(merged) != n {
 		return false

@@ -18,7 +18,7 @@ import (
 
 const (
 	fieldsType  = "FieldsV1"
-	maxUpdaters = 10        // if there are more entries of updates, apimachinery merges the oldest
+	maxUpdaters = 10        // with more entries of updates, apimachinery merges the oldest
 	unnamed     = "unknown" // manager of a request that does not name one
 )
 
@@ -28,7 +28,7 @@ type Object interface {
 	metav1.Object
 }
 
-// Config describes an endpoint. Types, Converter, Kind and New are required.
+// Config describes an endpoint that writes objects. Types, Converter, Kind and New are required.
 type Config struct {
 	Types     *Types
 	Converter managedfields.TypeConverter // has the schema of the kind
@@ -46,8 +46,8 @@ type Config struct {
 type Keeper struct {
 	cfg        Config
 	apiVersion string
-	reset      set // paths of Config.Reset
-	strip      set // paths without an owner
+	reset      set // paths of Config.Reset, as a set
+	strip      set // fields that have no owner, see unowned
 
 	once sync.Once
 	root *node // nil if the package does not support the kind
@@ -84,7 +84,7 @@ func (k *Keeper) kind() *node {
 		obj.GetObjectKind().SetGroupVersionKind(k.cfg.Kind)
 		v, err := k.cfg.Converter.ObjectToTyped(obj)
 		if err != nil {
-			k.err = err // apimachinery reports it on a write
+			k.err = err // ignore err here: apimachinery returns it on each write
 			return
 		}
 		k.root, k.err = k.cfg.Types.compile(v, reflect.TypeOf(obj).Elem())
@@ -96,17 +96,17 @@ func (k *Keeper) kind() *node {
 type manager struct {
 	metav1.ManagedFieldsEntry
 	fields  set
-	touched bool // fields has been changed and must be encoded again
+	touched bool // fields was changed, so FieldsV1 must be encoded again
 }
 
-// isUpdate reports whether m is the entry of the updates of a manager by this endpoint.
+// isUpdate reports whether m is the entry for updates that the manager called name makes through
+// this endpoint.
 func (k *Keeper) isUpdate(m *manager, name string) bool {
 	return m.Operation == metav1.ManagedFieldsOperationUpdate && m.Manager == name && m.Subresource == k.cfg.Subresource
 }
 
-// Update sets the managedFields of obj to their values after the manager called name has replaced
-// live by obj at the time now. It returns false, without having changed anything, in cases that it
-// does not handle.
+// Update sets the managedFields of obj, with which the manager called name replaces live at the
+// time now. In cases that it does not handle, it returns false and changes nothing.
 func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 	root := k.kind()
 	if root == nil {
@@ -117,12 +117,13 @@ func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 		return false
 	}
 	if len(managers) == 0 && live.GetUID() != "" {
-		obj.SetManagedFields(nil) // Kubernetes does not begin to keep managedFields for such an object
+		obj.SetManagedFields(nil) // Kubernetes does not start to keep managedFields for such an object
 		return true
 	}
 	said := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
-	// The sets of the comparison are not used after encode, so it can be used again.
+	// After encode, nothing refers to the comparison's sets, so the comparison is put back into the
+	// pool.
 	c, ok := k.comparisons.Get().(*comparison)
 	if !ok {
 		c = new(comparison)
@@ -151,8 +152,9 @@ func (k *Keeper) Update(live, obj Object, name string, now metav1.Time) bool {
 	return true
 }
 
-// before returns the managers before an update: those in obj, if it has managedFields, or else
-// those in live. A client can remove all managers by sending an empty list or one empty entry.
+// before returns the managers before an update. They come from obj if it has managedFields, and
+// from live otherwise. A client can remove all managers by sending an empty list or one empty
+// entry.
 func (k *Keeper) before(root *node, live, obj Object) ([]manager, bool) {
 	entries := live.GetManagedFields()
 	if said := obj.GetManagedFields(); k.cfg.Subresource == "" && said != nil {
@@ -198,7 +200,7 @@ func (m *manager) remove(paths set) {
 	}
 }
 
-// add adds paths to the manager called name, and sets the time of its entry.
+// add adds paths to the entry for updates of the manager called name, and sets the entry's time.
 func (k *Keeper) add(managers []manager, name string, paths set, now metav1.Time) []manager {
 	if len(paths) == 0 {
 		return managers
@@ -222,8 +224,8 @@ func (k *Keeper) add(managers []manager, name string, paths set, now metav1.Time
 	return managers
 }
 
-// encode returns the entries of managers in the order of managedFields. It returns false if there
-// are more entries of updates than maxUpdaters.
+// encode returns the entries of managers in the order of managedFields. It returns false if more of
+// them are entries of updates than maxUpdaters.
 func (k *Keeper) encode(managers []manager) ([]metav1.ManagedFieldsEntry, bool) {
 	var out []metav1.ManagedFieldsEntry
 	text, ok := k.texts.Get().(*[]byte)

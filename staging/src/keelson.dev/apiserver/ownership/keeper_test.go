@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// excludes returns the filter of structured-merge-diff for reset fields.
+// excludes returns structured-merge-diff's filter that removes the paths in s.
 func excludes(gvk schema.GroupVersionKind, s set) map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(s) == 0 {
 		return nil
@@ -37,8 +37,8 @@ func excludes(gvk schema.GroupVersionKind, s set) map[fieldpath.APIVersion]field
 	})
 }
 
-// TestUpdateLikeModel updates random objects of every kind by several managers, and compares each
-// step with structured-merge-diff.
+// TestUpdateLikeModel updates random objects of every kind in the name of several managers, and
+// compares the result of each step with that of structured-merge-diff.
 func TestUpdateLikeModel(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	all := kinds(converter)
@@ -75,12 +75,13 @@ func TestUpdateLikeModel(t *testing.T) {
 		known, asked = known+w.known, asked+w.asked
 	}
 	t.Logf("%d kinds; %d of %d updates handled", len(all), known, asked)
-	if !testing.Short() && known*2 < asked { // the share of few inputs is random
+	if !testing.Short() && known*2 < asked { // the proportion is random if there are few inputs
 		t.Errorf("only %d of %d updates were handled here", known, asked)
 	}
 }
 
-// TestKindsCompile lists the kinds that the package does not support.
+// TestKindsCompile checks that the kinds that the package does not support are exactly those listed
+// here.
 func TestKindsCompile(t *testing.T) {
 	converter, ts := testConverter(), NewTypes()
 	for _, gvk := range kinds(converter) {

@@ -14,23 +14,24 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// merging merges a configuration into an object. It walks the document, the object (the operand,
-// which it changes) and the decoded document side by side.
+// merging merges a configuration into an object. It walks three things in parallel: the document,
+// the object (as operands), which it changes, and the configuration decoded into its Go type.
 //
-// It sets odd for nulls, except in the place of a scalar, and for empty lists:
-// structured-merge-diff has to handle them.
+// It sets odd, so that structured-merge-diff has to make the merge, if the document has an empty
+// list, or null where the schema has no scalar.
 type merging struct {
 	comparison
 	owned     builder // every path of the configuration
-	unsure    builder // changed paths whose value may be the same again once it is stored
-	reordered bool    // a list has another order, or more elements
+	unsure    builder // changed paths whose value may be the old value again once it is stored
+	reordered bool    // a list has elements in another order, or more elements
 }
 
-// fate says whether a path itself, apart from the paths below it, is owned, has changed, and has
-// changed to a value that is certain to be stored as another value.
+// fate says for a path, apart from the paths below it, whether the configuration owns it, whether
+// its value changes, and whether the stored value is certain to change.
 type fate struct{ owned, changed, certain bool }
 
-// step calls merge for the path with element at its end, and records the result.
+// step calls merge for the path that ends with element, and adds the path to the sets as merge
+// returns.
 func (m *merging) step(element string, merge func() fate) {
 	owned, changed, unsure := m.owned.begin(), m.changed.begin(), m.unsure.begin()
 	f := merge()
@@ -39,8 +40,8 @@ func (m *merging) step(element string, merge func() fate) {
 	m.unsure.close(element, unsure, f.changed && !f.certain)
 }
 
-// structure merges the fields of a struct. n describes it, into is the struct of the object, and
-// from that of the decoded configuration.
+// structure merges the fields of a struct. n describes the struct, into is the struct in the
+// object, and from is the struct in the decoded configuration.
 func (m *merging) structure(n *node, fields map[string]any, into operand, from reflect.Value) {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := n.field(name)
@@ -71,9 +72,9 @@ func (n *node) field(name string) *field {
 	return &n.fields[i]
 }
 
-// value merges one value. v is the value in the document, src the decoded value, and l the object's
-// value. dst is the field or element of the object to set; it is invalid inside a value that has
-// been copied as a whole.
+// value merges one value. v is the value in the document, src is the value in the decoded
+// configuration, and l is the object's value. dst is the field or element of the object to set; it
+// is invalid inside a value that has been copied as a whole.
 func (m *merging) value(n *node, v any, l operand, dst, src reflect.Value) fate {
 	if n.shape == leaf {
 		return m.leaf(n, v, l, dst, src)
@@ -135,10 +136,10 @@ func (m *merging) leaf(n *node, v any, l operand, dst, src reflect.Value) fate {
 	return fate{owned: true, changed: true, certain: certain}
 }
 
-// replaces reports whether v, a value of the document that differs from the object's, will still
-// differ after it has been defaulted, encoded and decoded. That is certain only if both are strings
-// or integers and neither is empty or zero: defaults replace zero values, and other types have more
-// than one spelling for a value.
+// replaces reports whether v, a value in the document that differs from the object's value have,
+// still differs after it has been defaulted, encoded and decoded. That is certain only if both are
+// strings or integers and neither is empty or zero: defaults replace zero values, and values of
+// other types can be written in several ways.
 func (n *node) replaces(have reflect.Value, v any) bool {
 	if n.opaque || n.whole || have.IsZero() {
 		return false
@@ -152,7 +153,7 @@ func (n *node) replaces(have reflect.Value, v any) bool {
 	return false
 }
 
-// accepts reports whether the schema of a leaf accepts v.
+// accepts reports whether v is of a type that the schema of the leaf n accepts.
 func (n *node) accepts(v any) bool {
 	switch v.(type) {
 	case nil:
@@ -193,7 +194,7 @@ func (m *merging) equals(n *node, have reflect.Value, v any) bool {
 	return value.Equals(x, value.NewValueInterface(v))
 }
 
-// dictionary merges the entries of a map. It handles only entries that are leaves.
+// dictionary merges the entries of a map. If their values are not leaves, it sets odd.
 func (m *merging) dictionary(n *node, entries map[string]any, l operand, src reflect.Value) {
 	if n.below.shape != leaf {
 		m.odd = true
@@ -213,8 +214,7 @@ func (m *merging) dictionary(n *node, entries map[string]any, l operand, src ref
 	}
 }
 
-// list merges the elements of a list with keys, or of a set. The elements keep the order of the
-// object unless the configuration has another one; see interleave.
+// list merges the elements of a list with keys, or of a set. interleave determines their order.
 func (m *merging) list(n *node, items []any, l operand, dst, src reflect.Value) {
 	theirs := m.listed(n, l)
 	mine := m.spelled(n, items)
@@ -263,7 +263,8 @@ func settable(dst reflect.Value) reflect.Value {
 	return dst
 }
 
-// item returns the operand of a merged element: absent for an element that is new.
+// item returns the operand for a merged element. It is absent if the object did not have the
+// element.
 func (n *node) item(l operand, at slot, i int) operand {
 	if at.theirs < 0 {
 		return operand{}
@@ -271,7 +272,7 @@ func (n *node) item(l operand, at slot, i int) operand {
 	return n.below.operand(l.v.Index(i))
 }
 
-// listed returns the path elements of the object's list, in its order.
+// listed returns the path elements for the elements of the object's list, in the list's order.
 func (m *merging) listed(n *node, l operand) []string {
 	if l.state != present {
 		return nil
@@ -287,7 +288,8 @@ func (m *merging) listed(n *node, l operand) []string {
 	return names
 }
 
-// spelled returns the path elements of the configuration's list, in its order.
+// spelled returns the path elements for the elements of the configuration's list, in the list's
+// order.
 func (m *merging) spelled(n *node, items []any) []string {
 	names := make([]string, len(items))
 	for i, item := range items {
@@ -311,8 +313,8 @@ func repeated(names []string) bool {
 	return len(slices.CompactFunc(sorted, func(a, b string) bool { return compareElements(a, b) == 0 })) < len(names)
 }
 
-// elementIn returns the path element of v, a list element of the document, like elementOf. It
-// returns false if the package has no form for it.
+// elementIn returns the path element for v, an element of a list in the document, like elementOf.
+// It returns false if the package does not support such an element.
 func (n *node) elementIn(v any) (string, bool) {
 	if len(n.keys) == 0 {
 		b, ok := appendPlain([]byte("v:"), v)
@@ -343,7 +345,7 @@ func (n *node) elementIn(v any) (string, bool) {
 	return string(append(b, '}')), b[len(b)-1] != '{'
 }
 
-// appendPlain appends the JSON of a scalar of the document.
+// appendPlain appends a scalar of the document as JSON. It returns false if JSON escapes it.
 func appendPlain(dst []byte, v any) ([]byte, bool) {
 	switch v := v.(type) {
 	case string, bool:

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// model is apimachinery's field manager of one endpoint.
+// model is apimachinery's field manager for one endpoint. The tests compare Keepers with it.
 type model struct{ *managedfields.FieldManager }
 
 func newModel(t testing.TB, converter managedfields.TypeConverter, gvk schema.GroupVersionKind,
@@ -37,7 +37,7 @@ func newModel(t testing.TB, converter managedfields.TypeConverter, gvk schema.Gr
 	return model{fm}
 }
 
-// kinds returns the kinds of client-go that have a schema.
+// kinds returns the kinds of client-go for which converter has a schema.
 func kinds(converter managedfields.TypeConverter) []schema.GroupVersionKind {
 	var out []schema.GroupVersionKind
 	for gvk, t := range scheme.Scheme.AllKnownTypes() {
@@ -63,7 +63,7 @@ func newObject(t testing.TB, gvk schema.GroupVersionKind) Object {
 	return obj.(Object)
 }
 
-// filler generates random objects and changes.
+// filler fills objects with random values, and changes them at random.
 type filler struct {
 	*rand.Rand
 	depth int
@@ -71,7 +71,7 @@ type filler struct {
 
 var words = []string{"a", "b", "c", "name", "x/y.z", "TCP", "10.0.0.1", "10.0.0.10"}
 
-// fill sets random parts of the value that v points to.
+// fill sets random parts of v. odds is how rarely it sets a part.
 func (f *filler) fill(v reflect.Value, odds int) {
 	if f.depth > 9 {
 		return
@@ -164,7 +164,7 @@ func (f *filler) dictionary(v reflect.Value, odds int) {
 	}
 }
 
-// change fills random parts of v again.
+// change sets some random parts of v to other values.
 func (f *filler) change(v reflect.Value, odds int) {
 	if _, owners := v.Addr().Interface().(*[]metav1.ManagedFieldsEntry); owners {
 		return
@@ -197,7 +197,7 @@ func (f *filler) change(v reflect.Value, odds int) {
 	}
 }
 
-// world is a random object and its managers.
+// world is a random object with the Keepers and models that write it.
 type world struct {
 	keepers map[string]*Keeper
 	models  map[string]model
@@ -218,7 +218,7 @@ func newWorld(t testing.TB, types *Types, converter managedfields.TypeConverter,
 	return w
 }
 
-// update makes one update by the Keeper and by apimachinery, and compares the results.
+// update makes one update with the Keeper and with apimachinery, and compares the results.
 func (w *world) update(t testing.TB, sub, who string, live, obj Object) Object {
 	t.Helper()
 	live.GetObjectKind().SetGroupVersionKind(w.gvk)
@@ -250,9 +250,9 @@ func (w *world) update(t testing.TB, sub, who string, live, obj Object) Object {
 	return want
 }
 
-// spell formats managedFields without the times of this test. The order of entries depends on their
-// times in seconds, so the order is not compared if a write of the model happened in another second
-// than that of the Keeper.
+// spell formats managedFields without times. It sorts the entries unless inOrder is set: their
+// order depends on their times in seconds, so it can be compared only if the Keeper and the model
+// wrote in the same second.
 func spell(obj Object, inOrder bool) string {
 	var lines []string
 	for _, e := range obj.GetManagedFields() {

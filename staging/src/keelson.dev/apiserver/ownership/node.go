@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// errUncompiled says that the package does not support the combination of schema and Go type of a
+// errUncompiled means that the package does not support the combination of schema and Go type of a
 // kind.
 var errUncompiled = errors.New("not compiled")
 
@@ -35,18 +35,19 @@ const (
 // compiled.
 type node struct {
 	shape shape
-	goer  reflect.Type // the Go type, without a pointer unless opaque
-	// opaque reports whether the type encodes its own JSON. It may then be null without being nil.
+	goer  reflect.Type // the Go type; pointers are removed unless opaque is set
+	// opaque reports whether the type has its own method for encoding JSON. Such a value may be
+	// null in JSON although it is not nil.
 	opaque bool
 
-	// These fields are for leaves.
-	whole  bool                          // a list or map that is owned as a whole
+	// The following fields are for leaves.
+	whole  bool                          // the leaf is a list or map that is owned as a whole
 	scalar schema.Scalar                 // the scalar type that the schema accepts
-	check  func(v any) bool              // of a whole: reports whether the schema accepts a document
+	check  func(v any) bool              // for whole: reports whether the schema accepts a value of a document
 	same   func(a, b reflect.Value) bool // reports whether two present values are equal
 
-	// These fields are for the other shapes. Each comment begins with the shapes that use the
-	// field.
+	// The following fields are for other shapes. The comment on each begins with the shapes that
+	// have it.
 	root   bool             // structure: the object itself
 	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names
@@ -64,14 +65,14 @@ type field struct {
 	node      *node
 }
 
-// key is a key of the elements of a list.
+// key is a field that is a part of the key of a list's elements.
 type key struct {
 	prefix   string // `"name":`
 	field    field
-	fallback string // JSON of the default; empty if there is none
+	fallback string // the default value as JSON; empty if there is none
 }
 
-// at returns the node of a path element below n, or nil if there is none.
+// at returns the node for values at the given path element below n, or nil if there is none.
 func (n *node) at(element string) *node {
 	switch {
 	case n == nil:
@@ -82,8 +83,8 @@ func (n *node) at(element string) *node {
 	return n.below
 }
 
-// Types compiles kinds. Kinds share the nodes of types that they have in common. It is safe for
-// concurrent use.
+// Types compiles kinds and caches the results. Kinds share the nodes of types that they have in
+// common. It is safe for concurrent use.
 type Types struct {
 	mu    sync.Mutex
 	known map[place]*node
@@ -92,7 +93,7 @@ type Types struct {
 // NewTypes returns an empty Types.
 func NewTypes() *Types { return &Types{known: make(map[place]*node)} }
 
-// compile returns the root node for objects of the same kind as v. Their Go type is t.
+// compile returns the root node for objects whose schema is that of v and whose Go type is t.
 func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -105,7 +106,8 @@ func (ts *Types) compile(v *typed.TypedValue, t reflect.Type) (*node, error) {
 		return nil, errUncompiled
 	}
 	maps.Copy(ts.known, c.fresh)
-	// The two objects of a comparison have the same kind and apiVersion.
+	// Both objects of a comparison have the same kind and apiVersion, so these need not be
+	// compared.
 	top := *root
 	top.root = true
 	top.fields = slices.DeleteFunc(slices.Clone(root.fields), func(f field) bool {
@@ -120,7 +122,8 @@ type compiler struct {
 	fresh  map[place]*node // nodes of this kind, which may be incomplete
 }
 
-// place identifies a named type of the schema with a Go type. Types may contain themselves.
+// place identifies a named type of a schema together with a Go type. The compiler looks for it
+// first, because types may contain themselves.
 type place struct {
 	schema       *schema.Schema
 	name         string
@@ -128,7 +131,7 @@ type place struct {
 	goer         reflect.Type
 }
 
-// node returns the node for values of a type of the schema. Their Go type is t.
+// node returns the node for values of the schema's type ref whose Go type is t.
 func (c *compiler) node(ref schema.TypeRef, t reflect.Type) (*node, error) {
 	var p place
 	if ref.NamedType != nil {
@@ -248,7 +251,8 @@ func (c *compiler) fillStructure(n *node, m *schema.Map, t reflect.Type) error {
 	return nil
 }
 
-// fieldOf returns the field of a struct's field with a JSON name, without its node.
+// fieldOf returns the description of a struct's field whose JSON name is name. The caller sets its
+// node.
 func fieldOf(f reflect.StructField, name string) field {
 	made := field{element: "f:" + name, index: f.Index}
 	_, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -263,8 +267,8 @@ func fieldOf(f reflect.StructField, name string) field {
 	return made
 }
 
-// jsonFields adds the fields of a struct, and of structs that are inlined in it, to into, by their
-// JSON names. It returns an error if a name is not unique or a field is not exported.
+// jsonFields adds the fields of a struct, including those of inlined structs, to into by their JSON
+// names. It returns an error if a name is not unique or a field is not exported.
 func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) error {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -292,7 +296,7 @@ func jsonFields(t reflect.Type, at []int, into map[string]reflect.StructField) e
 	return nil
 }
 
-// fillKeys sets the keys of the elements of a list, and checks the values of a set.
+// fillKeys sets the keys of a list's elements. For a set, it checks that the values are scalars.
 func (c *compiler) fillKeys(n *node, l *schema.List) error {
 	if l.ElementRelationship != schema.Associative {
 		return fmt.Errorf("%w: list of %s", errUncompiled, n.goer)

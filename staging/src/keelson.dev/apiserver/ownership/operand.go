@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 )
 
-// operand is one side of a comparison: absent, null, or a value.
+// operand is a value in one of the two objects that are compared. It may be absent or null.
 type operand struct {
 	v     reflect.Value
 	state state
@@ -26,8 +26,8 @@ const (
 	present
 )
 
-// of returns the field of a struct as it would be in JSON: absent if it is omitted, null if it is
-// nil.
+// of returns the field of a struct as it would be in JSON: absent if encoding omits it, null if it
+// is nil.
 func (f *field) of(s reflect.Value) operand {
 	var v reflect.Value
 	if len(f.index) == 1 {
@@ -58,7 +58,7 @@ func (f *field) of(s reflect.Value) operand {
 	return operand{v, present}
 }
 
-// empty reports whether omitempty leaves v out.
+// empty reports whether encoding/json omits v from a field with omitempty.
 func empty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -104,8 +104,8 @@ func equality(t reflect.Type, opaque bool) func(a, b reflect.Value) bool {
 	return sameValue
 }
 
-// sameValue compares two values like structured-merge-diff: values that are not identical may have
-// the same JSON.
+// sameValue reports whether two values have the same JSON, as structured-merge-diff compares them.
+// They may differ in Go.
 func sameValue(a, b reflect.Value) bool {
 	if reflect.DeepEqual(a.Interface(), b.Interface()) {
 		return true
@@ -138,8 +138,8 @@ func pointer(v reflect.Value) any {
 	return p.Interface()
 }
 
-// elementOf returns the path element of v, an element of the list n. It returns false if the
-// package has no form for it.
+// elementOf returns the path element for v, an element of the list n. It returns false if the
+// package does not support such an element.
 func (n *node) elementOf(v reflect.Value) (string, bool) {
 	var room [96]byte
 	if len(n.keys) == 0 {

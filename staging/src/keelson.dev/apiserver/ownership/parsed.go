@@ -8,12 +8,12 @@ import (
 	"sync"
 )
 
-// parsedKept is the maximum number of texts that are kept, and parsedMost their maximum length in
-// bytes.
+// parsedKept is the maximum number of texts that parsed keeps, and parsedMost their maximum length
+// in bytes.
 const parsedKept, parsedMost = 8, 8 << 10
 
-// parsed keeps the sets of the FieldsV1 that were parsed last. The pods of one controller, for
-// example, have the same FieldsV1.
+// parsed caches the sets of recently parsed FieldsV1. The pods of one controller, for example, have
+// the same FieldsV1.
 type parsed struct {
 	mu   sync.Mutex
 	last []parsedText // at most parsedKept, the most recently used first
@@ -24,8 +24,8 @@ type parsedText struct {
 	fields set
 }
 
-// parse returns the result of the function parse. n must be the same in all calls. The memory of
-// text may be overwritten afterwards.
+// parse is like the function parse, but may return a cached set. n must be the same in all calls.
+// The caller may overwrite the memory of text afterwards.
 func (p *parsed) parse(text string, n *node) (set, error) {
 	if fields, ok := p.find(text); ok {
 		return fields, nil

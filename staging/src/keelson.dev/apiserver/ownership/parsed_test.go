@@ -12,8 +12,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestParsed parses texts again and again from a buffer that is overwritten, and compares the sets
-// with those of parse. At most parsedKept texts may be kept.
+// TestParsed parses texts from a buffer that it overwrites repeatedly, and compares the sets with
+// those of parse. The cache must not keep more than parsedKept texts.
 func TestParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var p parsed
@@ -43,7 +43,7 @@ func TestParsed(t *testing.T) {
 	})
 }
 
-// TestParsedKept checks that a text that is parsed more often than others stays in the cache.
+// TestParsedKept checks that the cache keeps a text that is parsed more often than others.
 func TestParsedKept(t *testing.T) {
 	var p parsed
 	text := func(i int) string { return fmt.Sprintf(`{"f:%d":{}}`, i) }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// set is a set of paths, as a tree. nil is the empty set. Elements are in the order of
+// set is a set of paths, as a tree. nil is the empty set. The entries are sorted by
 // compareElements. A set is not modified after it is built.
 type set []entry
 
@@ -20,26 +20,26 @@ type entry struct {
 	below   set
 }
 
-// builder builds sets from the leaves up: the caller calls begin, adds the elements below a path in
-// order by close, and then closes the path itself. The sets of one builder share blocks of memory,
-// so a block stays in memory while one of its sets is in use.
+// builder builds sets from the leaves up. For each path, the caller calls begin, then close for
+// each element below the path, in order, and then close for the path itself. The sets of one
+// builder share blocks of memory, so a block stays in memory while one of its sets is in use.
 type builder struct {
 	open  []entry // entries whose parents are not closed
-	block []entry // block of entries; its spare capacity is for further sets
-	used  int     // number of entries of all sets, including those in earlier blocks
+	block []entry // new sets use its spare capacity
+	used  int     // number of entries of all sets since reset
 }
 
 // leastBlock and mostBlock bound the number of entries of a block. keptBlock bounds the block that
 // a builder keeps after reset.
 const leastBlock, mostBlock, keptBlock = 16, 128, 1024
 
-// reset prepares the builder for other sets. It overwrites those that it has built.
+// reset prepares the builder for other sets. Sets that it has built must not be used afterwards.
 func (b *builder) reset() {
 	clear(b.open[:cap(b.open)])
 	b.open = b.open[:0]
 	switch {
 	case b.used > cap(b.block) && b.used <= keptBlock:
-		b.block = make([]entry, 0, b.used) // one block that has room for as many entries as were used
+		b.block = make([]entry, 0, b.used) // one block that would have had room for all sets
 	case cap(b.block) > keptBlock:
 		b.block = nil
 	default:
@@ -67,8 +67,8 @@ func (b *builder) end(start int) set {
 	return b.block[from:len(b.block):len(b.block)]
 }
 
-// close adds an element with the elements that were closed since start below it. It adds nothing if
-// the element is not a member and nothing is below it.
+// close adds a path element. The elements that were closed since start are below it. If member is
+// false and there are none, it adds nothing.
 func (b *builder) close(element string, start int, member bool) {
 	if member || len(b.open) > start {
 		below := b.end(start)
@@ -79,7 +79,8 @@ func (b *builder) close(element string, start int, member bool) {
 // drop removes the elements that were closed since start.
 func (b *builder) drop(start int) { b.open = b.open[:start] }
 
-// pathSet returns the set of the fields at paths, which have dots and are sorted.
+// pathSet returns the set of the fields with the given paths, which have dots between their names
+// and are sorted.
 func pathSet(paths []string) set {
 	var out set
 	for i := 0; i < len(paths); {
@@ -102,8 +103,8 @@ func pathSet(paths []string) set {
 	return out
 }
 
-// merge calls visit for each element of two sets, in order. x or y is nil if its set lacks the
-// element.
+// merge calls visit for each path element that is in a or b, in order. x is nil if a lacks the
+// element, and y if b lacks it.
 func merge(a, b set, visit func(x, y *entry)) {
 	i, j := 0, 0
 	for i < len(a) && j < len(b) {
@@ -149,8 +150,7 @@ func union(a, b set) set {
 	return out
 }
 
-// difference returns the paths that are in a and not in b. A path in b does not remove the paths
-// below it.
+// difference returns the paths that are in a and not in b. Paths below a path in b stay.
 func difference(a, b set) set {
 	if len(a) == 0 || len(b) == 0 {
 		return a

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestBuilder builds sets again and again with one builder, and compares them with sets in separate
+// TestBuilder builds sets repeatedly with one builder, and compares them with sets in separate
 // slices.
 func TestBuilder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// written keeps the FieldsV1 that were encoded last. Similar objects written by one manager share
-// the text, which is not modified.
+// written caches recently encoded FieldsV1, so that similar objects written by one manager share
+// the text, which is never modified.
 type written struct {
 	mu   sync.Mutex
 	last []metav1.FieldsV1 // at most parsedKept, the most recently used first
 }
 
-// fields returns FieldsV1 with a copy of text.
+// fields returns a cached FieldsV1 with the given text, or one with a copy of text.
 func (w *written) fields(text []byte) *metav1.FieldsV1 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWritten encodes texts again and again in a buffer that is overwritten. Earlier results must
-// not change.
+// TestWritten passes texts in a buffer that it overwrites repeatedly, and checks that earlier
+// results do not change.
 func TestWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w written
@@ -40,7 +40,7 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// TestWrittenKept checks that a text that is written more often than others stays in the cache.
+// TestWrittenKept checks that the cache keeps a text that is written more often than others.
 func TestWrittenKept(t *testing.T) {
 	var w written
 	first := w.fields([]byte("often"))

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/patch"
 )
 
-// TestCopies checks that copy operations in a short patch cannot make a document that exhausts the
-// memory, and that copies within the limits work.
+// TestCopies checks that a short patch with copy operations cannot make a document so large that it
+// exhausts the memory, and that copies within the limits work.
 func TestCopies(t *testing.T) {
 	doc := []byte(`{"data":{"a":"` + strings.Repeat("x", 1000) + `"}}`)
 	copies := func(n int, from string) []byte {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	maxPlainKey    = 512 // YAML accepts no key that is longer
+	maxPlainKey    = 512 // YAML rejects longer keys
 	maxPlainDigits = 15  // an integer with more digits may change when it is converted to float64
 )
 
-// Document decodes a configuration to apply, which is YAML, if it is also JSON with the same
-// meaning. Programs usually write such documents: on one line, in ASCII, with integers as numbers,
-// and without repeated members. ok is false for everything else.
+// Document decodes a configuration for server-side apply, which is YAML. It handles only documents
+// that are also JSON with the same meaning, as programs usually write them: on one line, in ASCII,
+// with integers as numbers, and without repeated members. ok is false for everything else.
 func Document(data []byte) (fields map[string]any, ok bool) {
 	if !plainJSON(data) {
 		return nil, false
@@ -55,7 +55,8 @@ func plainJSON(data []byte) bool {
 	return true
 }
 
-// plainString returns the length of the string at the start of s.
+// plainString returns the length of the JSON string at the start of s. ok is false if YAML may read
+// it differently.
 func plainString(s string) (n int, ok bool) {
 	for i := 1; i < len(s); i++ {
 		switch c := s[i]; {
@@ -76,7 +77,8 @@ func plainString(s string) (n int, ok bool) {
 	return 0, false
 }
 
-// plainEscape returns the length of an escape that means the same in JSON and YAML, or 0.
+// plainEscape returns the length of the escape at the start of s. It returns 0 if the escape does
+// not mean the same in JSON and YAML.
 func plainEscape(s string) int {
 	if len(s) < 2 {
 		return 0
@@ -93,7 +95,8 @@ func plainEscape(s string) int {
 	return 0
 }
 
-// plainNumber returns the length of an integer.
+// plainNumber returns the length of the integer at the start of s. ok is false if YAML may read it
+// differently.
 func plainNumber(s string) (n int, ok bool) {
 	i := 0
 	if s[0] == '-' {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// floats returns v with every number in the type in which YAML's decoder returns it.
+// floats returns a copy of v in which each number has the type that YAML's decoder returns.
 func floats(v any) any {
 	switch v := v.(type) {
 	case int64:

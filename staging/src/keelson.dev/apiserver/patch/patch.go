@@ -31,14 +31,14 @@ const (
 	// maxCopied is the maximum number of bytes that the copy operations of a JSON patch may add to
 	// a document.
 	maxCopied = 3 << 20
-	// maxStep is the maximum size of the document after one step of copy operations, and maxWork
-	// the maximum number of bytes that all steps read.
+	// maxStep is the maximum size in bytes of the document after several copy operations that are
+	// applied at once, and maxWork is the maximum sum of the sizes after each such step.
 	maxStep = 8 << 20
 	maxWork = 32 << 20
 )
 
-// Strict handles the findings of strict decoding in the way that the client chooses
-// (fieldValidation): as an error, as warnings, or not at all.
+// Strict says what to do with the findings of strict decoding, such as unknown fields, according to
+// the request's fieldValidation: return an error, send warnings, or ignore them.
 type Strict struct {
 	// Mode is metav1.FieldValidationStrict, Warn or Ignore.
 	Mode string
@@ -46,10 +46,10 @@ type Strict struct {
 	Warn func([]error)
 }
 
-// On reports whether findings of strict decoding are needed.
+// On reports whether strict decoding is necessary.
 func (s Strict) On() bool { return s.Mode != metav1.FieldValidationIgnore }
 
-// report returns an error for the findings, or warns. doc is the document that they are about.
+// report handles findings about doc according to the mode: it returns an error, or calls Warn.
 func (s Strict) report(doc string, findings []error) error {
 	if len(findings) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func invalid(doc string, err error) error {
 }
 
 // JSON applies a JSON patch or merge patch to a JSON document and calls decode with the result.
-// decode may return a strict decoding error although it has decoded the document.
+// decode may return a strict decoding error even if it has decoded the document.
 func JSON(kind types.PatchType, doc, patch []byte, strict Strict, decode func([]byte) error) error {
 	patched, findings, err := applyJSON(kind, doc, patch, strict)
 	if err != nil {
@@ -110,7 +110,8 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	if strict.On() {
 		var v []jsonPatchOp
 		if findings, err = kjson.UnmarshalStrict(patch, &v); err != nil {
-			// The error may contain the name of the Go type with its package.
+			// The error may contain the name of the Go type. Replace it by Kubernetes' name of that
+			// type, which has another package.
 			words := strings.ReplaceAll(err.Error(), reflect.TypeFor[jsonPatchOp]().String(), "handlers.jsonPatchOp")
 			return nil, nil, apierrors.NewBadRequest("error decoding patch: " + words)
 		}
@@ -132,8 +133,8 @@ func applyJSON(kind types.PatchType, doc, patch []byte, strict Strict) (patched 
 	return patched, findings, nil
 }
 
-// apply rejects patches that would make the library panic, such as a patch that removes the whole
-// document.
+// apply applies a JSON patch. It returns an error for patches that make the library panic, such as
+// a patch that removes the whole document.
 func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -143,10 +144,10 @@ func apply(p jsonpatch.Patch, doc []byte) (patched []byte, err error) {
 	return inSteps(p, doc)
 }
 
-// inSteps applies a patch a few copy operations at a time. Each copy may double the document, so a
-// short patch could exhaust the memory.
+// inSteps applies a patch in steps of a few copy operations, and checks the size of the document
+// after each step. Each copy may double the document, so a short patch could exhaust the memory.
 func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
-	written := 0 // bytes, by operations with values
+	written := 0 // size in bytes of all values in the patch
 	for _, op := range p {
 		if op.Kind() != "copy" {
 			if v := op["value"]; v != nil {
@@ -169,8 +170,8 @@ func inSteps(p jsonpatch.Patch, doc []byte) ([]byte, error) {
 	return doc, nil
 }
 
-// step returns how many of the next operations can be applied at once to a document of the given
-// size.
+// step returns how many of the next operations can be applied in one step to a document of the
+// given size, in bytes.
 func step(p jsonpatch.Patch, size int) int {
 	for i, op := range p {
 		if op.Kind() != "copy" {
@@ -183,7 +184,7 @@ func step(p jsonpatch.Patch, size int) int {
 	return len(p)
 }
 
-// merge is like apply, for merge patches.
+// merge applies a merge patch. It returns an error if the library panics.
 func merge(doc, patch []byte) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -233,8 +234,8 @@ func Strategic(from, into runtime.Object, patch []byte, strict Strict) error {
 	return strict.report(words(), findings)
 }
 
-// mergeMaps merges changes into doc. The library panics on directives that contain objects for
-// lists whose items are identified by their values; mergeMaps returns an error.
+// mergeMaps merges changes into doc. The library panics if a directive contains objects for a list
+// whose items are identified by their values; mergeMaps then returns an error.
 func mergeMaps(doc, changes map[string]any, into runtime.Object) (out map[string]any, err error) {
 	defer func() {
 		if recover() != nil {

@@ -113,7 +113,7 @@ func TestStrategic(t *testing.T) {
 	}
 }
 
-// FuzzPatch applies arbitrary patches. Errors must have a code that clients can handle, and nothing
+// FuzzPatch applies arbitrary patches. Each error must have a status code for clients, and nothing
 // may panic.
 func FuzzPatch(f *testing.F) {
 	f.Add(byte(0), []byte(`[{"op":"replace","path":"/data/x","value":"2"}]`))
@@ -131,11 +131,11 @@ func FuzzPatch(f *testing.F) {
 			from := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Finalizers: []string{"a", "b"}},
 				Data: map[string]string{"x": "1"}}
 			into := runtime.Object(&corev1.ConfigMap{})
-			_ = patch.Strategic(from, into, data, strict) // the result does not matter, only panics
+			_ = patch.Strategic(from, into, data, strict) // only a panic would be a failure
 			return
 		}
 		patchType := []types.PatchType{types.JSONPatchType, types.MergePatchType}[kind%3]
-		// The result does not matter, only panics.
+		// Only a panic would be a failure.
 		_ = patch.JSON(patchType, []byte(doc), data, strict, decodeConfigMap)
 	})
 }

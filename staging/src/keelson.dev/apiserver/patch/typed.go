@@ -16,16 +16,16 @@ import (
 )
 
 // Merge applies a merge patch to obj, a pointer to an API struct, without encoding obj as JSON: it
-// decodes only the fields in the patch. It reports false for a patch that only a merge of JSON
+// decodes only the fields in the patch. It returns false for a patch that only a merge of JSON
 // documents handles exactly, such as one that is malformed, has unknown or repeated fields, or
 // changes the kind. In that case, obj may have been changed in part.
 func Merge(obj any, patch []byte) bool { return merger{}.all(obj, patch) }
 
-// StrategicMerge is Merge for strategic merge patches. For lists that are merged it supports only
-// the removal of strings, which controllers do with finalizers.
+// StrategicMerge is like Merge, for strategic merge patches. If a list has the patch strategy
+// merge, it supports only the removal of strings, with which controllers remove finalizers.
 func StrategicMerge(obj any, patch []byte) bool { return merger{strategic: true}.all(obj, patch) }
 
-// merger merges patches and gives up if a result is not certain.
+// merger merges patches. Its methods return false if the result would not be certain.
 type merger struct{ strategic bool }
 
 func (m merger) all(obj any, patch []byte) bool {
@@ -74,7 +74,7 @@ func (m merger) value(dst reflect.Value, patch json.RawMessage) bool {
 	return false
 }
 
-// decodeInto replaces dst by a value that is not an object.
+// decodeInto replaces dst by the value in patch, which is not a JSON object.
 func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 	if bytes.Contains(patch, jsonNull) {
 		var ok bool
@@ -86,8 +86,8 @@ func decodeInto(dst reflect.Value, patch json.RawMessage) bool {
 	return typedjson.Read(patch, dst.Addr().Interface())
 }
 
-// withoutNulls removes null members at any depth: a merge patch has no nulls in new values, and
-// lists are always new values.
+// withoutNulls removes null members of objects in doc, at any depth, as a merge patch does in new
+// values. doc is a new value or a list; lists are always replaced.
 func withoutNulls(doc json.RawMessage) (json.RawMessage, bool) {
 	decoder := json.NewDecoder(bytes.NewReader(doc))
 	decoder.UseNumber()
@@ -137,10 +137,11 @@ func (m merger) structure(dst reflect.Value, patch json.RawMessage) bool {
 	return true
 }
 
-// takeOut is the prefix of the directive that removes items from a list.
+// takeOut is the prefix of the directive that removes items from a list, as Kubernetes defines it.
 const takeOut = "$deleteFromPrimitiveList/"
 
-// without removes strings from a list of a struct, if strategic patches merge the list.
+// without removes strings from the list field called name of a struct. It returns false if the
+// field is not a list of strings that strategic merge patches merge.
 func without(dst reflect.Value, name string, texts json.RawMessage) bool {
 	list, tag := fieldNamed(dst, name)
 	var gone []string
@@ -160,8 +161,8 @@ func without(dst reflect.Value, name string, texts json.RawMessage) bool {
 // strategy is the struct tag with the merge strategy of a field.
 const strategy = "patchStrategy"
 
-// whole reports whether a strategic merge patch replaces the field, or merges it member by member
-// like an object.
+// whole reports whether a strategic merge patch replaces the field by patch. Otherwise it merges
+// the members of the object patch into the field.
 func whole(tag reflect.StructTag, patch json.RawMessage) bool {
 	switch {
 	case bytes.Equal(patch, jsonNull):
@@ -174,8 +175,8 @@ func whole(tag reflect.StructTag, patch json.RawMessage) bool {
 	return true
 }
 
-// fieldNamed returns the field of a struct, or of a struct inlined in it, whose JSON name is name,
-// and its tag.
+// fieldNamed returns the field of a struct, or of an inlined struct, with the given JSON name, and
+// its tag.
 func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag) {
 	t := v.Type()
 	for i := range t.NumField() {
@@ -197,7 +198,7 @@ func fieldNamed(v reflect.Value, name string) (reflect.Value, reflect.StructTag)
 	return reflect.Value{}, ""
 }
 
-// entries merges the values of a map that are not objects.
+// entries merges patch into a map. It supports only values that are not objects.
 func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 	var entries map[string]json.RawMessage
 	t := dst.Type()
@@ -217,7 +218,8 @@ func (m merger) entries(dst reflect.Value, patch json.RawMessage) bool {
 			continue
 		}
 		val := reflect.New(t.Elem()).Elem()
-		// The library has no strategy for a list in a map and returns an error if there is one already.
+		// The library cannot merge a list in a map, and returns an error if the map already has
+		// one.
 		if entry[0] == '{' || m.strategic && entry[0] == '[' || !decodeInto(val, entry) {
 			return false
 		}

@@ -22,7 +22,7 @@ const pod = `{"metadata":{"name":"p","finalizers":["a","b","a"],"labels":{"a":"1
  "volumes":[{"name":"v","emptyDir":{}}]},
 "status":{"phase":"Running","conditions":[{"type":"Ready","status":"True"}],"podIP":"10.0.0.1","startTime":"2020-01-01T00:00:00Z"}}`
 
-// bySlowPath returns the result of a patch of the JSON document.
+// bySlowPath applies a patch to the JSON document, for comparison with Merge.
 func bySlowPath(t *rapid.T, doc, patch []byte) (*corev1.Pod, bool) {
 	out := &corev1.Pod{}
 	odd := false
@@ -69,7 +69,7 @@ func TestMergeLikeJSON(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if !testing.Short() && handled == 0 { // few inputs need not have one
+	if !testing.Short() && handled == 0 { // a few random inputs may contain none that Merge handles
 		t.Error("no patch was handled")
 	}
 }
@@ -127,12 +127,13 @@ func TestStrategicMergeLikeMaps(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if !testing.Short() && (handled == 0 || tookOut == 0) { // few inputs need not have one
+	if !testing.Short() && (handled == 0 || tookOut == 0) { // a few random inputs may contain none that StrategicMerge handles
 		t.Errorf("%d patches were handled, %d with a directive", handled, tookOut)
 	}
 }
 
-// randomPatch returns a patch of some members of doc and of some that it does not have.
+// randomPatch returns a patch that changes some members of doc and adds some that doc does not
+// have.
 func randomPatch(t *rapid.T, doc map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name, v := range doc {
@@ -235,8 +236,8 @@ func BenchmarkMerge(b *testing.B) {
 	})
 }
 
-// TestListsInMaps checks a list in a map, for which the library returns an error if there is one
-// already.
+// TestListsInMaps checks that StrategicMerge rejects a patch of a list in a map, because the
+// library returns an error for it, and that Merge replaces the list.
 func TestListsInMaps(t *testing.T) {
 	type object struct {
 		Lists map[string][]string `json:"lists"`

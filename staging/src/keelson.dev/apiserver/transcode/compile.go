@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Types has the tables of all types that its programs and pickers use. They share the tables of
-// types that they have in common. It is safe for concurrent use.
+// Types has the tables of all struct types that its programs and pickers use. Programs and pickers
+// share the tables of types that they have in common. It is safe for concurrent use.
 type Types struct {
 	mu       sync.Mutex
 	messages map[reflect.Type]*message
@@ -31,13 +31,13 @@ type Types struct {
 // NewTypes returns empty tables.
 func NewTypes() *Types { return &Types{messages: map[reflect.Type]*message{}} }
 
-// message is the table of one struct type.
+// message is the table of one struct type, which is encoded as a protobuf message.
 type message struct {
 	typ      reflect.Type
 	fields   []field // in the order of the JSON
-	byNumber []int16 // by field number: index of the field plus one; 0 if there is no such field
-	always   uint64  // a bit for each field whose member is in the JSON even if it is absent from the protobuf
-	kinded   bool    // whether the type has a TypeMeta, which the protobuf does not contain
+	byNumber []int16 // index plus one of the field with a protobuf number; 0 if there is no such field
+	always   uint64  // one bit for each field that is in the JSON even if it is absent from the protobuf
+	kinded   bool    // the type has a TypeMeta, which the protobuf does not contain
 }
 
 // kind says how a value is encoded.
@@ -58,7 +58,7 @@ const (
 	quantityKind
 	intOrStringKind
 	fieldsKind
-	decodedKind // decoded and encoded by methods of the Go type
+	decodedKind // decoded and encoded with methods of the Go type
 )
 
 // value describes the value of a field, or of an element of a list or map.
@@ -68,7 +68,7 @@ type value struct {
 	typ  reflect.Type // set if kind is decodedKind
 }
 
-// field is one member of an object.
+// field is one field of a struct. In JSON it is a member of an object.
 type field struct {
 	value
 	// Names of the field.
@@ -79,14 +79,14 @@ type field struct {
 	number protowire.Number
 	absent string // JSON of an absent value; empty if the member is omitted
 
-	// Shape.
-	inline   bool // a message whose members become members of the object that contains it
+	// Form of the field.
+	inline   bool // the members of this message become members of the object that contains the field
 	pointer  bool
 	list     bool
 	dict     bool
-	omit     bool // whether the member is omitted if it is the zero value
-	revision bool // the resourceVersion, which is not taken from the bytes
-	own      bool // the field contains the resourceVersion, so equal bytes may have different JSON
+	omit     bool // the member is omitted if it has the zero value
+	revision bool // the resourceVersion; its value is passed to Append
+	own      bool // the object's metadata: the same bytes may have another JSON, because the resourceVersion differs
 }
 
 // wireType returns the wire type of the value.
@@ -146,7 +146,7 @@ func (t *Types) compile(m *message) error {
 		m.byNumber[f.number] = int16(len(m.fields))
 	}
 	if len(m.fields) > 64 {
-		return errUnsupported // locate has one bit for each field, and 64 bits
+		return errUnsupported // locate uses one bit of a uint64 for each field
 	}
 	m.setAlways()
 	return nil
@@ -162,7 +162,7 @@ func (m *message) setAlways() {
 	}
 }
 
-// members returns the names of the members that the field adds to its object.
+// members returns the names of the JSON members that the field adds to its object.
 func (f *field) members() []string {
 	if !f.inline {
 		return []string{f.json}
@@ -174,7 +174,7 @@ func (f *field) members() []string {
 	return out
 }
 
-// field returns the table entry of a struct's field. ok is false if the field is not in the
+// field returns the table entry of a field of a struct. ok is false if the field is not in the
 // protobuf or not in the JSON.
 func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	f.name = sf.Name
@@ -196,7 +196,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	}
 	proto := strings.Split(sf.Tag.Get("protobuf"), ",")
 	if len(proto) < 2 {
-		// The protobuf never contains the field.
+		// The protobuf does not contain the field.
 		if sf.Type == reflect.TypeFor[metav1.TypeMeta]() || f.omit && sf.Type.Kind() != reflect.Struct {
 			return f, false, nil
 		}
@@ -220,7 +220,7 @@ func (t *Types) field(sf reflect.StructField) (f field, ok bool, err error) {
 	return f, true, f.setAbsent(has("omitzero"))
 }
 
-// shape sets the shape and the value of a field of type typ.
+// shape sets the form and the value of f, whose Go type is typ.
 func (t *Types) shape(f *field, typ reflect.Type) error {
 	elem := typ
 	switch {
@@ -237,7 +237,7 @@ func (t *Types) shape(f *field, typ reflect.Type) error {
 	return err
 }
 
-// own reports whether a type has its own methods for encoding or decoding.
+// own reports whether a type has its own methods for encoding or decoding JSON, text or protobuf.
 func own(typ reflect.Type) bool {
 	for _, i := range []reflect.Type{reflect.TypeFor[json.Marshaler](),
 		reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[unmarshaler]()} {
@@ -248,7 +248,7 @@ func own(typ reflect.Type) bool {
 	return false
 }
 
-// unmarshaler is implemented by generated types.
+// unmarshaler is implemented by types with generated protobuf code.
 type unmarshaler interface{ Unmarshal(data []byte) error }
 
 // value returns the description of values of type typ.
@@ -288,7 +288,8 @@ func (t *Types) value(typ reflect.Type) (v value, err error) {
 	return value{kind: k}, nil
 }
 
-// setAbsent sets absent, the JSON of a missing value.
+// setAbsent sets f.absent, the JSON of the field if it is not in the protobuf. omitZero reports
+// whether the field has the tag omitzero.
 func (f *field) setAbsent(omitZero bool) error {
 	switch {
 	case f.inline:
@@ -309,7 +310,7 @@ func (f *field) setAbsent(omitZero bool) error {
 	case omitZero:
 		return errUnsupported
 	case f.kind == messageKind:
-		f.absent = "{" // not empty, so that the member is not omitted; the method absent makes the object
+		f.absent = "{" // not empty, so that the member is not omitted; the method absent appends the object
 		f.omit = false
 	default:
 		v, err := json.Marshal(f.zero())

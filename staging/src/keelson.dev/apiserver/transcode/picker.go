@@ -12,19 +12,19 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Picker copies the fields that some paths name from the bytes of one type. The result decodes into
-// an object with only these fields; lists keep their number of elements. It is safe for concurrent
-// use.
+// Picker copies the fields at some paths from the encoded messages of one type. The result decodes
+// into an object with only these fields; lists keep their number of elements. It is safe for
+// concurrent use.
 type Picker struct{ root *branch }
 
-// branch says which fields of a message are copied, by field number. The entry of a field is nil if
-// the field is not copied, a branch without entries (whole) if all of it is copied, or the branch
-// of the field's message.
+// branch says which fields of a message are copied, by field number. The element for a field is nil
+// if the field is not copied, a branch without elements (called whole) if all of the field is
+// copied, and otherwise the branch for the field's message.
 type branch struct{ byNumber []*branch }
 
 var errPath = errors.New("no such field")
 
-// Picker compiles paths of the type that object points to. A path has the names of JSON with dots
+// Picker compiles paths for the type that object points to. A path consists of JSON names with dots
 // between them, for example "spec.containers.name". It returns an error if the type is not
 // supported or does not have the field of a path.
 func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
@@ -48,7 +48,7 @@ func (t *Types) Picker(object any, paths ...string) (*Picker, error) {
 	return p, nil
 }
 
-// add adds the field of m that path names. It returns false if m has no such field.
+// add selects the field of m that path names. It returns false if m has no such field.
 func (b *branch) add(m *message, path []string, whole *branch) bool {
 	for i := range m.fields {
 		f := &m.fields[i]
@@ -104,7 +104,7 @@ func (b *branch) set(n protowire.Number, inner *branch) {
 // malformed.
 func (p *Picker) Append(dst, raw []byte) ([]byte, bool) { return p.root.append(dst, raw) }
 
-// sizeLen is the number of bytes for the size of a message whose size is not known in advance.
+// sizeLen is the number of bytes reserved for the size of a message that is not known in advance.
 // Decoders accept a varint with more bytes than necessary.
 const sizeLen = 4
 

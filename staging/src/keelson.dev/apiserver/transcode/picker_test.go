@@ -60,7 +60,7 @@ func TestPicker(t *testing.T) {
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		for n := range raw { // a message that is cut off is malformed, or has only some of the fields
+		for n := range raw { // a truncated message is malformed, or has only some of the fields
 			_, _ = picker.Append(nil, raw[:n])
 		}
 	}
@@ -71,8 +71,8 @@ func TestPicker(t *testing.T) {
 	}
 }
 
-// FuzzPicker checks on arbitrary bytes that if the whole message can be decoded, the picked one can
-// too, with the same values.
+// FuzzPicker checks on arbitrary bytes: if the whole message can be decoded, so can the picked
+// message, and the picked fields have the same values.
 func FuzzPicker(f *testing.F) {
 	raw, err := pod().Marshal()
 	if err != nil {

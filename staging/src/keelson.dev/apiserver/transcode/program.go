@@ -19,12 +19,12 @@ import (
 type Program struct {
 	types *Types
 	root  *message
-	meta  *message  // table of the object's ObjectMeta
+	meta  *message  // table of the type of the object's ObjectMeta
 	runs  sync.Pool // pool of *run
 }
 
 // Program compiles the type that object points to. It returns an error if the type has no
-// ObjectMeta, or has a field of an unsupported type.
+// ObjectMeta, or if a field has an unsupported type.
 func (t *Types) Program(object any) (*Program, error) {
 	typ := reflect.TypeOf(object)
 	if typ.Kind() != reflect.Pointer || typ.Elem().Kind() != reflect.Struct ||
@@ -51,14 +51,14 @@ func (t *Types) Program(object any) (*Program, error) {
 	return &Program{types: t, root: root, meta: own, runs: sync.Pool{New: func() any { return new(run) }}}, nil
 }
 
-// Append appends the JSON of the object with the message raw, with resourceVersion set to revision,
-// or without it if revision is empty. It returns dst unchanged and false if the object has to be
-// decoded.
+// Append appends the JSON of an object. raw is the object's message, and revision its
+// resourceVersion; if it is empty, the JSON has none. If the object has to be decoded instead,
+// Append returns dst unchanged and false.
 func (p *Program) Append(dst, raw []byte, revision string) ([]byte, bool) {
 	return p.run(dst, p.root, raw, revision)
 }
 
-// AppendMetadata appends the JSON of the object's metadata alone. Otherwise it is like Append.
+// AppendMetadata appends the JSON of the object's metadata only. Otherwise it is like Append.
 func (p *Program) AppendMetadata(dst, raw []byte, revision string) ([]byte, bool) {
 	tag, typ, n := protowire.ConsumeTag(raw)
 	if n < 0 || tag != 1 || typ != protowire.BytesType {
@@ -90,8 +90,8 @@ type run struct {
 	repeats  repeats
 }
 
-// span is the place of a field in its message: from is the offset after its tag, and to is the
-// offset of its end. The values of a list or map are in one span, with tags between them.
+// span is the position of a field in its message: from is the offset after its tag, and to is the
+// offset of its end. All values of a list or map are in one span, with tags between them.
 type span struct {
 	from, to int
 	number   uint64 // value of the field if it is a varint
@@ -129,7 +129,8 @@ func (r *run) members(dst []byte, m *message, raw []byte) ([]byte, bool) {
 	return dst, ok
 }
 
-// locate finds the fields of a message. In there, a bit is set for each field that is present.
+// locate finds the fields of a message and sets their spans. In there, a bit is set for each field
+// that is present.
 func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	var last *field
 	for pos := 0; pos < len(raw); {
@@ -158,7 +159,7 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 			s.from = pos
 			there |= 1 << i
 		case last != f || !f.list && !f.dict:
-			return 0, false // decoders merge repeated fields, or take the last one
+			return 0, false // decoders merge repeated fields, or use the last one
 		}
 		last = f
 		v, n := varint(raw[pos:])
@@ -177,7 +178,7 @@ func (m *message) locate(spans []span, raw []byte) (there uint64, ok bool) {
 	return there, true
 }
 
-// tag reads a tag. It is fast for tags of one or two bytes.
+// tag decodes a tag. It has a fast path for tags of one or two bytes.
 func tag(raw []byte) (protowire.Number, protowire.Type, int) {
 	if len(raw) > 1 && raw[0] >= 8 {
 		if raw[0] < 0x80 {
@@ -197,7 +198,8 @@ func varint(raw []byte) (uint64, int) {
 	return protowire.ConsumeVarint(raw)
 }
 
-// absent appends the member of a field that is not in the bytes, unless such members are omitted.
+// absent appends the member of a field that is not in the protobuf, unless such a member is
+// omitted.
 func (r *run) absent(dst []byte, f *field) (out []byte, ok bool) {
 	switch {
 	case f.revision:
@@ -222,7 +224,8 @@ func (r *run) appendRevision(dst []byte, f *field) []byte {
 	return append(AppendString(append(dst, f.head...), r.revision), ',')
 }
 
-// member appends the member of a field that is in the bytes, unless it is omitted as empty.
+// member appends the member of a field that is in the protobuf, unless the field is empty and empty
+// members are omitted.
 func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
 	switch {
 	case f.revision:
@@ -240,7 +243,7 @@ func (r *run) member(dst []byte, f *field, s span, raw []byte) ([]byte, bool) {
 	return append(dst, ','), ok
 }
 
-// empty reports whether omitempty or omitzero omits the value.
+// empty reports whether encoding/json omits the value because of omitempty or omitzero.
 func (f *field) empty(s span, raw []byte) bool {
 	switch {
 	case f.pointer || f.list || f.dict:
@@ -255,13 +258,14 @@ func (f *field) empty(s span, raw []byte) bool {
 	}
 }
 
-// content returns b without the length at its start.
+// content returns the bytes of a length-delimited value. b starts with the length.
 func content(b []byte) []byte {
 	_, n := varint(b)
 	return b[n:]
 }
 
-// next returns the first value of a list without its length, and the rest. b starts after a tag.
+// next returns the first value of a list and the bytes after it. b starts after a tag, with the
+// length of the value.
 func next(b []byte) (value, rest []byte) {
 	size, n := varint(b)
 	return b[n : n+int(size)], b[n+int(size):]
@@ -318,7 +322,8 @@ func (r *run) dict(dst []byte, f *field, entries []byte) ([]byte, bool) {
 	}
 }
 
-// entry reads an entry of a map. It returns false unless the entry is a key and then a value.
+// entry decodes an entry of a map. It returns false unless the entry consists of a key followed by
+// a value.
 func entry(e []byte, typ protowire.Type) (key, v []byte, number uint64, ok bool) {
 	if len(e) == 0 || e[0] != 1<<3|byte(protowire.BytesType) {
 		return nil, nil, 0, false

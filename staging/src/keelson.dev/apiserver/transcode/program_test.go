@@ -74,7 +74,8 @@ type message interface {
 	Unmarshal(data []byte) error
 }
 
-// compare compares the program's JSON of raw with the JSON of the decoded object.
+// compare compares the program's JSON for raw with the JSON of the decoded object. It returns false
+// if the program returns false.
 func compare(t testing.TB, p *transcode.Program, raw []byte, into message) (ok bool) {
 	t.Helper()
 	got, ok := p.Append(nil, raw, "")
@@ -82,7 +83,7 @@ func compare(t testing.TB, p *transcode.Program, raw []byte, into message) (ok b
 		return false
 	}
 	if err := into.Unmarshal(raw); err != nil {
-		return true // decoding fails, although the program could convert the part that it uses
+		return true // decoding may fail although the program could convert the bytes: it does not look at all of them
 	}
 	into.(metav1.Object).SetResourceVersion("")
 	want, err := json.Marshal(into)
@@ -102,12 +103,12 @@ func TestPod(t *testing.T) {
 	if !compare(t, program, raw, &corev1.Pod{}) {
 		t.Fatal("refused")
 	}
-	for n := range raw { // a message that is cut off is another object, or malformed
+	for n := range raw { // a truncated message is malformed, or another object
 		compare(t, program, raw[:n], &corev1.Pod{})
 	}
 }
 
-// TestValues compares values with special rules with the methods of their types.
+// TestValues checks that values with special code have the same JSON as their types' methods make.
 func TestValues(t *testing.T) {
 	program := programOf(t, &corev1.Pod{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -146,8 +147,8 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// TestRepeats converts objects that have some equal parts, and checks that no part of one appears
-// in another.
+// TestRepeats converts objects that have some equal parts, and checks that the JSON of one object
+// never contains a part of another.
 func TestRepeats(t *testing.T) {
 	program := programOf(t, &corev1.Pod{})
 	rapid.Check(t, func(t *rapid.T) {
@@ -179,7 +180,7 @@ func TestRepeats(t *testing.T) {
 	})
 }
 
-// fieldSets are values of FieldsV1; some of them are not in the stored form.
+// fieldSets generates values of FieldsV1. Some of them are not in the form that Kubernetes stores.
 func fieldSets(depth int) *rapid.Generator[string] {
 	if depth == 0 {
 		return rapid.SampledFrom([]string{"{}", "{}", "{}", "{ }", "1", "[]", "{", ""})
@@ -198,7 +199,7 @@ func fieldSets(depth int) *rapid.Generator[string] {
 	})
 }
 
-// TestRefuses checks that the program rejects messages in layouts that encoders do not produce.
+// TestRefuses checks that the program rejects messages with layouts that encoders do not produce.
 func TestRefuses(t *testing.T) {
 	program := programOf(t, &corev1.ConfigMap{})
 	a, b := "\x12\x06\x0a\x01a\x12\x01x", "\x12\x06\x0a\x01b\x12\x01x"

@@ -8,29 +8,30 @@ import "bytes"
 const (
 	// repeatLeast and repeatMost bound the sizes, in bytes, of the parts that are kept.
 	repeatLeast, repeatMost = 32, 4 << 10
-	// repeatSlots is the number of parts that are kept, and repeatValues the number of values of
-	// one list.
+	// repeatSlots is the maximum number of parts that are kept, and repeatValues the maximum number
+	// of values that are kept for one list.
 	repeatSlots, repeatValues = 512, 8
-	// After repeatPatience parts in a row that differ from the one before, only every
-	// repeatPatience-th part is kept, because keeping one costs a copy.
+	// After repeatPatience consecutive values that each differ from the one before, only every
+	// repeatPatience-th value is kept, because keeping a value costs a copy.
 	repeatPatience = 8
 )
 
-// repeats keeps, by field, the JSON of parts of the objects that were converted before. Objects of
-// a kind differ mostly in names, times and addresses, and comparing two parts takes a fraction of
+// repeats caches the JSON of parts of the objects that were converted before, by field. Objects of
+// one kind differ mostly in names, times and addresses, and comparing two parts takes a fraction of
 // the time of converting one.
 type repeats [repeatSlots]repeat
 
-// repeat is the last value of a part, with its JSON.
+// repeat is the last kept value of a part, with its JSON.
 type repeat struct {
 	field  *field
 	at     int    // position in a list, starting with 1; 0 if the part is the whole content of the field
-	misses uint   // how many values in a row differed from the one before
+	misses uint   // number of consecutive values that differed from the one before
 	raw    []byte // protobuf of the part
 	text   []byte // JSON of the part
 }
 
-// slot returns the slot of a part. Another part may have the same slot and replace it.
+// slot returns the slot in which a part is kept. Several parts may have the same slot and replace
+// each other.
 func (r *repeats) slot(f *field, at int) *repeat {
 	return &r[(f.id*(1+repeatValues)+at)%repeatSlots]
 }

@@ -46,7 +46,7 @@ func (r *run) value(dst []byte, v *value, b []byte) ([]byte, bool) {
 	}
 }
 
-// appendDecoded appends the JSON of a value that it decodes and encodes by the value's type.
+// appendDecoded appends the JSON of a value by decoding and encoding it with the methods of typ.
 func appendDecoded(dst []byte, typ reflect.Type, b []byte) ([]byte, bool) {
 	obj := reflect.New(typ)
 	u, ok := obj.Interface().(unmarshaler)
@@ -57,7 +57,7 @@ func appendDecoded(dst []byte, typ reflect.Type, b []byte) ([]byte, bool) {
 	return append(dst, out...), err == nil
 }
 
-// isZero reports whether n, the varint of a value of the type v, stands for 0.
+// isZero reports whether the varint n means 0 for a value of the kind of v.
 func (v *value) isZero(n uint64) bool {
 	switch v.kind {
 	case int32Kind, uint32Kind:
@@ -82,7 +82,7 @@ func (v *value) appendNumber(dst []byte, n uint64) []byte {
 	}
 }
 
-// plain has the bytes that encoding/json does not escape in strings. It is never modified.
+// plain is true for the bytes that encoding/json does not escape in strings. It is never modified.
 var plain = func() (t [256]bool) {
 	for c := ' '; c < 0x7f; c++ {
 		t[c] = c != '"' && c != '\\' && c != '<' && c != '>' && c != '&'
@@ -132,12 +132,12 @@ func appendEscape(dst []byte, c byte) []byte {
 	return append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
 }
 
-// plainFields reports whether b, a FieldsV1, is JSON that encoding/json would not change. It
-// accepts only objects of objects, which FieldsV1 consists of.
+// plainFields reports whether b, a FieldsV1, is JSON that encoding/json would write unchanged. It
+// accepts only nested objects, which FieldsV1 consists of.
 func plainFields(b []byte) bool {
 	depth := 0
 	for i := 0; i < len(b); {
-		// b[i] is the start of a value.
+		// A value starts at b[i].
 		if b[i] != '{' {
 			return false
 		}
@@ -166,7 +166,7 @@ func plainFields(b []byte) bool {
 	return false
 }
 
-// skipKey returns the index after the key at i and its colon, or -1 if the key is not plain.
+// skipKey returns the index after the key at i and its colon, or -1 if there is no plain key.
 func skipKey(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -226,9 +226,10 @@ func appendIntOrString(dst, b []byte) ([]byte, bool) {
 	}
 }
 
-// memo keeps the JSON of quantities. Clusters use few different ones, and formatting one is slow.
+// memo caches the JSON of quantities. Clusters use few different quantities, and formatting one is
+// slow.
 type memo struct {
-	quantities atomic.Pointer[map[string]string] // JSON by protobuf; the map is copied for each change
+	quantities atomic.Pointer[map[string]string] // JSON by protobuf; copied for each change
 	mu         sync.Mutex                        // held while a quantity is added
 }
 

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/transcode"
 )
 
-// TestAppendString compares AppendString with encoding/json for every byte, and for random mixtures
-// of plain, escaped and invalid bytes.
+// TestAppendString compares AppendString with encoding/json for every byte, and for random
+// sequences of plain, escaped and invalid bytes.
 func TestAppendString(t *testing.T) {
 	check := func(t rapid.TB, text []byte) {
 		want, err := json.Marshal(string(text))

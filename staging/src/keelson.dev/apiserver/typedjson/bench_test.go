@@ -15,6 +15,7 @@ import (
 )
 
 // pod is a typical pod, as controllers create it, with two containers, probes and volumes.
+//
 //go:embed testdata/pod.json
 var pod []byte
 
