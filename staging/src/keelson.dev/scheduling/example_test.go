@@ -17,13 +17,13 @@ const (
 	annotation = "example.com/needs-label"
 )
 
-// missing is shared: there is one Status for each reason, not one for each node.
+// missing is used for all nodes: a plugin has one Status for each reason, not one for each node.
 var missing = &scheduling.Status{
 	Code: scheduling.Unresolvable, Plugin: name, Reasons: []string{"node(s) lacked a label"},
 }
 
-// NeedsLabel returns a plugin that rejects nodes without the label that a pod's annotation names.
-// The annotation is not part of the pod's class, so the scope is CellScope.
+// NeedsLabel returns a plugin that rejects nodes without the label that an annotation of the pod
+// names. The annotation does not belong to the pod's class, so the scope is CellScope.
 func NeedsLabel() scheduling.Plugin {
 	return scheduling.Plugin{Name: name, Filter: &scheduling.FilterPoint{
 		Scope:   scheduling.CellScope,
@@ -35,7 +35,7 @@ func NeedsLabel() scheduling.Plugin {
 func compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *scheduling.Status) {
 	label, ok := pod.Annotations[annotation]
 	if !ok {
-		return scheduling.Filter{}, nil // no objection to any node
+		return scheduling.Filter{}, nil // the plugin accepts all nodes
 	}
 	return scheduling.Filter{Check: func(node *scheduling.Node) *scheduling.Status {
 		if _, ok := node.Labels[label]; !ok {
@@ -45,7 +45,7 @@ func compile(_ scheduling.View, pod *scheduling.Pod) (scheduling.Filter, *schedu
 	}}, nil
 }
 
-// A plugin compiles what a pod asks for once, and then evaluates nodes.
+// This example compiles the requirement of a pod once, and then evaluates two nodes.
 func Example() {
 	pod := &scheduling.Pod{Pod: &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: "web", Annotations: map[string]string{annotation: "disk"},
@@ -69,7 +69,7 @@ func Example() {
 }
 
 // FewestPods returns a plugin that prefers nodes with fewer pods. It looks only at the node, so the
-// scope is NodeScope and the scheduler keeps the scores.
+// scope is NodeScope and the scheduler caches the scores.
 func FewestPods() scheduling.Plugin {
 	return scheduling.Plugin{Name: "FewestPods", Score: &scheduling.ScorePoint{
 		Scope: scheduling.NodeScope,
@@ -82,7 +82,7 @@ func FewestPods() scheduling.Plugin {
 	}}
 }
 
-// A scorer returns raw scores; its Normalization maps them to 0..MaxNodeScore.
+// A scorer returns raw scores. Its Normalization maps them to 0..MaxNodeScore.
 func ExampleScorer() {
 	scorer := FewestPods().Score.Compile(nil, &scheduling.Pod{Pod: &v1.Pod{}})
 	var scores []int64
@@ -112,7 +112,7 @@ func (z *zones) Adjust(node *scheduling.Node, _ *scheduling.Pod, n int) {
 	}
 }
 
-// Keep returns a count with its own type. The view keeps it up to date.
+// Keep returns a count in the plugin's own type. The view keeps the count up to date.
 func ExampleKeep() {
 	quietest := func(view scheduling.View) int {
 		z := scheduling.Keep(view, "QuietZones pods", func() *zones {
@@ -138,7 +138,7 @@ func ExampleKeep() {
 	// 1
 }
 
-// twoZones is a view of two nodes in two zones. The first has a pod.
+// twoZones is a view of two nodes in two zones. The first node has a pod, the second has none.
 type twoZones struct{ scheduling.View }
 
 func (twoZones) Nodes() []*scheduling.Node {

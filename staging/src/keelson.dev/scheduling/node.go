@@ -42,11 +42,12 @@ type HostPort struct {
 // Pod is an API pod, with values that the scheduler computed from its spec.
 type Pod struct {
 	*v1.Pod
-	// GroupKey identifies the pod's Group.
+	// GroupKey is the key of the Group that the pod belongs to.
 	GroupKey string
 	Requests Resources
-	// NonZero is Requests, with a small amount of CPU and memory for each container that requests
-	// none. Scores use it, so that pods without requests are spread too.
+	// NonZero is Requests plus a small amount of CPU and memory for each container that requests
+	// none. Plugins compute scores with it, so that pods without requests are spread over the nodes
+	// too.
 	NonZero   Resources
 	HostPorts []HostPort
 	Group     *Group
@@ -60,12 +61,12 @@ func (p *Pod) Priority() int32 {
 	return *p.Spec.Priority
 }
 
-// Node is a node with the pods that run on it or that the scheduler has placed there.
+// Node is a node with the pods that run on it and those that the scheduler has placed on it.
 type Node struct {
 	*v1.Node
-	// Index is the node's place in View.Nodes. It can change when nodes are added or removed.
+	// Index is the node's index in View.Nodes. It may change when nodes are added or removed.
 	Index       int
-	Generation  uint64 // changes when any other field does
+	Generation  uint64 // changes whenever another field changes
 	Allocatable Resources
 	Requested   Resources
 	NonZero     Resources
@@ -77,13 +78,14 @@ type Node struct {
 // NoDomain is the domain of a node that does not have the topology key.
 const NoDomain = -1
 
-// Topology is the domain of each node for one topology key. It is valid until a node is added,
-// removed or gets other labels.
+// Topology is the assignment of nodes to domains (for example zones) by one topology key. It is
+// valid until a node is added, removed or gets other labels.
 type Topology struct {
 	Key string
-	// Of has the domain of each node, by Index. It is NoDomain for nodes without the key.
+	// Of has the domain of each node, by Node.Index. The domain is NoDomain for nodes without the
+	// key.
 	Of []int32
-	// Domains is the number of domains. They are numbered from 0.
+	// Domains is the number of domains. The domains are numbered from 0.
 	Domains int
 }
 
@@ -107,8 +109,9 @@ func (n *Node) PortFree(p HostPort) bool {
 // AnyIP is HostPort.IP for a port on all addresses of the node.
 const AnyIP = "0.0.0.0"
 
-// Group is the set of pods that no affinity term and no spread constraint can tell apart: they have
-// the same namespace, labels and inter-pod affinity, and either all or none are terminating.
+// Group is a set of pods that every affinity term and every spread constraint treats in the same
+// way: they have the same namespace, labels and inter-pod affinity, and either all or none of them
+// are terminating.
 type Group struct {
 	Namespace   string
 	Labels      labels.Set
@@ -156,7 +159,7 @@ func (a *Affinity) Of(kind TermKind) []Term {
 	return nil
 }
 
-// HeldTerm is a term, and for each node the number of pods on it that have the term.
+// HeldTerm is an affinity term with the number of pods on each node that have this term.
 type HeldTerm struct {
 	Term  *Term
 	Nodes map[*Node]int
@@ -167,7 +170,7 @@ type Term struct {
 	// Key identifies the term: equal terms have equal keys.
 	Key               string
 	Namespaces        map[string]bool
-	NamespaceSelector labels.Selector // selects nothing if unset
+	NamespaceSelector labels.Selector // matches no namespace if unset
 	Selector          labels.Selector
 	TopologyKey       string
 	Weight            int64 // weight of a preferred term, otherwise 0

@@ -8,8 +8,8 @@ import v1 "k8s.io/api/core/v1"
 // MaxNodeScore is the highest normalized score of a node.
 const MaxNodeScore = 100
 
-// Plugin lists what one plugin implements. An extension point that is nil is not implemented.
-// The scheduler copies the struct when it starts and never changes it.
+// Plugin lists the extension points that a plugin implements. Those that it does not implement are
+// nil. The scheduler copies the struct when it starts and never changes it.
 type Plugin struct {
 	// Name is the plugin's name in configuration, logs and metrics.
 	Name string
@@ -20,8 +20,8 @@ type Plugin struct {
 	// Gate keeps a pod out of the queue while it returns a Status. It is called again when the
 	// pod changes. It is called from several goroutines.
 	Gate func(pod *v1.Pod) *Status
-	// Less reports whether a is scheduled before b. One plugin orders the queue of all profiles.
-	// It is called under the queue's lock.
+	// Less reports whether a is scheduled before b. There is one queue for all profiles, so one
+	// plugin orders it. Less is called under the queue's lock.
 	Less func(a, b QueuedPod) bool
 }
 
@@ -29,28 +29,32 @@ type Plugin struct {
 type FilterPoint struct {
 	// Scope is how much of the cell the filters look at.
 	Scope Scope
-	// Events are the changes that can make a pod fit that this plugin rejected. A pod waits for
-	// one of them before it is tried again.
+	// Events are the changes after which a pod that this plugin has rejected may fit. The pod waits
+	// for one of them before the scheduler tries it again.
 	Events Event
-	// Compile reads one pod and returns its filter; the zero Filter accepts every node. A Status
-	// rejects the pod on all nodes. With NodeScope the filter is used for all pods of the class.
+	// Compile reads one pod and returns its filter. The zero Filter accepts every node. If Compile
+	// returns a Status, the pod is rejected on all nodes. With NodeScope, the filter is used for
+	// all pods of the class.
 	Compile func(view View, pod *Pod) (Filter, *Status)
 }
 
-// Filter evaluates nodes for one pod, or for one class of pods. Set either Check or CheckAt.
+// Filter evaluates nodes for one pod, or for one class of pods. Exactly one of Check and CheckAt is
+// set.
 type Filter struct {
-	// Check returns the objection to a node, or nil. The node may be a copy with other pods on
-	// it: the scheduler tries evictions that way.
+	// Check returns a Status if the filter rejects the node, or nil. node may be a copy with other
+	// pods on it, because the scheduler uses such copies to try out evictions.
 	Check func(node *Node) *Status
-	// CheckAt does the same as Check, for a filter that needs only the node's index. It is faster
-	// and must not return Failed.
+	// CheckAt is like Check, for a filter that needs only the node's index. It is faster. It must
+	// not return Failed.
 	CheckAt func(index int) *Status
-	// Adjust, which is optional, accounts for a pod added to a node (n is 1) or removed from it
-	// (n is -1). A filter with CellScope that depends on pods of other nodes needs it, because
-	// the scheduler tries evictions. Each change that was only tried is reversed.
+	// Adjust updates the filter for a pod that is added to a node (n is 1) or removed from it (n is
+	// -1). It is optional, but a filter with CellScope that depends on pods of other nodes needs
+	// it, because the scheduler tries out evictions. It reverses each change that it has only
+	// tried.
 	Adjust func(node *Node, pod *Pod, n int)
-	// Version, which is optional, changes when something beside the pod and the node changes
-	// the results of a filter with NodeScope. Results are then computed again.
+	// Version returns a number that changes when the results of a filter with NodeScope change for
+	// a reason other than the pod or the node. The scheduler then computes the results again. It is
+	// optional.
 	Version func() uint64
 }
 
@@ -58,63 +62,65 @@ type Filter struct {
 type ScorePoint struct {
 	// Scope is how much of the cell Score looks at. Normalize always gets all feasible nodes.
 	Scope Scope
-	// Compile reads one pod and returns its scorer. The zero Scorer ranks all nodes equally and
-	// is left out of the sum. With NodeScope the scorer is used for all pods of the class.
+	// Compile reads one pod and returns its scorer. The zero Scorer gives all nodes the same score,
+	// and the scheduler skips it. With NodeScope, the scorer is used for all pods of the class.
 	Compile func(view View, pod *Pod) Scorer
 }
 
-// Scorer ranks nodes for one pod, or for one class of pods. Set either Score or ScoreAt. Set Normalize
-// only if no Normalization fits.
+// Scorer ranks nodes for one pod, or for one class of pods. Exactly one of Score and ScoreAt is
+// set. Normalize is set only if no Normalization is suitable.
 type Scorer struct {
 	// Score returns the raw score of a node.
 	Score func(node *Node) int64
-	// ScoreAt does the same as Score, for a scorer that needs only the node's index. It is faster.
-	// A scorer with NodeScope sets Score.
+	// ScoreAt is like Score, for a scorer that needs only the node's index. It is faster. A scorer
+	// with NodeScope must set Score instead.
 	ScoreAt func(index int) int64
-	// Normalization maps raw scores to 0..MaxNodeScore in one of the usual ways. With it, unlike
-	// with Normalize, the scheduler updates only nodes whose score changed.
+	// Normalization maps raw scores to 0..MaxNodeScore in one of the usual ways. It is faster than
+	// Normalize, because the scheduler updates only nodes whose raw score has changed.
 	Normalization Normalization
-	// Normalize maps the raw scores to 0..MaxNodeScore in place, in a way that no Normalization
-	// offers. scores[i] is the score of the node with index nodes[i].
+	// Normalize maps the raw scores to 0..MaxNodeScore in place, in a way for which there is no
+	// Normalization. scores[i] is the score of the node with index nodes[i].
 	Normalize func(nodes []int32, scores []int64)
-	// Prepare, which is optional, gets the feasible nodes before a scorer with CellScope scores
-	// them.
+	// Prepare is called with the indexes of the feasible nodes before a scorer with CellScope
+	// scores them. It is optional.
 	Prepare func(feasible []int32)
-	// Version, which is optional, changes when something beside the pod and the node changes
-	// the scores of a scorer with NodeScope.
+	// Version returns a number that changes when the scores of a scorer with NodeScope change for a
+	// reason other than the pod or the node. It is optional.
 	Version func() uint64
 }
 
 // QueuedPod is a pod in the queue.
 type QueuedPod struct {
 	Pod *v1.Pod
-	// Since is when the pod entered the queue for the first time, in nanoseconds.
+	// Since is the time at which the pod first entered the queue, in nanoseconds since 1970.
 	Since int64
-	// Turn is the round in which the pod's namespace may schedule this pod, when namespaces take
-	// turns within one priority.
+	// Turn is a round number. Within one priority, namespaces take turns: in each round, each of
+	// them may schedule one pod.
 	Turn int64
 }
 
-// Code is the kind of an objection.
+// Code says what a Status means for the pod.
 type Code int8
 
 // The codes of a Status.
 const (
 	// Unschedulable means that the pod does not fit now. Removing other pods may help.
 	Unschedulable Code = iota + 1
-	// Unresolvable means that the pod does not fit, and that removing other pods does not help.
+	// Unresolvable means that the pod does not fit, and that removing other pods would not help.
 	Unresolvable
-	// Waiting means that something which the pod needs is about to be created for it. The pod is
-	// tried again then. Until then its status is not updated. Only Compile may return it.
+	// Waiting means that an object that the pod needs is about to be created for it. The scheduler
+	// tries the pod again when that happens, and does not update the pod's status before. Only
+	// Compile may return it.
 	Waiting
-	// Failed means that the plugin could not find out. The pod gets no node and is retried with
-	// backoff, as when a plugin of Kubernetes returns an error. Compile may return it, and Check
-	// of a filter with CellScope.
+	// Failed means that the plugin could not decide. The pod gets no node and is retried with
+	// backoff, as when a plugin of Kubernetes returns an error. Compile may return it, and so may
+	// Check of a filter with CellScope.
 	Failed
 )
 
-// Status is a plugin's objection to a node or a pod. A nil Status means no objection. Users see
-// the reasons: treat them as part of the API. A Status is shared and must not be modified.
+// Status says why a plugin rejects a node or a pod. A nil Status means that it does not. Users see
+// the reasons, so treat their texts as part of the API. A Status may be shared and must not be
+// modified.
 type Status struct {
 	Code    Code
 	Plugin  string
@@ -141,17 +147,17 @@ type Event uint32
 // The kinds of changes. Combine them with |.
 const (
 	NodeAdded           Event = 1 << iota // a node was added
-	NodeLabelsChanged                     // labels of a node
-	NodeTaintsChanged                     // taints of a node, or its cordon
+	NodeLabelsChanged                     // a node's labels changed
+	NodeTaintsChanged                     // a node's taints changed, or it was cordoned or uncordoned
 	NodeResourcesGrown                    // a node has more of a resource
-	PodRemoved                            // a pod left a node, or ended
-	PodAdded                              // a pod was bound, or its labels changed
-	VolumesChanged                        // claims, volumes, storage classes, CSI nodes, capacities
-	PodChanged                            // the waiting pod itself
-	NamespaceChanged                      // labels of a namespace
-	NodeFeaturesChanged                   // declared features of a node
-	DevicesChanged                        // resource claims, device classes, resource slices
-	ClassesChanged                        // device classes
+	PodRemoved                            // a pod was removed from a node, or has ended
+	PodAdded                              // a pod was bound to a node, or its labels changed
+	VolumesChanged                        // a claim, volume, storage class, CSI node or capacity changed
+	PodChanged                            // the waiting pod itself changed
+	NamespaceChanged                      // a namespace's labels changed
+	NodeFeaturesChanged                   // a node's declared features changed
+	DevicesChanged                        // a resource claim, device class or resource slice changed
+	ClassesChanged                        // a device class changed
 )
 
 // Normalization is a usual way to map raw scores to 0..MaxNodeScore.
@@ -159,7 +165,7 @@ type Normalization int8
 
 // The usual normalizations.
 const (
-	AsIs          Normalization = iota // raw scores are in range already
+	AsIs          Normalization = iota // raw scores are already in the range
 	ByMax                              // the highest raw score becomes MaxNodeScore
 	ByMaxReversed                      // the highest raw score becomes 0
 )

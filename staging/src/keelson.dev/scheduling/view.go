@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// View is the cell as one scheduling attempt sees it: its nodes, the pods on them, and the
+// View shows the cell to a plugin during a scheduling attempt: the nodes, the pods on them, and the
 // objects that they refer to. Everything that it returns is read-only.
 type View interface { //nolint:interfacebloat // one snapshot, which all plugins read
 	// Nodes returns all nodes. Nodes()[i].Index is i.
@@ -20,22 +20,23 @@ type View interface { //nolint:interfacebloat // one snapshot, which all plugins
 	NodeByName(name string) *Node
 	// Topology returns the domains of a topology key.
 	Topology(key string) *Topology
-	// ImageNodes returns how many nodes have an image, and a version that grows whenever that
-	// number changes.
+	// ImageNodes returns the number of nodes that have an image, and a version that increases
+	// whenever that number changes.
 	ImageNodes(name string) (nodes int, version uint64)
 	// Groups returns the groups that have pods on nodes.
 	Groups() map[*Group]struct{}
-	// Held returns the affinity terms of one kind that pods on nodes have, by Term.Key.
+	// Held returns the affinity terms of one kind that pods on nodes have. The map's key is
+	// Term.Key.
 	Held(kind TermKind) map[string]*HeldTerm
-	// Repelled reports whether a pod with required anti-affinity is nominated to a node. If so,
-	// Filter.Adjust may be called with pods whose terms Held does not list.
+	// Repelled reports whether a pod with required anti-affinity is nominated to a node. In that
+	// case, Filter.Adjust may be called with pods whose terms are missing in Held.
 	Repelled() bool
-	// Keep is for the function Keep, which plugins call instead.
+	// Keep implements the function Keep. Plugins call the function.
 	Keep(key string, newTally func() Tally) Tally
 	// NamespaceLabels returns the labels of a namespace, or nil if it does not exist.
 	NamespaceLabels(namespace string) labels.Set
-	// Selectors returns the merged selectors of the Services and the controller that a pod
-	// belongs to, or nil if it belongs to none.
+	// Selectors returns the merged selectors of the Services and the controller that a pod belongs
+	// to, or nil if it belongs to none of these.
 	Selectors(pod *v1.Pod) labels.Selector
 	// Volumes returns the storage objects.
 	Volumes() VolumeView
@@ -45,15 +46,16 @@ type View interface { //nolint:interfacebloat // one snapshot, which all plugins
 
 // VolumeView reads storage objects. A getter returns nil if the object does not exist.
 type VolumeView interface {
-	// Claim returns a claim. If the scheduler has selected a node for the claim, the claim has
-	// the annotation for that node even before the API server does.
+	// Claim returns a claim. If the scheduler has selected a node for the claim, the claim has the
+	// annotation for that node, even if the annotation has not been written to the API server yet.
 	Claim(namespace, name string) *v1.PersistentVolumeClaim
 	// Volume returns a volume.
 	Volume(name string) *v1.PersistentVolume
 	// Class returns a storage class.
 	Class(name string) *storagev1.StorageClass
-	// AvailableVolumes returns the volumes of a class. If the scheduler has chosen a volume for
-	// a claim, the volume refers to that claim even before the API server does.
+	// AvailableVolumes returns the volumes of a class. If the scheduler has chosen a volume for a
+	// claim, the volume refers to that claim, even if this has not been written to the API server
+	// yet.
 	AvailableVolumes(class string) []*v1.PersistentVolume
 	// Capacities returns how much storage of a class a driver can provision, and where. limited
 	// is false if the driver publishes no capacities, so that no limit applies.
@@ -66,20 +68,21 @@ type VolumeView interface {
 	ClaimUsers(namespace, name string) []types.UID
 }
 
-// DeviceView reads objects of dynamic resource allocation. A getter returns nil if the object
-// does not exist. Claims include what the scheduler has written, even before its watch shows it.
+// DeviceView reads objects of dynamic resource allocation. A getter returns nil if the object does
+// not exist. Claims include the scheduler's own writes, even before its watch has delivered them.
 type DeviceView interface {
 	// Claim returns a claim.
 	Claim(namespace, name string) *resourcev1.ResourceClaim
 	// Pending reports whether the scheduler has chosen devices for a claim but has not written them
 	// to the API server yet.
 	Pending(claim types.UID) bool
-	// Allocated returns the claims that have devices, pending ones included.
+	// Allocated returns the claims for which devices have been chosen, including claims for which
+	// Pending is true.
 	Allocated() []*resourcev1.ResourceClaim
 	// Class returns a device class.
 	Class(name string) *resourcev1.DeviceClass
-	// ClassFor returns the class that provides an extended resource, whether the class names the
-	// resource or the resource's name is derived from the class.
+	// ClassFor returns the device class that provides an extended resource: a class that names the
+	// resource, or the class from whose name the resource's name is derived.
 	ClassFor(resource v1.ResourceName) *resourcev1.DeviceClass
 	// MadeFor returns the claim that an earlier attempt created for the extended resources of a
 	// pod.
@@ -90,18 +93,20 @@ type DeviceView interface {
 	Slices() []*resourcev1.ResourceSlice
 }
 
-// Tally is what a plugin computes once over the whole cell and then updates as pods come and go.
+// Tally is a value that a plugin computes once from the whole cell and then updates whenever a pod
+// is added to a node or removed from it.
 type Tally interface {
-	// Adjust accounts for a pod that was added to a node (n is 1) or removed from it (n is -1).
+	// Adjust updates the tally for a pod that was added to a node (n is 1) or removed from it (n is
+	// -1).
 	Adjust(node *Node, pod *Pod, n int)
 }
 
-// Keep returns the tally stored under key, up to date, and calls newTally if there is none. All
-// pods share it, so it may depend only on key and the cell. The view drops it when a node is added
-// or removed, when labels or taints of a node change, when labels of a namespace change, and to
-// limit memory.
+// Keep returns the tally stored under key, which is up to date. If there is none, it calls newTally
+// and stores the result. All pods share the tally, so it may depend only on key and the cell. The
+// view drops it when a node is added or removed, when labels or taints of a node change, when
+// labels of a namespace change, and to limit memory.
 //
-// Keys start with the plugin's name. Keep panics if one key is used for two types, which is a
+// Keys must start with the plugin's name. Keep panics if one key is used for two types, which is a
 // bug of the plugin.
 func Keep[T Tally](view View, key string, newTally func() T) T {
 	return view.Keep(key, func() Tally { return newTally() }).(T)

@@ -50,7 +50,8 @@ func compareElements(a, b string) int {
 	return compareParsed(a, b)
 }
 
-// texts removes the quotes of two JSON strings. It returns false if one of them is not plain.
+// texts removes the quotes of two JSON strings without escapes. ok is false if one of them is not
+// quoted.
 func texts(a, b string) (x, y string, ok bool) {
 	if len(a) < 2 || len(b) < 2 || a[0] != '"' || b[0] != '"' {
 		return "", "", false

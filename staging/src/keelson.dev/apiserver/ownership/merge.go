@@ -345,7 +345,8 @@ func (n *node) elementIn(v any) (string, bool) {
 	return string(append(b, '}')), b[len(b)-1] != '{'
 }
 
-// appendPlain appends a scalar of the document as JSON. It returns false if JSON escapes it.
+// appendPlain appends v, a scalar of the document, as JSON. It returns false unless v is a plain
+// string, a boolean, or an integer of at most maxDigits digits.
 func appendPlain(dst []byte, v any) ([]byte, bool) {
 	switch v := v.(type) {
 	case string, bool:

@@ -69,7 +69,7 @@ func TestMergeLikeJSON(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if !testing.Short() && handled == 0 { // a few random inputs may contain none that Merge handles
+	if !testing.Short() && handled == 0 { // few inputs may have none that Merge handles
 		t.Error("no patch was handled")
 	}
 }
@@ -127,7 +127,7 @@ func TestStrategicMergeLikeMaps(t *testing.T) {
 			t.Fatalf("%s:\ngot  %s\nwant %s", patch, g, w)
 		}
 	})
-	if !testing.Short() && (handled == 0 || tookOut == 0) { // a few random inputs may contain none that StrategicMerge handles
+	if !testing.Short() && (handled == 0 || tookOut == 0) { // few inputs may have none
 		t.Errorf("%d patches were handled, %d with a directive", handled, tookOut)
 	}
 }

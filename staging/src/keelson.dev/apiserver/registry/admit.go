@@ -26,11 +26,11 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// write describes one write to admission, authorization and errors.
+// write describes one write, for admission, authorization and error messages.
 type write struct {
 	registry *Registry
 
-	// What is written.
+	// The object that is written.
 
 	namespace, name string
 	version         string
@@ -42,15 +42,15 @@ type write struct {
 	operation admission.Operation
 	options   runtime.Object
 	dryRun    bool
-	skip      bool // no admission; see Update.SkipAdmission
+	skip      bool // do not run admission; see Update.SkipAdmission
 
-	// remade reports whether a mutating plugin changed the object. prune may have to drop fields that
-	// the plugin added.
+	// remade reports whether a mutating plugin changed the object. If so, prune drops fields that
+	// the kind does not have.
 	remade bool
 }
 
-// attributes returns the write of obj over old in the form that admission plugins take. obj and old
-// may be nil.
+// attributes returns the admission attributes for a write that replaces old by obj. Either may be
+// nil.
 func (w *write) attributes(ctx context.Context, obj, old resource.Object) admission.Attributes {
 	version := w.version
 	if version == "" {
@@ -73,8 +73,8 @@ func (w *write) attributes(ctx context.Context, obj, old resource.Object) admiss
 		gv.WithResource(w.registry.row.Resource), w.subresource, w.operation, w.options, w.dryRun, user)
 }
 
-// facade is like attributes, for a write through a Facade: shown is the new view of the other kind,
-// and before the old view.
+// facade is like attributes, for a write through a Facade: shown is the new view of the object as
+// the other kind, and before is the old view.
 func (w *write) facade(ctx context.Context, shown, before resource.Object) admission.Attributes {
 	a := w.attributes(ctx, shown, before)
 	return admission.NewAttributesRecord(shown, before, w.as.Kind, a.GetNamespace(), a.GetName(),
@@ -82,7 +82,7 @@ func (w *write) facade(ctx context.Context, shown, before resource.Object) admis
 		a.GetOperation(), a.GetOperationOptions(), a.IsDryRun(), a.GetUserInfo())
 }
 
-// mutateFacade runs the mutating plugins over the view of another kind.
+// mutateFacade runs the mutating plugins on the new view of a write through a Facade.
 func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
 		return admit(ctx, plugin, shown, w.facade(ctx, shown, before), w.registry.facadeInterfaces())
@@ -90,8 +90,8 @@ func (w *write) mutateFacade(ctx context.Context, shown, before resource.Object)
 	return nil
 }
 
-// mutate runs the mutating plugins over obj. A write through a Facade has run them over the
-// facade's view already.
+// mutate runs the mutating plugins on obj. For a write through a Facade it does nothing, because
+// they have already run on the view.
 func (w *write) mutate(ctx context.Context, obj, old resource.Object) error {
 	plugin := w.mutator()
 	if plugin == nil || w.as != nil {
@@ -115,7 +115,7 @@ func (w *write) mutator() admission.MutationInterface {
 	return wrapped
 }
 
-// admit runs the mutating plugins over obj, which attrs describes.
+// admit runs the mutating plugins on obj. attrs are the attributes of the write.
 func admit(ctx context.Context, plugin admission.MutationInterface, obj resource.Object,
 	attrs admission.Attributes, o admission.ObjectInterfaces) error {
 	before := slices.Clone(obj.GetManagedFields())
@@ -133,8 +133,8 @@ func admit(ctx context.Context, plugin admission.MutationInterface, obj resource
 	return nil
 }
 
-// content returns the identity of the content of an object without a Go type. Plugins that change
-// such an object replace its content.
+// content returns the address of the content of an object without a Go type. If it has changed
+// after a plugin ran, the plugin has replaced the content.
 func content(obj resource.Object) uintptr {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return reflect.ValueOf(u.Object).Pointer()
@@ -142,9 +142,9 @@ func content(obj resource.Object) uintptr {
 	return 0
 }
 
-// prune drops the fields that the kind does not have and that a plugin, or a change through a
-// Facade, has added. It runs immediately before the object is stored: validation sees these fields,
-// as it does in Kubernetes.
+// prune drops the fields that the kind does not have, if a plugin or a change through a Facade may
+// have added some. It runs immediately before the object is stored, after validation, as in
+// Kubernetes.
 func (w *write) prune(obj resource.Object) error {
 	structure := w.registry.cfg.Structure
 	if structure == nil || !w.remade && w.as == nil {
@@ -158,8 +158,8 @@ func (w *write) prune(obj resource.Object) error {
 	return err
 }
 
-// admitDelete runs the mutating and then the validating plugins for the deletion of old. They see
-// it as the old object; there is no new one.
+// admitDelete runs the mutating and then the validating plugins for the deletion of old. In their
+// attributes, old is the old object and the new object is nil.
 func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	if plugin := w.mutator(); plugin != nil {
 		if err := plugin.Admit(ctx, w.attributes(ctx, nil, old), w.registry.Interfaces()); err != nil {
@@ -170,7 +170,7 @@ func (w *write) admitDelete(ctx context.Context, old resource.Object) error {
 	return w.validate(ctx, nil, old)
 }
 
-// validate runs the validating plugins over obj and old.
+// validate runs the validating plugins on a write that replaces old by obj.
 func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	plugin, ok := w.registry.cfg.Admission.(admission.ValidationInterface)
 	if w.skip || !ok || !plugin.Handles(w.operation) {
@@ -197,8 +197,8 @@ func (w *write) validate(ctx context.Context, obj, old resource.Object) error {
 	return err
 }
 
-// authorizeCreate checks that the user may create an object that an update or an apply did not
-// find.
+// authorizeCreate checks that the user may create the object. It is called when an update or an
+// apply is about to create an object that does not exist.
 func (w *write) authorizeCreate(ctx context.Context, verb string) error {
 	if w.skip || w.registry.cfg.Authorizer == nil {
 		return nil
@@ -222,7 +222,7 @@ func (w *write) authorizeCreate(ctx context.Context, verb string) error {
 	return forbiddenCreate(attrs, reason)
 }
 
-// forbiddenCreate returns the error that Kubernetes' authorization filter returns.
+// forbiddenCreate returns the same error as Kubernetes' authorization filter.
 func forbiddenCreate(a authorizer.AttributesRecord, reason string) error {
 	user := ""
 	if a.User != nil {
@@ -255,7 +255,8 @@ func (i interfaces) GetEquivalentResourceMapper() runtime.EquivalentResourceMapp
 	return equivalents{i.c.row}
 }
 
-// anyCreater creates objects of the row, and objects of other kinds with the scheme.
+// anyCreater creates empty objects: of the row's kind with the row, and of other kinds with the
+// scheme.
 type anyCreater struct{ c *convertor }
 
 // New returns an empty object of a kind.
@@ -266,7 +267,7 @@ func (a anyCreater) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 	return a.c.scheme.New(kind)
 }
 
-// equivalents maps the row's resource to its served versions and kinds.
+// equivalents implements runtime.EquivalentResourceMapper for the served versions of a row.
 type equivalents struct{ row *resource.Row }
 
 // EquivalentResourcesFor lists the served versions of the resource.
@@ -281,7 +282,8 @@ func (e equivalents) EquivalentResourcesFor(gvr schema.GroupVersionResource, _ s
 	return out
 }
 
-// KindFor returns the kind of the resource's objects, or of its subresource's.
+// KindFor returns the kind of the resource's objects, or of the subresource's objects if
+// subresource is set.
 func (e equivalents) KindFor(gvr schema.GroupVersionResource, subresource string) schema.GroupVersionKind {
 	if gvr.GroupResource() != e.row.GroupResource() {
 		return schema.GroupVersionKind{}
@@ -309,7 +311,8 @@ func tooLarge(err error) bool {
 		strings.Contains(err.Error(), "trying to send message larger than max"))
 }
 
-// dedupOwners removes repeated owner references and adds a warning about them.
+// dedupOwners removes repeated owner references from obj and adds a warning about them in the given
+// format.
 func dedupOwners(ctx context.Context, obj metav1.Object, format string) {
 	refs := obj.GetOwnerReferences()
 	if len(refs) < 2 {
@@ -348,9 +351,9 @@ func InterfacesOf(row *resource.Row, scheme *runtime.Scheme) admission.ObjectInt
 	return interfaces{newConvertor(row, scheme)}
 }
 
-// SchemeInterfaces returns the admission.ObjectInterfaces of objects that no row has, such as
-// options of connections, bindings, evictions and reviews. These kinds have one version and no
-// defaults.
+// SchemeInterfaces returns the admission.ObjectInterfaces for objects of kinds that have no row,
+// such as options of connections, bindings, evictions and reviews. These kinds have one version and
+// no defaults.
 func SchemeInterfaces(scheme *runtime.Scheme) admission.ObjectInterfaces {
 	return schemeInterfaces{scheme}
 }
@@ -365,8 +368,8 @@ func (i schemeInterfaces) GetEquivalentResourceMapper() runtime.EquivalentResour
 	return runtime.NewEquivalentResourceRegistry()
 }
 
-// facadeInterfaces are the admission.ObjectInterfaces of a Facade's kind. The paths are those of
-// all of the row's versions.
+// facadeInterfaces implements admission.ObjectInterfaces for the kind of a Facade. The resource
+// paths are those of all versions of the row.
 type facadeInterfaces struct {
 	schemeInterfaces
 	row *resource.Row

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Codec returns the encoding of row's stored objects: row.Codec, or Kubernetes' protobuf envelope
-// in the storage version.
+// Codec returns the codec for row's stored objects: row.Codec if it is set, or else one that uses
+// Kubernetes' protobuf envelope in the storage version.
 func Codec(row *resource.Row) store.Codec {
 	if row.Codec != nil {
 		return row.Codec
@@ -54,8 +54,8 @@ type protoObject interface {
 // Lossy implements store.Codec.
 func (*envelopeCodec) Lossy() bool { return false }
 
-// Encode encodes obj without its resourceVersion, which obj keeps. Empty lists and maps in obj
-// become nil, because the encoding does not distinguish them and decoding returns nil.
+// Encode encodes obj without its resourceVersion, which obj keeps. It sets empty lists and maps in
+// obj to nil, because the encoding does not distinguish them and decoding returns nil.
 func (c *envelopeCodec) Encode(obj store.Object) ([]byte, error) {
 	message, ok := obj.(wire.Message)
 	if !ok {
@@ -82,7 +82,8 @@ func (c *envelopeCodec) Decode(data []byte, rev int64) (store.Object, error) {
 	return obj, nil
 }
 
-// complete sets fields that older servers did not store.
+// complete sets fields that older servers did not store, with the row's functions Default and
+// Restore.
 func complete(row *resource.Row, obj store.Object) {
 	if row.Default != nil {
 		row.Default(obj)
@@ -115,8 +116,8 @@ func (c *envelopeCodec) decode(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
-// notEnvelope returns Kubernetes' error for an invalid envelope, whose parser has returned err. It
-// returns nil if the envelope is valid.
+// notEnvelope returns the error that Kubernetes would return for an invalid envelope, or nil if the
+// envelope is valid. err is the error of package wire's parser.
 func notEnvelope(data []byte, err error) error {
 	raw := data[len(wire.Prefix):]
 	if len(raw) == 0 {
@@ -150,8 +151,8 @@ func (c *envelopeCodec) decodeJSON(data []byte) (store.Object, error) {
 	return toStorage(obj, form)
 }
 
-// formOf returns the form of stored bytes that declare the given kind. An apiVersion or kind that
-// they do not declare is taken from the row.
+// formOf returns the form of stored bytes that declare the kind said. If they declare no apiVersion
+// or kind, those of the row are used.
 func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredForm, error) {
 	own, kind := resource.StoredForm{New: c.row.New}, c.row.GroupVersionKind()
 	if said.Kind == "" {
@@ -173,12 +174,13 @@ func (c *envelopeCodec) formOf(said schema.GroupVersionKind) (resource.StoredFor
 		return own, fmt.Errorf("converting (%s.%s) to (%s): unknown conversion", said.Version, said.Kind,
 			resource.InternalName(kind))
 	}
-	// Kubernetes may store a kind in an older version that it no longer serves. The versions of a kind
-	// use the same field numbers, except for versions that have a form of their own.
+	// Kubernetes may have stored the object in an older version that is no longer served. All
+	// versions of a kind use the same field numbers, except for versions in StoredForms.
 	return own, nil
 }
 
-// toStorage converts an object of a form to the row's own type and clears its kind.
+// toStorage converts an object in a stored form to the row's own type, and clears its apiVersion
+// and kind.
 func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error) {
 	if form.ToStorage != nil {
 		var err error
@@ -190,8 +192,8 @@ func toStorage(obj store.Object, form resource.StoredForm) (store.Object, error)
 	return obj, nil
 }
 
-// Attrs returns a function that extracts an object's labels and selectable fields, which selectors
-// use.
+// Attrs returns a function that extracts from an object the labels and selectable fields, which
+// selectors look at.
 func Attrs(row *resource.Row) func(store.Object) store.Attrs {
 	return func(obj store.Object) store.Attrs {
 		var set fields.Set

@@ -137,7 +137,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestReencode checks which stored bytes are rewritten when a server starts.
+// TestReencode checks which stored bytes Reencode changes.
 func TestReencode(t *testing.T) {
 	row := autoscalers()
 	reencode := registry.Reencode(row)
@@ -178,8 +178,8 @@ func TestReencode(t *testing.T) {
 	}
 }
 
-// TestPart checks that parts of objects are decoded alone, also if one object after the other is
-// decoded into the same memory, and that attributes are found without decoding the rest.
+// TestPart checks that Part decodes only the requested fields, that decoding several objects into
+// the same memory does not mix them, and that Peek finds attributes without decoding other fields.
 func TestPart(t *testing.T) {
 	row, types := pods(), transcode.NewTypes()
 	data := func(name string, containers ...string) []byte {
@@ -223,7 +223,7 @@ func TestPart(t *testing.T) {
 	}
 
 	peek := registry.Peek(row, types)
-	for range 2 { // the second decoding uses the object of the first again
+	for range 2 { // the second decoding reuses the object of the first one
 		attrs, ok := peek(data("p"))
 		if !ok || attrs.Labels.Get("a") != "p" || attrs.Fields.Get("spec.nodeName") != "node" ||
 			attrs.Fields.Get("metadata.namespace") != "ns" {

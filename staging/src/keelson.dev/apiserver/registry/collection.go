@@ -18,7 +18,7 @@ import (
 const (
 	collectionWorkers = 4             // number of objects of one collection that are deleted concurrently
 	collectionPage    = 1000          // number of objects that are listed at a time
-	together          = kv.MaxChanges // number of objects that are deleted at one revision
+	together          = kv.MaxChanges // maximum number of objects that are deleted at one revision
 )
 
 // DeleteCollection deletes every object that list selects, and returns the list from before the
@@ -28,7 +28,7 @@ func (r *Registry) DeleteCollection(ctx context.Context, namespace string, optio
 	return r.DeleteCollectionIn(ctx, r.row.Version, namespace, options, list)
 }
 
-// DeleteCollectionIn is DeleteCollection for a request made in a served version.
+// DeleteCollectionIn is like DeleteCollection, for a request in the given served version.
 func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace string,
 	options metav1.DeleteOptions, list metav1.ListOptions) (*store.Page, error) {
 	limited := list.Limit > 0
@@ -57,7 +57,7 @@ func (r *Registry) DeleteCollectionIn(ctx context.Context, version, namespace st
 	}
 }
 
-// deletePage deletes records with a few workers. It stops at the first error.
+// deletePage deletes records with collectionWorkers goroutines. It stops at the first error.
 func (r *Registry) deletePage(ctx context.Context, version string, records []*store.Record,
 	options metav1.DeleteOptions) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -95,11 +95,12 @@ feed:
 	return context.Cause(ctx)
 }
 
-// canDeleteTogether reports whether several objects of the kind may be deleted at one revision. A
-// client whose watch breaks between two events of one revision receives both again, and so may see
-// the deletion of an object that it has already seen deleted. Clients that watch expiring objects
-// have to expect that anyway, because objects of one lease expire together. Nothing else happens
-// when such an object is deleted.
+// canDeleteTogether reports whether several objects of the kind may be deleted at one revision.
+// This is so for objects that expire (events), if no hook runs and no other object depends on them.
+//
+// A client whose watch breaks between two events of one revision receives both again when it
+// resumes, and so may receive the deletion of an object twice. Clients that watch expiring objects
+// have to expect this in any case, because the objects of one lease expire at one revision.
 func (r *Registry) canDeleteTogether(options *metav1.DeleteOptions) bool {
 	h := &r.row.Hooks
 	return r.row.TTL != nil && r.row.GracefulDelete == nil &&
@@ -107,8 +108,8 @@ func (r *Registry) canDeleteTogether(options *metav1.DeleteOptions) bool {
 		h.BeforeDelete == nil && h.Ending == nil && h.AfterDelete == nil && !isDryRun(options.DryRun)
 }
 
-// deleteTogether deletes records at one revision. If one of them has changed or has finalizers, it
-// deletes them one after the other.
+// deleteTogether deletes records at one revision. If one of the objects has changed or has
+// finalizers, it deletes the objects one after the other.
 func (r *Registry) deleteTogether(ctx context.Context, version string, records []*store.Record,
 	options metav1.DeleteOptions) error {
 	done := true
@@ -133,7 +134,7 @@ func (r *Registry) deleteTogether(ctx context.Context, version string, records [
 	return nil
 }
 
-// admitRecord runs the admission plugins for the deletion of a record. It reports false if
+// admitRecord runs the admission plugins for the deletion of a record. It returns false if
 // finalizers keep the object.
 func (r *Registry) admitRecord(ctx context.Context, version string, rec *store.Record,
 	options metav1.DeleteOptions) (bool, error) {
@@ -166,8 +167,8 @@ func (r *Registry) deleteRecord(ctx context.Context, version string, rec *store.
 	return err
 }
 
-// partOf returns the deletion of one object of a collection. Admission sees no name, because the
-// request names no object.
+// partOf returns the deletion of one object of a collection. Its admission attributes have no name,
+// because the request has none.
 func (r *Registry) partOf(version string, rec *store.Record, options metav1.DeleteOptions) (*deletion, error) {
 	namespace, name := r.split(rec.Key)
 	d, err := r.deletion(version, namespace, name, *options.DeepCopy())

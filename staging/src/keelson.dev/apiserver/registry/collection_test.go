@@ -35,7 +35,7 @@ func names(t testing.TB, e *env) (list []string) {
 	return list
 }
 
-// TestDeleteCollection checks what a delete of a collection removes.
+// TestDeleteCollection checks which objects a delete of a collection removes.
 func TestDeleteCollection(t *testing.T) {
 	fill := func(e *env) {
 		for _, name := range []string{"a", "b", "kept", "other"} {
@@ -93,8 +93,8 @@ func TestDeleteCollection(t *testing.T) {
 	}
 }
 
-// TestDeleteManyPages deletes more objects than are listed at a time. Another client removes some
-// of them meanwhile.
+// TestDeleteManyPages deletes a collection that is larger than the pages in which it is listed,
+// while another client removes some of the objects.
 func TestDeleteManyPages(t *testing.T) {
 	const objects = 1010
 	var e *env
@@ -124,7 +124,7 @@ func TestDeleteManyPages(t *testing.T) {
 	}
 }
 
-// TestDeleteCollectionFails checks that the first error ends the work.
+// TestDeleteCollectionFails checks that after the first error no further objects are deleted.
 func TestDeleteCollectionFails(t *testing.T) {
 	asked := make(chan struct{}, 100)
 	e := newEnv(t, configMaps(), withAdmission(plugin{validate: func(_ context.Context, a admission.Attributes) error {
@@ -144,8 +144,8 @@ func TestDeleteCollectionFails(t *testing.T) {
 	}
 }
 
-// TestDeleteTogether checks that expiring objects, which nothing else depends on, end at one
-// revision, unless one of them has to be looked at.
+// TestDeleteTogether checks that expiring objects are deleted at one revision, unless one of them
+// has finalizers or has changed.
 func TestDeleteTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		finalizer bool
@@ -198,7 +198,7 @@ func TestDeleteTogether(t *testing.T) {
 	wantError(t, err, metav1.StatusReasonInvalid, "")
 }
 
-// TestList checks selectors, and which of them are rejected.
+// TestList checks which objects selectors select, and which selectors are rejected.
 func TestList(t *testing.T) {
 	rows := map[string]*resource.Row{
 		"pods": pods(), "configmaps": configMaps(), "namespaces": namespaces(), "widgets": widgets(),
@@ -305,7 +305,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestWatch follows a pod from its creation to its end.
+// TestWatch watches a pod from its creation until it is removed.
 func TestWatch(t *testing.T) {
 	e := newEnv(t, pods())
 	watch, err := e.Watch(e.ctx, "ns", metav1.ListOptions{}, 0)
@@ -332,8 +332,8 @@ func TestWatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The pod ends in one write. Its last state looks as if the end of its grace period had been
-	// stored first.
+	// The pod is removed in one write. In its last state, the grace period is 0, as if that had
+	// been stored first.
 	if period := last.GetDeletionGracePeriodSeconds(); period == nil || *period != 0 {
 		t.Errorf("grace period in the last state: %v", period)
 	}

@@ -16,12 +16,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// convertor converts, creates and defaults the objects of one row in all of its versions. It does
-// not copy an object that is already in the wanted version.
+// convertor converts, creates and defaults the objects of one row in all of its versions. If an
+// object already is in the requested version, it returns the object itself and not a copy.
 type convertor struct {
 	row     *resource.Row
 	scheme  *runtime.Scheme
-	dynamic bool // objects have no Go type, but their kind and version in fields
+	dynamic bool // objects have no Go type; kind and version are in their fields
 }
 
 func newConvertor(row *resource.Row, scheme *runtime.Scheme) *convertor {
@@ -78,8 +78,8 @@ func (c *convertor) fromStorage(obj resource.Object, v *resource.Version) (resou
 	return v.FromStorage(obj)
 }
 
-// form returns how objects of a kind are converted to the row's own type. The kind may be one of
-// the row's versions or one of its StoredForms.
+// form returns how objects of the given kind are converted to the row's own type. The kind may be
+// in one of the row's versions, or one of its StoredForms.
 func (c *convertor) form(kind schema.GroupVersionKind) (resource.StoredForm, bool) {
 	if i := slices.IndexFunc(c.row.StoredForms, func(o resource.StoredForm) bool { return o.Kind == kind }); i >= 0 {
 		return c.row.StoredForms[i], true
@@ -121,12 +121,12 @@ func (c *convertor) Default(in runtime.Object) {
 	}
 	v, err := c.version(c.versionOf(obj))
 	if err != nil || reflect.TypeOf(obj) != reflect.TypeOf(c.newObject(v)) {
-		return // a plugin has replaced the object with one of another kind
+		return // a plugin has replaced the object by one of another kind
 	}
 	c.defaults(obj, v)
 }
 
-// versionOf returns an object's version, which its type determines, or the object's own apiVersion
+// versionOf returns the version of an object: that of its Go type, or else of its apiVersion
 // field.
 func (c *convertor) versionOf(obj runtime.Object) string {
 	t := reflect.TypeOf(obj)
@@ -152,7 +152,8 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 	}
 	target, ok := gv.KindForGroupVersionKinds(candidates)
 	if _, err := c.version(target.Version); !ok || err != nil {
-		// Only this error makes managedfields drop an entry of a version that no longer exists.
+		// managedfields drops an entry whose version no longer exists, but only if it gets this
+		// error.
 		return nil, runtime.NewNotRegisteredErrForTarget("", reflect.TypeOf(in), gv)
 	}
 	obj, err := c.typed(in)
@@ -166,7 +167,7 @@ func (c *convertor) ConvertToVersion(in runtime.Object, gv runtime.GroupVersione
 		}
 	}
 	if c.dynamic {
-		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // the kind is checked later
+		target.Kind = obj.GetObjectKind().GroupVersionKind().Kind // the kind is validated later
 	}
 	obj.GetObjectKind().SetGroupVersionKind(target)
 	return obj, nil
@@ -196,8 +197,8 @@ func (c *convertor) typed(in runtime.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// convertible rejects an object without a Go type if a plugin has given it another group, or a
-// version that the row does not have, with Kubernetes' messages.
+// convertible returns Kubernetes' error for an object without a Go type if a plugin has given it
+// another group, or a version that the row does not have.
 func (c *convertor) convertible(kind schema.GroupVersionKind, known bool) error {
 	switch {
 	case kind.Group != c.row.Group:
@@ -224,7 +225,8 @@ func (c *convertor) between(obj resource.Object, from, to string) (resource.Obje
 	return c.fromStorage(obj, vTo)
 }
 
-// holds reports whether obj has one of the row's types. A plugin may have replaced it with another.
+// holds reports whether obj has one of the row's types. It may not, because a plugin may replace
+// the object by one of another type.
 func (c *convertor) holds(obj runtime.Object) bool {
 	t := reflect.TypeOf(obj)
 	return t == reflect.TypeOf(c.row.New()) ||
@@ -234,7 +236,7 @@ func (c *convertor) holds(obj runtime.Object) bool {
 		})
 }
 
-// Convert copies in to out. They have the same type, or types of two versions of the row.
+// Convert copies in to out. Both have the same type, or the types of two versions of the row.
 func (c *convertor) Convert(in, out, _ any) error {
 	src, ok := in.(resource.Object)
 	dst, ok2 := out.(resource.Object)
@@ -252,7 +254,7 @@ func (c *convertor) Convert(in, out, _ any) error {
 			return err
 		}
 	case c.dynamic:
-		src = src.DeepCopyObject().(resource.Object) // copied, so that setting the kind of out does not change in
+		src = src.DeepCopyObject().(resource.Object) // setting the kind of out must not change in
 	}
 	if reflect.TypeOf(src) != reflect.TypeOf(dst) {
 		kind := c.row.GroupVersionKind()
@@ -269,8 +271,8 @@ func (c *convertor) ConvertFieldLabel(_ schema.GroupVersionKind, label, value st
 }
 
 func (c *convertor) fieldLabel(label, value string) (string, string, error) {
-	// Most kinds have neither selectable fields nor an error of their own: Kubernetes' default for
-	// all kinds applies, which accepts metadata.namespace even if the kind is not namespaced.
+	// Most kinds have neither selectable fields nor an error of their own. For these, Kubernetes'
+	// default applies, which accepts metadata.namespace even if the kind is not namespaced.
 	byDefault := len(c.row.SelectableFields) == 0 && c.row.UnknownField == ""
 	switch {
 	case label == "metadata.name", label == "metadata.namespace" && (c.row.Namespaced || byDefault),

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestConvert checks how admission plugins convert objects of a kind of two versions.
+// TestConvert checks the conversions that admission plugins use, for a kind with two versions.
 func TestConvert(t *testing.T) {
 	convert := registry.InterfacesOf(autoscalers(), known()).GetObjectConvertor()
 	meta := metav1.ObjectMeta{Name: "a"}
@@ -91,7 +91,7 @@ func TestConvert(t *testing.T) {
 	}
 }
 
-// TestConvertCustom checks conversions of custom resources, whose versions have one form.
+// TestConvertCustom checks the conversions of custom resources, whose versions have the same form.
 func TestConvertCustom(t *testing.T) {
 	convert := registry.InterfacesOf(widgets(), known()).GetObjectConvertor()
 	in, out := widget("w", "red"), &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1"}}
@@ -118,8 +118,8 @@ func TestConvertCustom(t *testing.T) {
 	}
 }
 
-// TestInterfaces checks the creator, defaulter and mapper that admission plugins get for the
-// objects of a row.
+// TestInterfaces checks the creator, defaulter and resource mapper that admission plugins get for
+// the objects of a row.
 func TestInterfaces(t *testing.T) {
 	known := known()
 	row := autoscalers()
@@ -146,7 +146,7 @@ func TestInterfaces(t *testing.T) {
 	if o.GetObjectDefaulter().Default(a); a.Spec.MinReplicas == nil {
 		t.Error("no defaults")
 	}
-	o.GetObjectDefaulter().Default(&corev1.Pod{}) // stays as it is
+	o.GetObjectDefaulter().Default(&corev1.Pod{}) // objects of other kinds stay unchanged
 	if o.GetObjectTyper() != known {
 		t.Error("another scheme")
 	}
@@ -182,7 +182,7 @@ func TestInterfaces(t *testing.T) {
 }
 
 // TestPrune checks that a field that a plugin adds is dropped before the object is stored if the
-// kind does not have it.
+// kind does not have this field.
 func TestPrune(t *testing.T) {
 	row := widgets()
 	e := newEnv(t, row, func(c *registry.Config) {
@@ -218,7 +218,8 @@ func TestPrune(t *testing.T) {
 	}
 }
 
-// TestManagerName checks the names of field managers that clients do not choose.
+// TestManagerName checks the names of field managers, in particular if the client does not choose
+// one.
 func TestManagerName(t *testing.T) {
 	for name, tc := range map[string]struct{ chosen, agent, want string }{
 		"chosen":      {"me", "kubectl/1", "me"},

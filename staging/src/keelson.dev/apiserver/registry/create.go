@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	maxGeneratedPrefix = 58 // longest part of generateName that comes before the suffix
+	maxGeneratedPrefix = 58 // maximum length of the part of generateName that is used
 	suffixLength       = 5
 	maxNameAttempts    = 8 // maximum number of generated names that are tried
 
@@ -44,14 +44,14 @@ const (
 // errVersionSet has no Status, so clients get status code 500, as in Kubernetes.
 var errVersionSet = errors.New("resourceVersion should not be set on objects to be created")
 
-// Create stores obj, a new object of the storage version's type, which it may modify. The record of
-// a dry run has no revision.
+// Create stores obj, a new object, which it may modify. obj has the Go type of the storage version.
+// For a dry run, nothing is stored and the record has no revision.
 func (r *Registry) Create(ctx context.Context, namespace string, obj resource.Object,
 	options metav1.CreateOptions) (*store.Record, error) {
 	return r.CreateIn(ctx, r.row.Version, namespace, obj, options)
 }
 
-// CreateIn is Create for a request made in a served version.
+// CreateIn is like Create, for a request in the given served version.
 func (r *Registry) CreateIn(ctx context.Context, version, namespace string, obj resource.Object,
 	options metav1.CreateOptions) (*store.Record, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "CreateOptions"}
@@ -89,13 +89,13 @@ func clearServerFields(obj resource.Object) {
 	obj.SetSelfLink("")
 }
 
-// context adds the namespace and the time of the request to ctx, for the kind's rules.
+// context returns ctx with the namespace and the time of the request, which the kind's rules read.
 func (r *Registry) context(ctx context.Context, namespace string) context.Context {
 	return resource.WithTime(request.WithNamespace(ctx, namespace), r.cfg.Clock.Now())
 }
 
-// admissionNamespace returns the namespace that admission plugins see. A Namespace object counts as
-// being in itself.
+// admissionNamespace returns the namespace in the attributes for admission plugins. For a Namespace
+// object, it is the object's own name.
 func (r *Registry) admissionNamespace(namespace string, obj resource.Object) string {
 	if namespace == "" && r.row.NamespaceItself {
 		return obj.GetName()
@@ -103,7 +103,8 @@ func (r *Registry) admissionNamespace(namespace string, obj resource.Object) str
 	return namespace
 }
 
-// matchNamespace sets obj's namespace to that of the request, or rejects another one.
+// matchNamespace sets obj's namespace to that of the request. It returns an error if obj has
+// another namespace.
 func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
 	if !r.row.Namespaced {
 		namespace = ""
@@ -118,7 +119,8 @@ func (r *Registry) matchNamespace(namespace string, obj resource.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// createNamed stores obj. If a generated name is taken, it tries others.
+// createNamed stores obj, after it has generated a name if obj has none. If the generated name is
+// taken, it tries other names.
 func (r *Registry) createNamed(ctx context.Context, w *write, obj resource.Object) (*store.Record, error) {
 	if obj.GetGenerateName() == "" || obj.GetName() != "" {
 		return r.create(ctx, w, obj)
@@ -144,7 +146,7 @@ func (r *Registry) random(n int) string {
 	return rand.String(n)
 }
 
-// create applies the kind's rules to a named object and stores it.
+// create applies the kind's rules to an object that has a name, and stores it.
 func (r *Registry) create(ctx context.Context, w *write, obj resource.Object) (rec *store.Record, err error) {
 	now := resource.Time(ctx)
 	obj.SetCreationTimestamp(now.Rfc3339Copy())
@@ -193,7 +195,8 @@ func (r *Registry) beforeCreate(ctx context.Context, w *write, obj resource.Obje
 	return finish, nil
 }
 
-// prepareCreate runs the kind's rules for new objects: prepare, validate, warn, canonicalize.
+// prepareCreate applies the kind's rules for new objects: it prepares and validates obj, sends
+// warnings, and canonicalizes obj.
 func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error {
 	namespace := request.NamespaceValue(ctx)
 	if err := r.matchNamespace(namespace, obj); err != nil {
@@ -212,7 +215,7 @@ func (r *Registry) prepareCreate(ctx context.Context, obj resource.Object) error
 	return nil
 }
 
-// validateNew returns everything that is wrong with a new object.
+// validateNew returns all errors in a new object.
 func (r *Registry) validateNew(ctx context.Context, obj resource.Object) field.ErrorList {
 	var errs field.ErrorList
 	if r.row.Validate != nil {
@@ -234,8 +237,8 @@ func (r *Registry) validateMeta(obj resource.Object) field.ErrorList {
 	return append(errs, r.validateFinalizers(obj)...)
 }
 
-// validateFinalizers requires qualified names ("example.com/name"), except for the standard
-// finalizers.
+// validateFinalizers returns an error for each finalizer that is neither a standard one nor a
+// qualified name ("example.com/name").
 func (r *Registry) validateFinalizers(obj resource.Object) field.ErrorList {
 	if r.dynamic || r.row.AnyFinalizer {
 		return nil
@@ -275,12 +278,12 @@ func (r *Registry) invalid(obj resource.Object, errs field.ErrorList) error {
 	return apierrors.NewInvalid(r.kindOf(obj), obj.GetName(), distinct(errs))
 }
 
-// distinct returns errs without duplicates. The rules for every kind and those for one kind may
-// find the same fault, and so may the rules for creates and those for updates.
+// distinct returns errs without duplicates. The same error may come from the rules for all kinds
+// and from those of one kind, or from the rules for creates and those for updates.
 func distinct(errs field.ErrorList) field.ErrorList {
 	seen := make(map[string]bool, len(errs))
 	return slices.DeleteFunc(errs, func(err *field.Error) bool {
-		text := err.Error() // the text contains the type, the field and the value
+		text := err.Error() // it contains the type, the field and the value
 		if seen[text] {
 			return true
 		}
@@ -289,19 +292,19 @@ func distinct(errs field.ErrorList) field.ErrorList {
 	})
 }
 
-// kindOf returns the kind that errors about obj name.
+// kindOf returns the kind that error messages about obj contain.
 func (r *Registry) kindOf(obj resource.Object) schema.GroupKind {
 	switch {
 	case r.dynamic:
 		return obj.GetObjectKind().GroupVersionKind().GroupKind()
 	case !r.row.StoredAs.Empty():
-		return r.row.StoredAs.GroupKind() // events.k8s.io
+		return r.row.StoredAs.GroupKind() // for example, events of the core group are stored as events.k8s.io
 	}
 	return r.row.GroupVersionKind().GroupKind()
 }
 
-// validateKind checks the kind and version of an object without a Go type. A Go type allows no
-// other kind.
+// validateKind validates the kind and apiVersion of an object without a Go type. Other objects need
+// not be validated: their Go type determines both.
 func (r *Registry) validateKind(obj resource.Object) field.ErrorList {
 	if !r.dynamic {
 		return nil
@@ -328,14 +331,14 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
-		// The answer has the resourceVersion that the client sent.
+		// The object in the response has the resourceVersion that the client sent.
 		said, _ := strconv.ParseInt(obj.GetResourceVersion(), 10, 64)
 		return r.makeRecord(key, obj, said)
 	}
 	if said, err := parseRevision(obj.GetResourceVersion()); err == nil && said != 0 {
 		return nil, errVersionSet
 	}
-	obj.SetResourceVersion("") // the client's resourceVersion may be invalid
+	obj.SetResourceVersion("") // the client may have sent an invalid one
 	obj.SetSelfLink("")
 	var ttl int64
 	if r.row.TTL != nil {
@@ -350,9 +353,9 @@ func (r *Registry) insert(ctx context.Context, w *write, obj resource.Object) (*
 	})
 }
 
-// insertInNamespace stores obj unless check rejects it. Admission may have checked the namespace a
-// long time ago, and an object stored after the namespace's contents were deleted would be left
-// behind.
+// insertInNamespace stores obj unless check rejects it. check looks at the namespace immediately
+// before the write, because admission may have looked at it long ago. An object that is stored
+// after the namespace's contents were deleted would never be deleted.
 func (r *Registry) insertInNamespace(
 	ctx context.Context, key string, obj resource.Object, ttl int64, check func(latest bool) ([]kv.Unchanged, error),
 ) (*store.Record, error) {
@@ -368,7 +371,7 @@ func (r *Registry) insertInNamespace(
 	}
 }
 
-// makeRecord returns the record that a write would have stored.
+// makeRecord returns the record that storing obj at revision rev would return.
 func (r *Registry) makeRecord(key string, obj resource.Object, rev int64) (*store.Record, error) {
 	data, err := r.codec.Encode(obj)
 	if err != nil {
@@ -377,7 +380,7 @@ func (r *Registry) makeRecord(key string, obj resource.Object, rev int64) (*stor
 	return store.NewRecord(key, rev, data, r.attrs(obj), r.codec, nil), nil
 }
 
-// explainCreateError adds details to the error for a name that is taken.
+// explainCreateError adds details to the error that says that the name of obj is taken.
 func (r *Registry) explainCreateError(ctx context.Context, err error, obj resource.Object) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err

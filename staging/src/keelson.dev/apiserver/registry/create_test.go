@@ -188,7 +188,7 @@ func with(u *unstructured.Unstructured, value any, path ...string) *unstructured
 	return u
 }
 
-// TestCreateDuringDeletion checks the message if the name belongs to an object that is being
+// TestCreateDuringDeletion checks the error message if the name belongs to an object that is being
 // deleted.
 func TestCreateDuringDeletion(t *testing.T) {
 	e := newEnv(t, pods())
@@ -200,7 +200,8 @@ func TestCreateDuringDeletion(t *testing.T) {
 	wantError(t, err, metav1.StatusReasonAlreadyExists, `object is being deleted: pods "p" already exists`)
 }
 
-// TestGenerateName checks generated names: their suffix, and how many are tried if names are taken.
+// TestGenerateName checks the suffix of generated names, and how many names are tried if some are
+// taken.
 func TestGenerateName(t *testing.T) {
 	generated := func(prefix string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix}}
@@ -264,7 +265,8 @@ func TestGenerateName(t *testing.T) {
 	})
 }
 
-// TestCreateWarnings checks the warnings of the kind, and those about owners.
+// TestCreateWarnings checks the kind's own warnings, and the warnings about repeated owner
+// references.
 func TestCreateWarnings(t *testing.T) {
 	e := newEnv(t, deployments())
 	d := deployment("d")
@@ -282,7 +284,8 @@ func TestCreateWarnings(t *testing.T) {
 	})
 }
 
-// TestCreateAdmission checks what admission plugins see and change, and that they can reject.
+// TestCreateAdmission checks what admission plugins receive, that they can change the object, and
+// that they can reject it.
 func TestCreateAdmission(t *testing.T) {
 	var calls []string
 	e := newEnv(t, configMaps(), withAdmission(log(&calls)))
@@ -323,7 +326,8 @@ func TestCreateAdmission(t *testing.T) {
 	wantError(t, err, "-", "no")
 }
 
-// TestCreateHooks checks that BeforeCreate's finish learns the outcome, and when AfterCreate runs.
+// TestCreateHooks checks that the function returned by BeforeCreate is called with the outcome, and
+// when AfterCreate runs.
 func TestCreateHooks(t *testing.T) {
 	var calls []string
 	row := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
@@ -354,8 +358,8 @@ func TestCreateHooks(t *testing.T) {
 	})
 }
 
-// TestNamespaceCheck checks that a create is checked against the latest namespace if conditions no
-// longer hold, and which creates are exempt.
+// TestNamespaceCheck checks that the check is repeated with the latest state of the namespace if
+// its conditions do not hold, and for which creates it does not run.
 func TestNamespaceCheck(t *testing.T) {
 	var asked []bool
 	closed := false
@@ -368,7 +372,7 @@ func TestNamespaceCheck(t *testing.T) {
 				)
 			}
 			if !latest {
-				// A condition that does not hold.
+				// This condition does not hold.
 				return []kv.Unchanged{{Key: "namespaces/ns", Revision: 1 << 40}}, nil
 			}
 			return nil, nil

@@ -28,15 +28,15 @@ var (
 )
 
 // Delete removes an object. If finalizers or a grace period keep it, Delete marks it as being
-// deleted instead. gone reports whether the object was removed. The record is the object's last or
-// marked state. For a dry run that would only remove the garbage collector's finalizers and then
-// the object, the record is an empty object without a revision.
+// deleted instead. gone reports whether the object was removed. The record is the last state of the
+// object, or the marked state. If a dry run would only remove the garbage collector's finalizers
+// and then the object, the record is an empty object without a revision.
 func (r *Registry) Delete(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
 	rec *store.Record, gone bool, err error) {
 	return r.DeleteIn(ctx, r.row.Version, namespace, name, options)
 }
 
-// DeleteIn is Delete for a request made in a served version.
+// DeleteIn is like Delete, for a request in the given served version.
 func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string,
 	options metav1.DeleteOptions) (rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(version, namespace, name, options)
@@ -46,8 +46,8 @@ func (r *Registry) DeleteIn(ctx context.Context, version, namespace, name string
 	return d.run(r.context(ctx, namespace))
 }
 
-// DeleteAdmitted is like Delete, but does not run admission: it has already accepted the deletion
-// in another form.
+// DeleteAdmitted is like Delete, but does not run admission. It is for deletions that admission has
+// already accepted as another operation, such as an eviction.
 func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, options metav1.DeleteOptions) (
 	rec *store.Record, gone bool, err error) {
 	d, err := r.deletion(r.row.Version, namespace, name, options)
@@ -58,7 +58,7 @@ func (r *Registry) DeleteAdmitted(ctx context.Context, namespace, name string, o
 	return d.run(r.context(ctx, namespace))
 }
 
-// deletion returns the deletion of one object, or an error if the options are invalid.
+// deletion prepares the deletion of one object. It returns an error if the options are invalid.
 func (r *Registry) deletion(version, namespace, name string, options metav1.DeleteOptions) (*deletion, error) {
 	options.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "DeleteOptions"}
 	if errs := validation.ValidateDeleteOptions(&options); len(errs) > 0 {
@@ -82,12 +82,12 @@ type deletion struct {
 	options   *metav1.DeleteOptions
 	w         *write
 	dry       bool
-	first     *updating // an update that is stored together with the mark, or nil
-	ending    types.UID // uid of the object that this deletion has marked; then only this object may be removed
+	first     *updating // an update that is stored together with the deletion timestamp, or nil
+	ending    types.UID // uid of the object that was marked; no other object may be removed
 	seen      cachedObject
 }
 
-// cachedObject caches an object that was read, with its revision.
+// cachedObject is an object that was read, with its revision.
 type cachedObject struct {
 	revision int64
 	obj      store.Object
@@ -135,18 +135,18 @@ func (d *deletion) run(ctx context.Context) (*store.Record, bool, error) {
 	return d.remove(ctx, marked, graceful)
 }
 
-// isFinalDelete reports whether this delete completes a graceful deletion: the object is
-// terminating, the delete has no grace period, and neither finalizers nor hooks keep the object.
-// Such an object is removed in one write. Watchers see its last state as if the end of the grace
-// period had been stored first (see FinalState).
+// isFinalDelete reports whether this delete completes a graceful deletion: the grace period in the
+// request is 0, and neither finalizers nor hooks keep obj, which is terminating. Such an object is
+// removed in one write. Watchers see its last state as if the shorter grace period had been stored
+// first (see FinalState).
 func (d *deletion) isFinalDelete(obj resource.Object) bool {
 	_, changed := d.finalizers(obj)
 	return !d.dry && *d.options.GracePeriodSeconds == 0 && !changed && len(obj.GetFinalizers()) == 0 &&
 		d.r.row.Hooks.Ending == nil
 }
 
-// read returns an object whose metadata the deletion may change. Hooks may change all of an object,
-// so they get a copy.
+// read returns the object of rec for marking it. Hooks may change all of it, so with hooks it is a
+// deep copy. Without hooks only the metadata may be changed, and it is a shallow copy.
 func (d *deletion) read(rec *store.Record) (resource.Object, error) {
 	if d.r.row.Hooks.BeforeDelete != nil || d.r.row.Hooks.Ending != nil {
 		return rec.Object()
@@ -154,7 +154,7 @@ func (d *deletion) read(rec *store.Record) (resource.Object, error) {
 	return d.readShallow(rec)
 }
 
-// readShallow is like Registry.readShallow, but reads an object only once for each revision.
+// readShallow is like Registry.readShallow, but decodes the object only once for each revision.
 func (d *deletion) readShallow(rec *store.Record) (resource.Object, error) {
 	if d.r.dynamic {
 		return d.r.readShallow(rec)
@@ -169,8 +169,8 @@ func (d *deletion) readShallow(rec *store.Record) (resource.Object, error) {
 	return d.r.shallow(rec, d.seen.obj)
 }
 
-// mark stores the object as being deleted. now reports whether the object can be removed now,
-// because nothing keeps it.
+// mark stores the object as being deleted. now reports whether nothing keeps the object, so that it
+// can be removed.
 func (d *deletion) mark(ctx context.Context) (rec *store.Record, now bool, err error) {
 	var seen *store.Record
 	var grace int64
@@ -245,8 +245,8 @@ func (d *deletion) update(ctx context.Context, fn store.UpdateFunc) (*store.Reco
 	return d.r.makeRecord(d.key, obj, cur.Revision)
 }
 
-// remove removes the object from the store. marked is its last known state. If another client has
-// removed a gracefully deleted object in the meantime, that is no error.
+// remove removes the object from the store. marked is its last known state. If graceful is set and
+// another client has already removed the object, remove returns no error.
 func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bool) (*store.Record, bool, error) {
 	check := func(cur *store.Record) error {
 		obj, err := d.readShallow(cur)
@@ -258,7 +258,7 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 		}
 		p := d.options.Preconditions
 		if p != nil && p.ResourceVersion != nil && cur.Revision == marked.Revision {
-			p = &metav1.Preconditions{UID: p.UID} // the resource version was checked before this deletion marked the object
+			p = &metav1.Preconditions{UID: p.UID} // the resourceVersion was compared before marking changed it
 		}
 		if err := d.r.CheckPreconditions(obj, p, d.dry); err != nil {
 			return err
@@ -286,8 +286,9 @@ func (d *deletion) remove(ctx context.Context, marked *store.Record, graceful bo
 	return rec, true, nil
 }
 
-// begin determines how obj ends, and sets its deletion timestamp and grace period. pending means
-// that an earlier delete is in progress and this request changes nothing.
+// begin sets the deletion timestamp and the grace period of obj as the kind and the options
+// require. graceful reports whether the object is deleted gracefully. pending reports whether an
+// earlier delete is in progress and this one changes nothing.
 func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pending bool, err error) {
 	if err := d.preconditions(obj); err != nil {
 		return false, false, err
@@ -320,8 +321,8 @@ func (d *deletion) begin(ctx context.Context, obj resource.Object) (graceful, pe
 	return true, false, nil
 }
 
-// shorten moves the end of an object that is being deleted to an earlier time. A grace period never
-// gets longer.
+// shorten moves the deletion timestamp of an object that is being deleted to an earlier time, if
+// the requested grace period is shorter than the present one. A longer grace period is ignored.
 func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, pending bool) {
 	have := obj.GetDeletionGracePeriodSeconds()
 	if have == nil || *have == 0 {
@@ -340,7 +341,7 @@ func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, 
 	if end.Before(&now) {
 		end = now
 		if want != 0 {
-			want = 1 // the grace period is over, but a client has not confirmed the end yet
+			want = 1 // the grace period has passed, but the kubelet has not confirmed the deletion yet
 		}
 	}
 	obj.SetDeletionTimestamp(&end)
@@ -367,8 +368,8 @@ func (d *deletion) preconditions(obj resource.Object) error {
 	return nil
 }
 
-// finalizers returns the finalizers that obj should have, with those of the garbage collector that
-// the propagation policy requires.
+// finalizers returns the finalizers that obj must have: its own, with the garbage collector's
+// finalizers as the propagation policy requires.
 func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool) {
 	have := obj.GetFinalizers()
 	if d.r.cfg.NoGarbageCollection {
@@ -389,20 +390,20 @@ func (d *deletion) finalizers(obj resource.Object) (list []string, changed bool)
 	return list, !slices.Equal(slices.Compact(a), slices.Compact(b))
 }
 
-// unsupportedGarbageCollection, as a row's DefaultGarbageCollection, says that the row's objects
-// (events) own nothing. Deletes then remove the garbage collector's finalizers, whatever the
-// request says.
+// unsupportedGarbageCollection is a value of a row's DefaultGarbageCollection. It means that the
+// row's objects (events) own no other objects. Deletes then remove the garbage collector's
+// finalizers, whatever the request says.
 const unsupportedGarbageCollection metav1.DeletionPropagation = "Unsupported"
 
-// propagation returns what happens to dependents. The request takes precedence over the object's
-// finalizers, and these take precedence over the row.
+// propagation returns what happens to the object's dependents. The request takes precedence over
+// the object's finalizers, and these take precedence over the row's default.
 func (d *deletion) propagation(have []string) metav1.DeletionPropagation {
 	o := d.options
 	if d.r.row.DefaultGarbageCollection == unsupportedGarbageCollection {
 		return metav1.DeletePropagationBackground
 	}
-	if o.OrphanDependents != nil { // the deprecated field is part of the API
-		if *o.OrphanDependents { // the deprecated field is part of the API
+	if o.OrphanDependents != nil { // deprecated, but clients may still set it
+		if *o.OrphanDependents { // deprecated, but clients may still set it
 			return metav1.DeletePropagationOrphan
 		}
 		return metav1.DeletePropagationBackground

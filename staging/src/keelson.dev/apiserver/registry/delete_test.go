@@ -29,8 +29,8 @@ func grace(seconds int64) metav1.DeleteOptions {
 	return metav1.DeleteOptions{GracePeriodSeconds: &seconds}
 }
 
-// TestDelete checks whether a delete removes an object of a kind without graceful deletion, and the
-// finalizers of one that stays.
+// TestDelete checks, for a kind without graceful deletion, whether a delete removes an object, and
+// which finalizers an object that stays has afterwards.
 func TestDelete(t *testing.T) {
 	const orphan, foreground = metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents
 	orphans := configMaps(
@@ -50,7 +50,7 @@ func TestDelete(t *testing.T) {
 		noGC       bool
 		reason     metav1.StatusReason
 		text       string
-		stays      []string // finalizers of an object that stays
+		stays      []string // finalizers of an object that is not removed
 	}{
 		"plain":                       {},
 		"finalizer":                   {finalizers: []string{"a.b/c"}, stays: []string{"a.b/c"}},
@@ -127,7 +127,7 @@ func TestDelete(t *testing.T) {
 	wantError(t, err, metav1.StatusReasonNotFound, `configmaps "absent" not found`)
 }
 
-// TestGracefulDeletion follows pods through several deletes.
+// TestGracefulDeletion sends several deletes for a pod, and checks its state after each.
 func TestGracefulDeletion(t *testing.T) {
 	type step struct {
 		after   time.Duration // time since the step before
@@ -222,8 +222,7 @@ func TestGracefulDryRun(t *testing.T) {
 	}
 }
 
-// TestGracefulRules checks kinds that decide against graceful deletion, or that set no grace
-// period.
+// TestGracefulRules checks kinds whose GracefulDelete returns false, or sets no grace period.
 func TestGracefulRules(t *testing.T) {
 	e := newEnv(t, pods(func(k *resource.Kind[*corev1.Pod]) {
 		k.GracefulDelete = func(
@@ -244,7 +243,8 @@ func TestGracefulRules(t *testing.T) {
 	wantError(t, err, metav1.StatusReasonInternalError, "options.GracePeriodSeconds should not be nil")
 }
 
-// TestDeleteHooks checks what the hooks of deletes can do.
+// TestDeleteHooks checks that the hooks can reject a delete, change its options, and keep the
+// object.
 func TestDeleteHooks(t *testing.T) {
 	var after []string
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) {
@@ -273,8 +273,8 @@ func TestDeleteHooks(t *testing.T) {
 	sameStrings(t, "after", after, []string{"free"})
 }
 
-// TestDeleteAdmission checks that admission sees the deleted object as the old object, and can
-// reject the deletion.
+// TestDeleteAdmission checks that admission plugins receive the deleted object as the old object,
+// and can reject the deletion.
 func TestDeleteAdmission(t *testing.T) {
 	var calls []string
 	e := newEnv(t, configMaps(), withAdmission(log(&calls)))
@@ -323,8 +323,8 @@ func TestDeleteCustom(t *testing.T) {
 	}
 }
 
-// TestUpdateAndDelete checks that a pod's last status and its deletion are one write if the pod
-// ends gracefully, and two otherwise.
+// TestUpdateAndDelete checks that a pod's last status and its deletion are stored in one write if
+// the deletion is graceful, and in two writes otherwise.
 func TestUpdateAndDelete(t *testing.T) {
 	status := func(name string, err error) registry.Update {
 		return registry.Update{Namespace: "ns", Name: name, Subresource: "status", Transform: func(
@@ -343,11 +343,11 @@ func TestUpdateAndDelete(t *testing.T) {
 	for name, tc := range map[string]struct {
 		row     *resource.Row
 		options metav1.DeleteOptions
-		marked  bool // whether the pod is being deleted already
+		marked  bool // whether the pod is already being deleted
 		refuse  error
 		reason  metav1.StatusReason
 		gone    bool
-		states  int // number of states that a watch sees, including the deletion
+		states  int // number of events that a watch receives, including the deletion
 	}{
 		"together":             {states: 1},
 		"together, at once":    {options: grace(0), gone: true, states: 2},

@@ -14,13 +14,13 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// errTwoWrites is returned if two writes of a deletion cannot be combined, because the object
-// cannot be marked together with the update or has to be marked before it is removed.
+// errTwoWrites is returned if a deletion cannot combine two writes: the object cannot be marked
+// together with the update, or has to be marked before it is removed.
 var errTwoWrites = errors.New("the writes cannot be combined")
 
-// FinalState returns the function for store.Config.FinalState. An object that is removed before its
-// grace period is over was deleted without a grace period. Watchers see it as if that shorter period
-// had been stored first.
+// FinalState returns the function for store.Config.FinalState. If an object is removed before its
+// grace period is over, a client has deleted it with a grace period of 0. Watchers receive the last
+// state as if that grace period had been stored first.
 func FinalState(row *resource.Row) func([]byte) ([]byte, bool) {
 	if row.GracefulDelete == nil || row.Codec != nil {
 		return nil
@@ -28,9 +28,9 @@ func FinalState(row *resource.Row) func([]byte) ([]byte, bool) {
 	return wire.EndNow
 }
 
-// UpdateAndDelete updates a subresource and then deletes the object. If the object ends gracefully,
-// both are one write: watchers see the update together with the deletion timestamp. Admission sees
-// two writes.
+// UpdateAndDelete updates a subresource and then deletes the object. If the deletion is graceful,
+// both are stored in one write: watchers receive the update together with the deletion timestamp.
+// Admission runs for both.
 func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1.DeleteOptions) error {
 	together, err := r.endTogether(ctx, u, options)
 	if together || err != nil {
@@ -43,8 +43,8 @@ func (r *Registry) UpdateAndDelete(ctx context.Context, u Update, options metav1
 	return err
 }
 
-// endTogether updates and marks the object in one write. If this cannot be done in one write, it
-// does nothing and returns false.
+// endTogether updates the object and marks it as being deleted in one write. If that is not
+// possible, it changes nothing and returns false.
 func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.DeleteOptions) (bool, error) {
 	if h := &r.row.Hooks; h.BeforeDelete != nil || h.AfterUpdate != nil || r.row.GracefulDelete == nil {
 		return false, nil
@@ -71,8 +71,8 @@ func (r *Registry) endTogether(ctx context.Context, u Update, options metav1.Del
 	return true, err
 }
 
-// before returns the object that the deletion marks: the object after the update that is stored
-// together with the mark.
+// before returns the object that the deletion marks. If an update is stored together with the mark,
+// that is the updated object.
 func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Object, error) {
 	if d.first == nil {
 		return d.read(cur)
@@ -81,6 +81,6 @@ func (d *deletion) before(ctx context.Context, cur *store.Record) (resource.Obje
 	if err != nil {
 		return nil, err
 	}
-	obj, _, err := d.first.next(ctx, existing) // update hooks do not run for subresources
+	obj, _, err := d.first.next(ctx, existing) // subresources have no BeforeUpdate hook
 	return obj, err
 }

@@ -48,7 +48,8 @@ import (
 // start is the time of the registries' clocks when a test begins.
 var start = time.Date(2030, time.May, 4, 12, 0, 0, 0, time.UTC)
 
-// known has the built-in kinds, and schemas their schemas. Tests do not change them.
+// known returns the scheme of the built-in kinds, and schemas returns their schemas. Tests do not
+// change them.
 var (
 	known = sync.OnceValue(func() *runtime.Scheme {
 		s := runtime.NewScheme()
@@ -115,7 +116,7 @@ type recorder struct{ to *[]string }
 
 func (r recorder) AddWarning(_, text string) { *r.to = append(*r.to, text) }
 
-// must returns the object of a write and fails the test if the write failed.
+// must returns the object that a write has stored. It fails the test if the write failed.
 func must[T resource.Object](t testing.TB, rec *store.Record, err error) T {
 	t.Helper()
 	if err != nil {
@@ -145,7 +146,7 @@ func get[T resource.Object](t testing.TB, e *env, name string) (obj T, ok bool) 
 	return must[T](t, rec, err), true
 }
 
-// update applies change to an object. u has the other settings of the update.
+// update updates an object with change. u has the other settings of the update.
 func update[T resource.Object](
 	e *env, name string, u registry.Update, change func(obj T),
 ) (*store.Record, bool, error) {
@@ -165,8 +166,8 @@ func update[T resource.Object](
 	return e.Update(e.ctx, u)
 }
 
-// wantError checks an error's reason and a part of its text. An empty reason means no error, and
-// "-" an error without a Status.
+// wantError checks the reason of an error and a part of its text. The reason "" means that there
+// must be no error, and "-" that the error must have no Status.
 func wantError(t testing.TB, err error, reason metav1.StatusReason, text string) {
 	t.Helper()
 	if reason == "" {
@@ -208,7 +209,7 @@ func (p plugin) Validate(ctx context.Context, a admission.Attributes, _ admissio
 	return p.validate(ctx, a)
 }
 
-// log returns a plugin that appends each of its calls to a list.
+// log returns a plugin that appends a description of each of its calls to a list.
 func log(to *[]string) plugin {
 	write := func(step string) func(context.Context, admission.Attributes) error {
 		return func(_ context.Context, a admission.Attributes) error {
@@ -255,8 +256,7 @@ func configMap(name string, data ...string) *corev1.ConfigMap {
 	return c
 }
 
-// pods is a kind whose objects end gracefully, 30 seconds after their deletion unless the request
-// says otherwise.
+// pods is a kind with graceful deletion. Its default grace period is 30 seconds.
 func pods(change ...func(*resource.Kind[*corev1.Pod])) *resource.Row {
 	k := resource.Kind[*corev1.Pod]{
 		Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true, AllowUnconditionalUpdate: true,
@@ -288,7 +288,7 @@ func pod(name string) *corev1.Pod {
 	}
 }
 
-// deployments is a kind with a status and all rules.
+// deployments is a kind with a status, and with functions for all rules.
 func deployments(change ...func(*resource.Kind[*appsv1.Deployment])) *resource.Row {
 	k := resource.Kind[*appsv1.Deployment]{
 		Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true,
@@ -352,7 +352,7 @@ func deployment(name string) *appsv1.Deployment {
 	}
 }
 
-// events is a kind whose objects expire and own nothing.
+// events is a kind whose objects expire and own no other objects.
 func events() *resource.Row {
 	return resource.Of[eventsv1.EventList](resource.Kind[*eventsv1.Event]{
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,
@@ -360,7 +360,7 @@ func events() *resource.Row {
 	})
 }
 
-// autoscalers is a kind that is served in two versions and stored in the second.
+// autoscalers is a kind that is served in two versions. Its objects are stored in the second one.
 func autoscalers() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers", Kind: "HorizontalPodAutoscaler",
@@ -395,7 +395,7 @@ func autoscalers() *resource.Row {
 	})
 }
 
-// asJSON stores objects without a Go type.
+// asJSON is a codec that stores objects without a Go type as JSON.
 type asJSON struct{}
 
 // Lossy implements store.Codec.
@@ -441,7 +441,7 @@ func widget(name, color string) *unstructured.Unstructured {
 	}}
 }
 
-// sameStrings compares lists, including the order of their elements.
+// sameStrings fails the test if two lists differ, also if only the order of their elements does.
 func sameStrings(t testing.TB, what string, got, want []string) {
 	t.Helper()
 	if !slices.Equal(got, want) {

@@ -9,16 +9,18 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// hollows lists the slices and maps in a struct type. Protobuf does not distinguish an empty list
-// or map from nil, so an object in memory should not either. For a []byte that is the value of a
-// map it is the other way round: the entry exists, so decoding returns an empty slice, and nil must
-// become one.
+// hollows lists the slices and maps in a struct type that must be nil if they are empty. Protobuf
+// does not distinguish an empty list or map from nil, so an object in memory must be the same as
+// after decoding.
+//
+// A []byte that is a value in a map is the opposite case: decoding returns an empty slice for it,
+// so nil must become an empty slice.
 type hollows struct {
 	fields []hollowField
 	done   bool // false while the fields of a recursive type are being collected
 }
 
-// hollowField is a slice or map field, or a field that contains some.
+// hollowField is a field that is a slice or map, or that contains slices or maps.
 type hollowField struct {
 	index int
 	below *hollows // fields of the struct or of the elements; nil if they contain no slices or maps
@@ -35,7 +37,8 @@ func newHollows(sample any) func(store.Object) bool {
 	return func(obj store.Object) bool { return plan.clear(reflect.ValueOf(obj).Elem()) }
 }
 
-// hollowsOf collects the fields of a struct type, which may be recursive.
+// hollowsOf collects the slice and map fields of a struct type, which may be recursive. known has
+// the types that were visited.
 func hollowsOf(t reflect.Type, known map[reflect.Type]*hollows) *hollows {
 	if plan, ok := known[t]; ok {
 		return plan
@@ -105,7 +108,7 @@ func clearField(v reflect.Value, below *hollows) bool {
 	}
 }
 
-// fillBytes replaces nil by empty slices in a map of []byte.
+// fillBytes replaces nil by an empty slice for the values of a map of []byte.
 func fillBytes(m reflect.Value) bool {
 	values, ok := m.Interface().(map[string][]byte)
 	found := false

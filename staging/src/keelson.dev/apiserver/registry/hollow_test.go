@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// TestHollows checks that encoding an object leaves it as it will be after decoding.
+// TestHollows checks that encoding an object changes it to what decoding returns.
 func TestHollows(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		Tolerations: []corev1.Toleration{}, NodeSelector: map[string]string{},

@@ -25,18 +25,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// managedKey identifies an endpoint that keeps managedFields: a version of the object or of one of
-// its views.
+// managedKey identifies an endpoint that has managedFields: a version of the object, or of one of
+// its subresources.
 type managedKey struct{ version, subresource string }
 
 // manager maintains the managedFields of one endpoint.
 type manager struct {
 	fields *managedfields.FieldManager
-	// reworded returns a field manager for one apply of config that ignores differences in spelling.
-	// See rewording.
+	// reworded returns a field manager that ignores differences in spelling between the live object
+	// and config, for one apply of config. See rewording.
 	reworded func(config runtime.Object) (*managedfields.FieldManager, error)
-	// keeper is a faster implementation of fields, which handles most changes. It is nil for kinds
-	// without a Go type and for versions that are converted.
+	// keeper is a faster implementation of fields for most changes. It is nil for kinds without a
+	// Go type and for versions that have to be converted.
 	keeper *ownership.Keeper
 }
 
@@ -86,7 +86,7 @@ func (r *Registry) makeManager(version, subresource string, reset []string) erro
 	return nil
 }
 
-// settled returns an object as it is after defaulting, storing and reading it.
+// settled returns obj as it is after defaulting, storing and reading it.
 func (r *Registry) settled(obj runtime.Object, kind schema.GroupVersionKind) (runtime.Object, error) {
 	obj, err := r.convert.ConvertToVersion(obj, kind.GroupVersion())
 	if err != nil {
@@ -115,7 +115,8 @@ func (r *Registry) keeper(gvk schema.GroupVersionKind, subresource string, reset
 	})
 }
 
-// resetFilters returns filters that keep writers from owning the fields that the endpoint resets.
+// resetFilters returns the filters for the endpoint's reset fields, with which a write does not own
+// these fields.
 func (r *Registry) resetFilters(paths []string) map[fieldpath.APIVersion]fieldpath.Filter {
 	if len(paths) == 0 {
 		return nil
@@ -143,8 +144,8 @@ func (r *Registry) managerOf(version, subresource string) *manager {
 	return r.managed[managedKey{version, subresource}]
 }
 
-// update records in obj's managedFields the manager that changed live to obj. It does not modify
-// live.
+// update sets the managedFields of obj. who is the manager that changed live to obj. live is not
+// modified.
 func (m *manager) update(ctx context.Context, live, obj resource.Object, who string) resource.Object {
 	if m == nil {
 		obj.SetManagedFields(nil)
@@ -165,8 +166,9 @@ func (m *manager) update(ctx context.Context, live, obj resource.Object, who str
 	return clearKind(out)
 }
 
-// unchanged reports whether obj equals live apart from fields that do not count for ownership. An
-// update that changes nothing does not change owners. managedFields in obj count if they are set.
+// unchanged reports whether obj equals live, apart from fields that have no owner. If they are
+// equal, an update does not change managedFields. managedFields in obj are compared too if they are
+// set.
 func unchanged(obj, live resource.Object) bool {
 	if live.GetUID() == "" || obj.GetUID() != "" && obj.GetUID() != live.GetUID() {
 		return false
@@ -184,9 +186,9 @@ func unchanged(obj, live resource.Object) bool {
 	return same
 }
 
-// apply merges the configuration patch into live. After a conflict, or if it would take fields from
-// other managers, it merges with live in the spelling of patch: values that are only spelled
-// differently are then no changes.
+// apply merges the configuration patch into live. After a conflict, and if force is set, it uses a
+// field manager that ignores differences in spelling, so that a value that is only written
+// differently is no change and is not taken from its owner.
 func (m *manager) apply(live resource.Object, patch runtime.Object, who string, force bool) (resource.Object, error) {
 	fields := m.fields
 	if force {
@@ -208,7 +210,7 @@ func (m *manager) apply(live resource.Object, patch runtime.Object, who string, 
 	return clearKind(out.(resource.Object)), nil
 }
 
-// clearKind clears the TypeMeta of an object with a Go type, which conversions may have set.
+// clearKind clears the TypeMeta of an object with a Go type. Conversions may have set it.
 func clearKind(obj resource.Object) resource.Object {
 	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -216,8 +218,8 @@ func clearKind(obj resource.Object) resource.Object {
 	return obj
 }
 
-// keepTimes restores the times in old's managedFields if nothing else has changed, so that an
-// update without effect is not stored.
+// keepTimes restores the times in old's managedFields if nothing else in obj's managedFields has
+// changed, so that an update without effect is not stored.
 func keepTimes(obj, old resource.Object) {
 	next, prev := obj.GetManagedFields(), old.GetManagedFields()
 	if len(next) != len(prev) || len(next) == 0 {
@@ -252,20 +254,19 @@ func sameButTimes(a, b []metav1.ManagedFieldsEntry) bool {
 
 type userAgentKey struct{}
 
-// WithUserAgent returns a context for a client's requests. Writes without a field manager are then
-// owned by the first part of userAgent.
+// WithUserAgent returns a context for the requests of a client. If such a request has no field
+// manager, the first part of userAgent is the manager's name.
 func WithUserAgent(ctx context.Context, userAgent string) context.Context {
 	return context.WithValue(ctx, userAgentKey{}, &caller{userAgent: userAgent})
 }
 
-// caller is the client of a request, with the time that the server spent on the client's behalf in
-// programs that are not its own.
+// caller is the client of a request. It also records the time that webhooks took for the request.
 type caller struct {
 	userAgent string
 	webhooks  atomic.Int64 // nanoseconds
 }
 
-// AddWebhookTime records time that admission webhooks took for the request of ctx.
+// AddWebhookTime adds to the time that admission webhooks took for the request of ctx.
 func AddWebhookTime(ctx context.Context, took time.Duration) {
 	if c, ok := ctx.Value(userAgentKey{}).(*caller); ok {
 		c.webhooks.Add(int64(took))
@@ -281,8 +282,8 @@ func WebhookTime(ctx context.Context) time.Duration {
 	return time.Duration(c.webhooks.Load())
 }
 
-// ManagerName returns the field manager that the client has chosen, or the printable characters of
-// its User-Agent up to the first slash.
+// ManagerName returns the field manager that the client has chosen. If chosen is empty, it returns
+// the printable characters of the client's User-Agent up to the first slash.
 func ManagerName(ctx context.Context, chosen string) string {
 	if chosen != "" {
 		return chosen

@@ -13,10 +13,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// Part returns a function that decodes only the given paths of a row's stored objects. It reports
-// false if the object has to be decoded whole: if there are no paths, if types does not know the
-// object's type, or if the stored bytes are not an envelope of the storage version. It does not
-// apply defaults, because stored objects have them.
+// Part returns a function that decodes only the given paths of a row's stored objects. The function
+// returns false if the object has to be decoded whole: if there are no paths, if types does not
+// support the object's type, or if the stored bytes are not an envelope of the storage version. It
+// does not apply defaults, because stored objects have them.
 func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	return func(data []byte) (store.Object, bool) {
@@ -25,9 +25,9 @@ func Part(row *resource.Row, types *transcode.Types, paths ...string) func(data 
 	}
 }
 
-// Parts is Part for many objects in sequence. Each function that it returns decodes into one
-// object, which is valid until the next call. This avoids allocating the object, which is large and
-// is most of the cost of decoding a part.
+// Parts is like Part, for many objects in sequence. It returns a function that makes decoders. Each
+// decoder decodes into one object, which is valid until the decoder's next call. This saves
+// allocating a large object for each call, which is most of the cost of decoding a part.
 func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() func(data []byte) (store.Object, bool) {
 	read := partReader(row, types, paths)
 	lists := sync.OnceValue(func() [][]int { return listsOn(reflect.TypeOf(row.New()).Elem(), paths) })
@@ -43,8 +43,8 @@ func Parts(row *resource.Row, types *transcode.Types, paths ...string) func() fu
 	}
 }
 
-// partReader returns a function that does the same as Part's, but decodes into an empty object of
-// the caller.
+// partReader returns a function like that of Part, but one that decodes into an empty object of the
+// caller.
 func partReader(row *resource.Row, types *transcode.Types, paths []string) func(data []byte,
 	into resource.Object) bool {
 	header := wire.NewHeader(row.GroupVersionKind().GroupVersion().String(), row.Kind)
@@ -78,7 +78,7 @@ func partReader(row *resource.Row, types *transcode.Types, paths []string) func(
 }
 
 // Peek returns a function that computes from stored bytes what Attrs computes from the decoded
-// object. It returns nil if that needs the whole object.
+// object. It returns nil if the computation needs the whole object.
 func Peek(row *resource.Row, types *transcode.Types) func(data []byte) (store.Attrs, bool) {
 	if row.Peek != nil {
 		return row.Peek

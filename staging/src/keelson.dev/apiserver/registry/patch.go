@@ -25,7 +25,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// Patch applies p and stores the result. Only a server-side apply creates objects.
+// Patch applies p and stores the result. A server-side apply creates the object if it does not
+// exist; other patches do not.
 func (r *Registry) Patch(ctx context.Context, p Patch) (rec *store.Record, created bool, err error) {
 	v, err := r.convert.version(p.Version)
 	if err != nil {
@@ -65,11 +66,11 @@ type patching struct {
 	up      *updating
 	strict  patch.Strict
 
-	versionless bool // whether the patch has removed the apiVersion of a custom resource
+	versionless bool // the patch has removed the apiVersion of a custom resource
 }
 
-// apply computes the patched object from cur, after it has checked that cur is still the object
-// that the request names.
+// apply computes the patched object from cur, and checks that it has the namespace and name in the
+// request's path.
 func (pp *patching) apply(ctx context.Context, cur resource.Object) (obj resource.Object, err error) {
 	switch pp.p.Type {
 	case types.ApplyYAMLPatchType:
@@ -136,10 +137,10 @@ func (pp *patching) kind() schema.GroupVersionKind {
 	return gvk
 }
 
-// finish applies defaults to a patched object, converts it to the storage version and records its
-// manager.
+// finish applies defaults to a patched object, converts it to the storage version, and records the
+// manager that changed cur to obj.
 func (pp *patching) finish(ctx context.Context, obj, cur resource.Object) (resource.Object, error) {
-	// Read now, because recording the manager sets the version.
+	// Do this first, because recording the manager sets the version.
 	pp.versionless = pp.r.dynamic && obj.GetObjectKind().GroupVersionKind().Version == ""
 	pp.r.convert.defaults(obj, pp.v)
 	obj, err := pp.r.convert.toStorage(obj, pp.v)
@@ -180,8 +181,9 @@ func (pp *patching) json(ctx context.Context, cur resource.Object) (resource.Obj
 	return pp.finish(ctx, out, cur)
 }
 
-// typed merges the patch into a copy of cur, if cur has a Go type and merge can do it without
-// doubt. Values of no type that cur contains are rewritten by spelt.
+// typed merges the patch into a copy of cur with merge, without encoding it. It returns false if
+// cur has no Go type in the request's version, or if merge does not support the patch. It rewrites
+// runtime.RawExtension values with spelt, as Kubernetes does when it encodes cur (see raw.go).
 func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte) bool,
 	spelt spelling) (resource.Object, bool) {
 	if pp.r.dynamic || pp.v != nil && pp.v.FromStorage != nil {
@@ -195,7 +197,7 @@ func (pp *patching) typed(cur resource.Object, merge func(obj any, patch []byte)
 	return obj, true
 }
 
-// readable returns why a patched object cannot be read, or nil.
+// readable returns the error of the row's Readable function for a patched object, or nil.
 func (r *Registry) readable(obj resource.Object) error {
 	if r.row.Readable == nil {
 		return nil
@@ -224,10 +226,10 @@ func (pp *patching) strategic(ctx context.Context, cur resource.Object) (resourc
 	return pp.finish(ctx, out, cur)
 }
 
-// errNoApply is the error of a server that keeps no managedFields.
+// errNoApply is returned for a server-side apply if the server keeps no managedFields.
 var errNoApply = errors.New("server-side apply needs managed fields, which are not kept for this resource")
 
-// configuration does a server-side apply.
+// configuration makes a server-side apply.
 func (pp *patching) configuration(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if pp.manager == nil {
 		return nil, errNoApply
@@ -267,8 +269,8 @@ func (pp *patching) configuration(ctx context.Context, cur resource.Object) (res
 
 func (pp *patching) force() bool { return pp.p.Options.Force != nil && *pp.p.Options.Force }
 
-// plain does a server-side apply in the most frequent case: a simple document, an object with a Go
-// type, and no conflict. It does not modify live. It reports false in all other cases.
+// plain makes a server-side apply in the most frequent case: a simple document, an object with a Go
+// type, and no conflict. It does not modify live. In all other cases it returns false.
 func (pp *patching) plain(ctx context.Context, live resource.Object) (resource.Object, bool) {
 	if pp.manager.keeper == nil {
 		return nil, false
@@ -299,7 +301,7 @@ func WarnStrict(ctx context.Context, findings []error) {
 	}
 }
 
-// strictLines removes the YAML decoder's preamble from its findings.
+// strictLines removes the YAML decoder's introductory text from its findings.
 func strictLines(s string) string {
 	const preamble, long = "yaml: unmarshal errors:\n", "error converting YAML to JSON: yaml: unmarshal errors:\n"
 	for _, p := range []string{long, preamble} {

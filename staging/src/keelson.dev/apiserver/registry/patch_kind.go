@@ -21,8 +21,8 @@ import (
 	"keelson.dev/apiserver/typedjson"
 )
 
-// decode decodes a patched document into out. The document must be an object of the row: of the
-// request's kind, or in another form that can be converted to it.
+// decode decodes a patched document into out. The document must be an object of the row, either of
+// the request's kind and version or in another form that can be converted to it.
 func (pp *patching) decode(doc []byte, out resource.Object) error {
 	findings, err := pp.read(doc, out)
 	if err != nil {
@@ -35,10 +35,10 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 		}
 		findings = append(findings, more...)
 	}
-	if !pp.r.dynamic { // an object without a Go type is validated later, after its name
+	if !pp.r.dynamic { // objects without a Go type are validated later, after their names
 		if out.GetObjectKind().GroupVersionKind().Version == "" {
 			if _, err := serializer.DefaultMetaFactory.Interpret(doc); err != nil {
-				return err // its apiVersion is invalid
+				return err // the apiVersion in the document is invalid
 			}
 			findings = pp.readNothing(doc, out)
 		}
@@ -49,8 +49,8 @@ func (pp *patching) decode(doc []byte, out resource.Object) error {
 	return pp.check(out, findings)
 }
 
-// read decodes a document into out. If out has no Go type, only a JSON patch can have added a field
-// twice.
+// read decodes a document into out. If out has no Go type, findings contain only repeated fields,
+// which only a JSON patch can produce.
 func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err error) {
 	if u, ok := out.(*unstructured.Unstructured); ok {
 		if err := u.UnmarshalJSON(doc); err != nil || !pp.strict.On() || pp.p.Type != types.JSONPatchType {
@@ -61,7 +61,8 @@ func (pp *patching) read(doc []byte, out resource.Object) (findings []error, err
 	return typedjson.Unmarshal(doc, out, pp.strict.On())
 }
 
-// check returns an error if the decoded object is not readable or has findings.
+// check returns an error if the decoded object cannot be used (see Kind.Readable), or if there are
+// findings.
 func (pp *patching) check(out resource.Object, findings []error) error {
 	if err := pp.r.readable(out); err != nil {
 		return err
@@ -72,9 +73,9 @@ func (pp *patching) check(out resource.Object, findings []error) error {
 	return nil
 }
 
-// decodeOther decodes a document whose decoding as the request's kind has failed with err. The
-// document may declare another version or form of the kind. If it declares the request's kind,
-// decodeOther returns err.
+// decodeOther decodes a document that could not be decoded as the request's kind because of err.
+// The document may declare another version, or another kind among the row's StoredForms. If it
+// declares the request's kind, decodeOther returns err.
 func (pp *patching) decodeOther(doc []byte, out resource.Object, err error) error {
 	gvk, kindErr := serializer.DefaultMetaFactory.Interpret(doc)
 	if kindErr != nil {
@@ -108,7 +109,8 @@ func (pp *patching) decodeOther(doc []byte, out resource.Object, err error) erro
 		resource.InternalName(want))
 }
 
-// converted decodes a document in another form than the request's, and converts it into out.
+// converted decodes a document in the given form, which is not the request's, and converts it into
+// out.
 func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource.Object) error {
 	in := form.New()
 	findings, err := pp.read(doc, in)
@@ -126,8 +128,8 @@ func (pp *patching) converted(doc []byte, form resource.StoredForm, out resource
 	return pp.check(out, findings)
 }
 
-// readNothing decodes a document without a version in the same way as Kubernetes: into the internal
-// type, whose fields have other names, so that all fields of the document are unknown.
+// readNothing decodes a document without a version as Kubernetes does: into an internal type. Its
+// fields have other names, so out stays empty and all fields of the document are unknown.
 func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	kind := out.GetObjectKind().GroupVersionKind()
 	reflect.ValueOf(out).Elem().SetZero()
@@ -138,11 +140,11 @@ func (pp *patching) readNothing(doc []byte, out resource.Object) []error {
 	return unknownFields(doc)
 }
 
-// unknownFields returns the findings of a decoder that knows none of the document's fields.
+// unknownFields returns a finding for each field of the document.
 func unknownFields(doc []byte) []error {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(doc, &fields) != nil {
-		return nil // impossible: the document has been decoded before
+		return nil // impossible: the document has already been decoded
 	}
 	var findings []error
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -153,8 +155,8 @@ func unknownFields(doc []byte) []error {
 	return findings
 }
 
-// declared returns the kind that a patched document declares. If the patch has removed the kind or
-// apiVersion, those of the request are used.
+// declared returns the kind that a patched document declares. If the patch has removed kind or
+// apiVersion, declared uses the request's instead.
 func (pp *patching) declared(got schema.GroupVersionKind) schema.GroupVersionKind {
 	want := pp.kind()
 	if got.Kind == "" {

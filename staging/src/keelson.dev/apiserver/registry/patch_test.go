@@ -30,7 +30,8 @@ const (
 	apply     = types.ApplyYAMLPatchType
 )
 
-// TestPatch patches a stored deployment with each type of patch.
+// TestPatch patches a stored deployment with each type of patch, and checks the result or the
+// error.
 func TestPatch(t *testing.T) {
 	strict := metav1.PatchOptions{FieldValidation: metav1.FieldValidationStrict}
 	ignore := metav1.PatchOptions{FieldValidation: metav1.FieldValidationIgnore}
@@ -40,7 +41,7 @@ func TestPatch(t *testing.T) {
 		data        string
 		subresource string
 		version     string
-		absent      bool // the patch is of a deployment that does not exist
+		absent      bool // the deployment to patch does not exist
 		options     metav1.PatchOptions
 		reason      metav1.StatusReason
 		text        string
@@ -234,7 +235,7 @@ func TestPatch(t *testing.T) {
 }
 
 // TestApplyOwners checks which manager owns which fields after creates, updates and applies, and
-// that an apply that changes nothing is not a write.
+// that an apply that changes nothing is not stored.
 func TestApplyOwners(t *testing.T) {
 	config := func(manager, data string) registry.Patch {
 		return registry.Patch{
@@ -262,8 +263,8 @@ func TestApplyOwners(t *testing.T) {
 			if _, _, err = e.Patch(e.ctx, config("two", `"a":"1"`)); err != nil {
 				t.Fatal(err)
 			}
-			// Both managers own a now, so it stays when the manager "one" no longer applies it.
-			// Only one manager owns b.
+			// Both managers own a, so a stays when the manager "one" no longer applies it. Only
+			// "one" owns b, so b is removed.
 			rec, _, err = e.Patch(e.ctx, config("one", `"c":"1"`))
 			if c := must[*corev1.ConfigMap](t, rec, err); len(c.Data) != 2 || c.Data["a"] != "1" || c.Data["c"] != "1" {
 				t.Errorf("data %v", c.Data)
@@ -290,7 +291,8 @@ func TestApplyOwners(t *testing.T) {
 	}
 }
 
-// TestPatchVersion patches an object in a version that it is not stored in, and into another one.
+// TestPatchVersion patches an object in a version that is not its storage version, and with a patch
+// that changes the version.
 func TestPatchVersion(t *testing.T) {
 	e := newEnv(t, autoscalers())
 	a := &autoscalingv2.HorizontalPodAutoscaler{
@@ -439,8 +441,8 @@ func TestPatchCustom(t *testing.T) {
 	}
 }
 
-// TestPatchRaw checks that values without a type are rewritten by a patch as Kubernetes rewrites
-// them.
+// TestPatchRaw checks that a patch rewrites values without a type (runtime.RawExtension) as
+// Kubernetes does.
 func TestPatchRaw(t *testing.T) {
 	row := resource.Of[resourcev1.ResourceClaimList](resource.Kind[*resourcev1.ResourceClaim]{
 		Group: "resource.k8s.io", Version: "v1", Resource: "resourceclaims", Kind: "ResourceClaim", Namespaced: true,

@@ -13,15 +13,15 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Objects may contain values of no type (runtime.RawExtension), which are stored as they were
-// written. Their spelling counts when a change of the spec is detected. Kubernetes encodes an
-// object before it patches it, which rewrites these values, so a patch here has to rewrite them
+// Objects may contain values without a type (runtime.RawExtension), which are stored as the client
+// wrote them. A difference in spelling counts as a change of the spec. Kubernetes encodes an object
+// before it patches it, which changes the spelling of these values, so a patch here has to do so
 // too.
 
-// spelling rewrites the JSON of a value without a type.
+// spelling changes the spelling of a JSON value: white space, or the order of members.
 type spelling func(raw []byte) ([]byte, error)
 
-// compacted removes insignificant space.
+// compacted removes white space between tokens.
 func compacted(raw []byte) ([]byte, error) { return json.Marshal(json.RawMessage(raw)) }
 
 // sorted decodes and encodes the value, which sorts the members of its objects.
@@ -36,7 +36,7 @@ func sorted(raw []byte) ([]byte, error) {
 var rawValue = reflect.TypeFor[runtime.RawExtension]()
 
 // holdsRaw reports whether an object of type t may contain a value without a type. seen has the
-// types that have been visited.
+// types that were visited.
 func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if t == rawValue {
 		return true
@@ -58,15 +58,15 @@ func holdsRaw(t reflect.Type, seen map[reflect.Type]bool) bool {
 	return false
 }
 
-// respell rewrites all values without a type in an object.
+// respell changes the spelling of all values without a type in an object.
 func (r *Registry) respell(obj resource.Object, as spelling) {
 	if r.raw {
 		rewrite(reflect.ValueOf(obj), as)
 	}
 }
 
-// rewrite rewrites all values without a type in v. Values that are not JSON stay as they are. No
-// kind has such values in maps.
+// rewrite changes the spelling of all values without a type in v. Values that are not JSON stay as
+// they are. Maps are not searched, because no kind has such values in maps.
 func rewrite(v reflect.Value, as spelling) {
 	switch {
 	case v.Type() == rawValue:

@@ -28,10 +28,10 @@ type Registry struct {
 	convert *convertor
 	managed map[managedKey]*manager
 	dynamic bool // the row's objects have no Go type
-	raw     bool // the row's objects may contain values of no type; see raw.go
+	raw     bool // objects may contain values without a type; see raw.go
 }
 
-// New returns the registry of the resource that row declares. Its objects must be stored ones.
+// New returns the registry of the resource that row declares. The row must have stored objects.
 func New(row *resource.Row, cfg Config) (*Registry, error) {
 	r := &Registry{
 		row: row, cfg: cfg, store: cfg.Store(row),
@@ -76,7 +76,7 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	}
 	match := options.ResourceVersionMatch
 	if match == "" && options.Continue == "" && options.ResourceVersion != "" && r.single(predicate) {
-		match = metav1.ResourceVersionMatchNotOlderThan // a limit does not ask for an exact revision of a single object
+		match = metav1.ResourceVersionMatchNotOlderThan // in Kubernetes, only other lists need exactly this revision
 	}
 	return r.store.List(ctx, store.ListOptions{
 		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: match,
@@ -93,8 +93,8 @@ func (r *Registry) single(p store.Predicate) bool {
 	return ok
 }
 
-// Watch watches the objects of a namespace. An empty namespace means all of them. The caller ends
-// the watch after timeout, if that is not 0.
+// Watch watches the objects of a namespace. An empty namespace means all of them. The caller must
+// end the watch after timeout; 0 means that there is no timeout.
 func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.ListOptions,
 	timeout time.Duration) (store.Watcher, error) {
 	predicate, err := r.predicate(namespace, &options)

@@ -11,12 +11,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// recycler empties an object for reuse and keeps the memory of its lists.
+// recycler empties an object for reuse, and keeps the memory of its lists.
 type recycler struct {
 	obj   resource.Object
 	reset func()          // nil if the object has no Reset method
 	lists []reflect.Value // lists of the object
-	room  []reflect.Value // holds the object's lists while it is reset
+	room  []reflect.Value // has the object's lists while the object is reset
 }
 
 func newRecycler(obj resource.Object, lists [][]int) *recycler {
@@ -46,8 +46,8 @@ func (r *recycler) empty() {
 	}
 }
 
-// listsOn returns the first list on each path, as indices for reflect. The steps of a path are JSON
-// names.
+// listsOn returns the first list on each path, as a field index for package reflect. Paths consist
+// of JSON names.
 func listsOn(typ reflect.Type, paths []string) [][]int {
 	var lists [][]int
 	for _, path := range paths {

@@ -34,22 +34,23 @@ type Config struct {
 	// Admission runs for every write: mutating plugins first, validating plugins after the kind's
 	// rules have accepted the object.
 	Admission admission.Interface
-	// Authorizer decides about "create" if an update or an apply creates the object.
+	// Authorizer decides whether the user may create an object if an update or an apply creates
+	// one.
 	Authorizer authorizer.Authorizer
 	// TypeConverter has the schemas for managedFields. If it is nil, no managedFields are kept.
 	TypeConverter managedfields.TypeConverter
-	// Ownership caches what the managedFields of several kinds share. If it is nil, apimachinery
-	// computes all managedFields, which is slow.
+	// Ownership caches the parts of compiled schemas that several kinds share. If it is nil,
+	// apimachinery computes all managedFields, which is slow.
 	Ownership *ownership.Types
-	// NamespaceCheck decides, at the moment when an object is stored, whether its namespace accepts
-	// new objects. If it is nil, only Admission decides.
+	// NamespaceCheck decides whether a namespace accepts a new object, at the time when the object
+	// is stored. If it is nil, only Admission decides.
 	NamespaceCheck NamespaceCheck
-	// NoGarbageCollection says that no garbage collector runs. Deletes then neither add nor remove the
-	// garbage collector's finalizers, whatever the request says.
+	// NoGarbageCollection reports that no garbage collector runs in the cluster. Deletes then
+	// neither add nor remove the garbage collector's finalizers, whatever the request says.
 	NoGarbageCollection bool
-	// Structure prunes and checks an object of a served version that a patch or a plugin has
-	// changed. If unknown is true, it also returns the findings of strict field validation. It may
-	// be nil.
+	// Structure removes unknown fields from an object of a served version that a patch or a plugin
+	// has changed, and validates its structure. If unknown is true, it also returns the findings of
+	// strict field validation. It may be nil.
 	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
 	// Random returns the suffix of a generated name. If it is nil, apimachinery's generator is used.
 	Random func(n int) string
@@ -57,10 +58,10 @@ type Config struct {
 	UID func() types.UID
 }
 
-// NamespaceCheck rejects the create that a describes if its namespace does not accept new objects.
-// Otherwise it returns the conditions under which the namespace still accepts them when the object
-// is stored. If latest is false, the check may use cached state; the store then finds that the
-// conditions do not hold, and the check is repeated with latest.
+// NamespaceCheck returns an error if the namespace of the create that a describes does not accept
+// new objects. Otherwise it returns conditions that must hold when the object is stored. If latest
+// is false, the check may use cached state. If the store finds that a condition does not hold, the
+// check is repeated with latest.
 type NamespaceCheck func(ctx context.Context, a admission.Attributes, latest bool) ([]kv.Unchanged, error)
 
 // UpdateFunc computes the new object from the current one, which it may modify and return. cur is
@@ -69,7 +70,7 @@ type UpdateFunc func(ctx context.Context, cur resource.Object) (resource.Object,
 
 // Update describes one update.
 type Update struct {
-	// What is updated.
+	// The object to update.
 
 	Namespace, Name string
 	// Subresource is the name of the view to write, for example "status". If it is empty, the update
@@ -82,35 +83,37 @@ type Update struct {
 	// The new object.
 
 	Transform UpdateFunc
-	// Blind says that Transform does not need the current object: it gets nil.
+	// Blind reports that Transform does not need the current object. Its argument cur is then nil.
 	Blind bool
-	// OwnFields says that Transform maintains managedFields itself.
+	// OwnFields reports that Transform maintains managedFields itself.
 	OwnFields bool
-	// As presents the object to admission as another kind, and replaces Transform. It may be nil.
+	// As presents the object to admission as another kind. Its function Change is used instead of
+	// Transform. It may be nil.
 	As *Facade
 
-	// What is allowed.
+	// Options and conditions.
 
 	Options metav1.UpdateOptions
-	// Preconditions reject the update with 409 Conflict unless they hold.
+	// Preconditions must hold for the current object. Otherwise the update fails with 409 Conflict.
 	Preconditions *metav1.Preconditions
-	// CreateAbsent allows the update to create the object, whatever the row says.
+	// CreateAbsent allows the update to create the object even if the row does not allow it.
 	CreateAbsent bool
-	// SkipAdmission is set for the server's own bookkeeping.
+	// SkipAdmission is set for updates that the server makes for its own purposes.
 	SkipAdmission bool
 }
 
-// Facade presents an object as one of another kind, for example autoscaling/v1 Scale.
+// Facade presents an object as an object of another kind, for example autoscaling/v1 Scale.
 type Facade struct {
 	Kind schema.GroupVersionKind
-	// Of returns the other kind's view of obj.
+	// Of returns the view of obj as the other kind.
 	Of func(obj resource.Object) (resource.Object, error)
-	// Change computes the new view from that of cur, calls admit to run the mutating plugins over the
-	// new view, and returns cur with the changes of the view applied.
+	// Change computes the new view of the object, calls admit to run the mutating plugins on it,
+	// and returns cur with the changes of the view applied.
 	Change func(ctx context.Context, cur resource.Object, admit AdmitFunc) (resource.Object, error)
 }
 
-// AdmitFunc runs the mutating plugins over the new view shown, whose old state is before.
+// AdmitFunc runs the mutating plugins on the new view shown. before is the view of the current
+// object.
 type AdmitFunc func(shown, before resource.Object) error
 
 // Patch is a patch of an object or one of its views.

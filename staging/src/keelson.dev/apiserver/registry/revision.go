@@ -9,7 +9,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// revision formats a resourceVersion. Objects that were never stored have none.
+// revision formats a resourceVersion. It returns "" for 0, the revision of objects that were not
+// stored.
 func revision(rev int64) string {
 	if rev == 0 {
 		return ""
@@ -26,8 +27,8 @@ func revisionOf(obj resource.Object) int64 {
 	return rev
 }
 
-// parseRevision parses the resourceVersion that a client sends. An empty one is 0. Clients see its
-// error.
+// parseRevision parses a resourceVersion from a client. It returns 0 for an empty one. The server
+// sends its error to the client.
 func parseRevision(said string) (uint64, error) {
 	if said == "" {
 		return 0, nil

@@ -13,9 +13,9 @@ import (
 )
 
 // rewording presents a live object to structured-merge-diff in the spelling of the configuration
-// that is being applied. So a value that the configuration only spells differently (an empty list
-// that is not stored, "1000m" for "1") is not a change: it causes no conflict and takes no field
-// from its owner. It is used for one apply.
+// that is being applied. A value that the configuration only writes differently (an empty list that
+// is not stored, "1000m" instead of "1") is then no change: it causes no conflict and is not taken
+// from its owner. A rewording is used for one apply.
 type rewording struct {
 	managedfields.TypeConverter
 	config runtime.Object
@@ -33,7 +33,7 @@ func (w rewording) ObjectToTyped(obj runtime.Object, opts ...typed.ValidationOpt
 	if reworded, err := w.reword(obj, opts); err == nil {
 		return reworded, nil
 	}
-	return live, nil // the merge will return the same error
+	return live, nil // the merge will return the same error again
 }
 
 func (w rewording) reword(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -75,7 +75,7 @@ func (w rewording) reword(obj runtime.Object, opts []typed.ValidationOptions) (*
 	return live.Merge(merged.ExtractItems(same, typed.WithAppendKeyFields()))
 }
 
-// document returns an object as clients see it, without empty lists. In a Go value, empty lists
+// document returns an object as clients receive it, without empty lists. In Go values, empty lists
 // differ from nil.
 func (w rewording) document(obj runtime.Object, opts []typed.ValidationOptions) (*typed.TypedValue, error) {
 	if _, dynamic := obj.(*unstructured.Unstructured); !dynamic {

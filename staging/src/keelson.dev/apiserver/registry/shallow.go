@@ -10,8 +10,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// readShallow returns a shallow copy of a record's object. The caller may set its kind and the
-// fields of its metadata, but must not modify what they point to.
+// readShallow returns a shallow copy of a record's object. The caller may set the kind and the
+// fields of the metadata, but must not modify maps, slices or pointers in them.
 func (r *Registry) readShallow(rec *store.Record) (resource.Object, error) {
 	if r.dynamic {
 		return rec.Object()
@@ -23,7 +23,7 @@ func (r *Registry) readShallow(rec *store.Record) (resource.Object, error) {
 	return r.shallow(rec, obj)
 }
 
-// shallow does what readShallow does, for a record that has been decoded into obj, which has a Go
+// shallow is like readShallow, for a record that has already been decoded into obj, which has a Go
 // type.
 func (r *Registry) shallow(rec *store.Record, obj store.Object) (resource.Object, error) {
 	v := reflect.ValueOf(obj)

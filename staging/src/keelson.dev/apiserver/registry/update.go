@@ -22,13 +22,16 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// modified is Kubernetes' message for a write that lost the race against another write.
+// modified is Kubernetes' message for a write of an object that another client has changed
+// meanwhile.
 const modified = "the object has been modified; please apply your changes to the latest version and try again"
 
 // Update applies u.Transform and stores the result. created reports whether the object did not
-// exist before. An update that removes the last finalizer of an object that is being deleted
-// removes the object; the record is then the state that the update asked for, at the revision that
-// the object had before.
+// exist before.
+//
+// If the update removes the last finalizer of an object that is being deleted, Update removes the
+// object. The record is then the state that Transform returned, with the revision that the object
+// had before.
 func (r *Registry) Update(ctx context.Context, u Update) (rec *store.Record, created bool, err error) {
 	up, err := r.updateOf(&u)
 	if err != nil {
@@ -69,7 +72,7 @@ func (r *Registry) updateOf(u *Update) (*updating, error) {
 	return up, nil
 }
 
-// change computes the new object with the caller's function or Facade.
+// change computes the new object with Transform or with the Facade.
 func (up *updating) change(ctx context.Context, cur resource.Object) (resource.Object, error) {
 	if up.u.As == nil {
 		return up.u.Transform(ctx, cur)
@@ -85,18 +88,18 @@ type updating struct {
 	u             *Update
 	sub           *resource.RowSub
 	preconditions *metav1.Preconditions
-	// transform computes the new object, with its managedFields. cur is nil if the object does not
-	// exist, and must not be modified.
+	// transform computes the new object, including its managedFields. It must not modify cur, which
+	// is nil if the object does not exist.
 	transform   UpdateFunc
 	mayCreate   bool
-	dropManaged bool // this is the second try for an object that was too large to store
-	keepManaged bool // there is no second try, because an apply has to record which fields it owns
+	dropManaged bool // drop managedFields: the object was too large to store with them
+	keepManaged bool // do not retry without managedFields: an apply has to record which fields it owns
 	createOpts  *metav1.CreateOptions
 	dry         bool
 }
 
 var (
-	// errGone is returned by an update whose object has to be removed.
+	// errGone means that the updated object has to be removed.
 	errGone = errors.New("object has no finalizers left")
 	// errOvertaken is returned if another client writes the object before the update removes it.
 	errOvertaken = errors.New("object has changed")
@@ -135,7 +138,7 @@ func (up *updating) run(ctx context.Context) (*store.Record, bool, error) {
 	return rec, created, err
 }
 
-// try updates or creates the object until no other write interferes.
+// try updates or creates the object. It repeats this while other clients interfere.
 func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
 	r, key := up.r, up.r.key(up.u.Namespace, up.u.Name)
 	for {
@@ -153,8 +156,8 @@ func (up *updating) try(ctx context.Context) (*store.Record, bool, error) {
 	}
 }
 
-// absent reports whether the object does not exist. A NotFound error may also come from a hook or a
-// plugin.
+// absent reports whether the object does not exist. It reads the store, because a NotFound error
+// may also come from a hook or a plugin.
 func (up *updating) absent(ctx context.Context, key string) bool {
 	_, err := up.r.store.Get(ctx, key, "")
 	return apierrors.IsNotFound(err)
@@ -227,8 +230,8 @@ func (up *updating) store(ctx context.Context, key string, apply store.UpdateFun
 	return up.r.makeRecord(key, obj, cur.Revision)
 }
 
-// next computes the object that follows existing, which it does not modify. done is the function
-// that the BeforeUpdate hook has returned; it may be nil.
+// next computes the new object from existing, which it does not modify. done is the function that
+// the BeforeUpdate hook has returned; it may be nil.
 func (up *updating) next(ctx context.Context, existing resource.Object) (obj resource.Object, done func(bool),
 	err error) {
 	r := up.r
@@ -259,7 +262,7 @@ func (up *updating) next(ctx context.Context, existing resource.Object) (obj res
 		return nil, done, err
 	}
 	keepTimes(obj, existing)
-	if !up.dry { // a dry run answers with the field, because it stores nothing
+	if !up.dry { // the response to a dry run contains the field, because nothing is stored
 		obj.SetSelfLink("")
 	}
 	if err := w.validate(ctx, obj, existing); err != nil {
@@ -283,7 +286,7 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 	have, err := parseRevision(obj.GetResourceVersion())
 	switch {
 	case err != nil:
-		return err // the error has no Status, so clients get status code 500, as in Kubernetes
+		return err // err has no Status, so clients get status code 500, as in Kubernetes
 	case have != 0 && have == uint64(revisionOf(existing)):
 		return nil
 	case have != 0:
@@ -292,14 +295,14 @@ func (r *Registry) checkVersion(name string, obj, existing resource.Object) erro
 		obj.SetResourceVersion(existing.GetResourceVersion())
 		return nil
 	}
-	// Kubernetes uses the resource as the kind, and a number as the value, in this error.
+	// In this error, Kubernetes uses the resource as the kind, and a number as the value.
 	errs := field.ErrorList{field.Invalid(field.NewPath("metadata").Child("resourceVersion"), 0,
 		"must be specified for an update")}
 	return apierrors.NewInvalid(schema.GroupKind{Group: r.row.Group, Kind: r.row.Resource}, name, errs)
 }
 
-// CheckPreconditions returns Kubernetes' storage error, which contains the key in etcd, unless p
-// holds for obj.
+// CheckPreconditions returns an error unless p holds for obj. The error is the one that Kubernetes'
+// storage returns, which contains the key in etcd.
 func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditions, dryRun bool) error {
 	if p == nil {
 		return nil
@@ -316,7 +319,7 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 	}
 	root := "/registry"
 	if dryRun {
-		root = "" // a dry run does not reach the store, which would add the root to the key
+		root = "" // the root is a part of the key in the store, which a dry run does not reach
 	}
 	return apierrors.NewConflict(r.row.GroupResource(), obj.GetName(), fmt.Errorf(
 		"StorageError: invalid object, Code: 4, Key: %s/%s/%s, ResourceVersion: 0, AdditionalErrorMsg: "+
@@ -324,7 +327,7 @@ func (r *Registry) CheckPreconditions(obj resource.Object, p *metav1.Preconditio
 		root, r.row.StoragePrefix, r.key(obj.GetNamespace(), obj.GetName()), finding))
 }
 
-// prepare runs the kind's rules for updates.
+// prepare applies the kind's rules for updates.
 func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error {
 	r, row := up.r, up.r.row
 	if err := r.matchNamespace(request.NamespaceValue(ctx), obj); err != nil {
@@ -354,7 +357,7 @@ func (up *updating) prepare(ctx context.Context, obj, old resource.Object) error
 	return nil
 }
 
-// keepSystemFields restores the metadata that an update cannot change.
+// keepSystemFields restores metadata that an update cannot change.
 func keepSystemFields(obj, old resource.Object) {
 	if obj.GetUID() == "" {
 		obj.SetUID(old.GetUID())
@@ -370,7 +373,7 @@ func keepSystemFields(obj, old resource.Object) {
 	}
 }
 
-// validateMetaUpdate returns what is wrong with the metadata of obj, the update of old.
+// validateMetaUpdate returns the errors in the metadata of obj, which replaces old.
 func (r *Registry) validateMetaUpdate(obj, old resource.Object, checks resource.MetaChecks) field.ErrorList {
 	meta := field.NewPath("metadata")
 	suspect := naming.Suspect{Object: obj}
@@ -385,8 +388,8 @@ func (r *Registry) validateMetaUpdate(obj, old resource.Object, checks resource.
 	return errs
 }
 
-// endsByUpdate reports whether obj, the update of old, is being deleted and has nothing left that
-// keeps it.
+// endsByUpdate reports whether the update from old to obj leaves an object that is being deleted
+// and has no finalizers, grace period or hook that keeps it, so that it has to be removed.
 func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 	if len(obj.GetFinalizers()) > 0 || old.GetDeletionTimestamp() == nil {
 		return false
@@ -398,8 +401,8 @@ func (r *Registry) endsByUpdate(obj, old resource.Object) bool {
 	return grace == nil || *grace == 0
 }
 
-// remove deletes an object that nothing keeps after its update. The record is the state that the
-// update asked for. As in Kubernetes, it has the resourceVersion of the stored object.
+// remove removes an object that nothing keeps after the update. The record is the state that the
+// update computed. As in Kubernetes, it has the resourceVersion of the stored object.
 func (up *updating) remove(ctx context.Context, key string, obj, old resource.Object) (*store.Record, error) {
 	r := up.r
 	if up.dry {
@@ -420,7 +423,7 @@ func (up *updating) remove(ctx context.Context, key string, obj, old resource.Ob
 	return r.makeRecord(key, obj, revisionOf(old))
 }
 
-// create creates an object that the update did not find.
+// create creates the object of an update, because it does not exist.
 func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	r := up.r
 	if p := up.preconditions; p != nil && p.UID != nil {
@@ -448,7 +451,7 @@ func (up *updating) create(ctx context.Context) (*store.Record, error) {
 	if err := w.authorizeCreate(ctx, "create"); err != nil {
 		return nil, err
 	}
-	if !up.dry { // a dry run returns the resourceVersion of the request
+	if !up.dry { // the response to a dry run has the resourceVersion of the request
 		obj.SetResourceVersion("")
 	}
 	return r.create(ctx, w, obj)

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestLastFinalizer checks an update that takes the last finalizer from an object that is being
-// deleted. It removes the object, and answers with the revision that the object had.
+// TestLastFinalizer checks that an update that removes the last finalizer of an object that is
+// being deleted removes the object, and returns the revision that the object had.
 func TestLastFinalizer(t *testing.T) {
 	deleted := func(t *testing.T, row *resource.Row, change ...func(*registry.Config)) (*env, *corev1.ConfigMap) {
 		e := newEnv(t, row, change...)
@@ -107,8 +107,8 @@ func TestLastFinalizer(t *testing.T) {
 	})
 }
 
-// TestUpdateHooks checks when the hooks of updates run, and that finish learns the outcome of each
-// try.
+// TestUpdateHooks checks when the hooks of updates run, and that the function returned by
+// BeforeUpdate is called with the outcome of each attempt.
 func TestUpdateHooks(t *testing.T) {
 	var calls []string
 	row := deployments(func(k *resource.Kind[*appsv1.Deployment]) {

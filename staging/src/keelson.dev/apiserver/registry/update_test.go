@@ -149,8 +149,8 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// TestUpdateRefused checks that the error of the caller's function is returned unchanged, even if
-// it is a NotFound error.
+// TestUpdateRefused checks that Update returns the error of the Transform function unchanged, even
+// if it is a NotFound error.
 func TestUpdateRefused(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true }))
 	create(t, e, configMap("c"))
@@ -179,7 +179,7 @@ func (a allow) Authorize(_ context.Context, attrs authorizer.Attributes) (author
 	return a.decision, "a reason", a.err
 }
 
-// TestUpdateAbsent checks updates of objects that do not exist.
+// TestUpdateAbsent checks which updates create an object that does not exist.
 func TestUpdateAbsent(t *testing.T) {
 	creates := configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowCreateOnUpdate = true })
 	type u = registry.Update
@@ -254,8 +254,8 @@ func TestUpdateAbsent(t *testing.T) {
 	}
 }
 
-// namespaces is a kind whose objects are namespaces. They end when their finalizers in spec are
-// gone.
+// namespaces is a kind whose objects are namespaces. A deleted one is removed when the finalizers
+// in its spec are gone.
 func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row {
 	k := resource.Kind[*corev1.Namespace]{
 		Version: "v1", Resource: "namespaces", Kind: "Namespace", NamespaceItself: true, AllowUnconditionalUpdate: true,
@@ -276,8 +276,8 @@ func namespaces(change ...func(*resource.Kind[*corev1.Namespace])) *resource.Row
 	return resource.Of[corev1.NamespaceList](k)
 }
 
-// TestNamespaceItself checks that admission sees a Namespace object as being in itself, and that
-// hooks keep it until its own finalizers are gone.
+// TestNamespaceItself checks that for a Namespace object, admission receives its own name as the
+// namespace, and that hooks keep the object until the finalizers in its spec are gone.
 func TestNamespaceItself(t *testing.T) {
 	var calls []string
 	e := newEnv(t, namespaces(), withAdmission(log(&calls)))
@@ -314,7 +314,7 @@ func TestNamespaceItself(t *testing.T) {
 	}
 }
 
-// TestUpdateTogether checks that an update is computed again if another client writes the object
+// TestUpdateTogether checks that Transform is called again if another client writes the object
 // first.
 func TestUpdateTogether(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }))
@@ -335,7 +335,8 @@ func TestUpdateTogether(t *testing.T) {
 	}
 }
 
-// TestUpdateBlind checks that a caller who replaces an object is not given the present one.
+// TestUpdateBlind checks that the Transform function of a blind update does not get the current
+// object.
 func TestUpdateBlind(t *testing.T) {
 	e := newEnv(t, configMaps(func(k *resource.Kind[*corev1.ConfigMap]) { k.AllowUnconditionalUpdate = true }))
 	create(t, e, configMap("c", "a", "1"))
@@ -353,12 +354,11 @@ func TestUpdateBlind(t *testing.T) {
 	}
 }
 
-// TestMetaChecks checks which of the metadata checks of a create are repeated by an update. Each
-// kind decides that.
+// TestMetaChecks checks which metadata checks an update repeats, for each value of MetaOnUpdate.
 func TestMetaChecks(t *testing.T) {
 	for name, tc := range map[string]struct {
 		checks resource.MetaChecks
-		want   []string // fields with a finding
+		want   []string // fields with an error
 	}{
 		"finalizers":          {resource.CheckFinalizers, []string{"metadata.finalizers[0]"}},
 		"name and finalizers": {resource.CheckNameAndFinalizers, []string{"metadata.finalizers[0]", "metadata.generateName"}},
@@ -386,7 +386,8 @@ func TestMetaChecks(t *testing.T) {
 	}
 }
 
-// TestFacade checks an update through a Facade: admission sees only the view of the other kind.
+// TestFacade checks that in an update through a Facade, admission receives only views of the other
+// kind.
 func TestFacade(t *testing.T) {
 	var calls []string
 	e := newEnv(t, deployments(), withAdmission(log(&calls)))

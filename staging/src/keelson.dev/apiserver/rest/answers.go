@@ -14,8 +14,8 @@ import (
 func (builtIn) optionalHash() bool        { return true }
 func (customResource) optionalHash() bool { return false }
 
-// scaleType returns the name of the internal type. Kubernetes' server of custom resources has no
-// such type.
+// scaleType returns the name of Kubernetes' internal type for built-in kinds. Kubernetes' server of
+// custom resources has no such type.
 func (builtIn) scaleType() string        { return resource.InternalName(scaleKind()) }
 func (customResource) scaleType() string { return "v1.Scale" }
 
@@ -29,8 +29,8 @@ func (customResource) scaleColumns() []metav1.TableColumnDefinition {
 	}
 }
 
-// scaleColumns returns the columns of built-in kinds. Their types and descriptions differ from
-// those of custom resources.
+// scaleColumns returns the columns for built-in kinds. Types and descriptions differ from the
+// columns for custom resources.
 func (builtIn) scaleColumns() []metav1.TableColumnDefinition {
 	columns := customResource{}.scaleColumns()
 	columns[0].Format, columns[3].Type = "", "string"
@@ -41,8 +41,8 @@ func (builtIn) scaleColumns() []metav1.TableColumnDefinition {
 
 func (builtIn) unreadScale(err error) error { return err }
 
-// unreadScale hides the fault of the body. Kubernetes' server of custom resources has no Scale in
-// its scheme and reports that first.
+// unreadScale replaces the decoder's error for a bad body. Kubernetes' server of custom resources
+// has no Scale in its scheme, and always returns this error.
 func (customResource) unreadScale(err error) error {
 	if apierrors.IsBadRequest(err) {
 		return apierrors.NewBadRequest(`no kind is registered for the type v1.Scale in scheme "pkg/runtime/scheme.go:111"`)

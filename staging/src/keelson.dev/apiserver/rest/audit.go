@@ -25,11 +25,11 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// audited reports whether audit events of a level are logged for the request. Callers check this
-// first, because preparing an object for the log is expensive.
+// audited reports whether the request's audit event includes the content of the given level.
+// Callers check this first, because preparing an object for the audit log is expensive.
 func audited(r *http.Request, level auditapi.Level) bool {
 	ac := audit.AuditContextFrom(r.Context())
-	// A context that has not passed through an audit policy counts as enabled, without a level.
+	// An audit context without an audit policy is enabled, but has no level.
 	return ac != nil && ac.Enabled() && !ac.GetEventLevel().Less(level)
 }
 
@@ -38,8 +38,8 @@ func newAuditCodecs(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }
 
-// auditRequest logs the object that a client sent, with its defaults. At a level without bodies it
-// logs only the object's name.
+// auditRequest adds to the audit event the object that a client sent, with its defaults. At a level
+// without bodies, it adds only the object's name.
 func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -49,8 +49,9 @@ func (s *Server) auditRequest(r *http.Request, t *target, obj runtime.Object) {
 	audit.LogRequestObject(r.Context(), obj, gvk.GroupVersion(), gvr, t.subresource(), s.auditCodecs)
 }
 
-// auditConverted logs an object that a client sent in another version than the storage version. It
-// converts the stored form back, because the conversion sets defaults of its own.
+// auditConverted adds to the audit event an object that a client sent in a version other than the
+// storage version. stored is the object in the storage version. auditConverted converts it back, so
+// that the object in the event has the defaults that a conversion sets.
 func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version, stored resource.Object) error {
 	if !audited(r, auditapi.LevelMetadata) {
 		return nil
@@ -63,8 +64,8 @@ func (s *Server) auditConverted(r *http.Request, t *target, v *resource.Version,
 	return nil
 }
 
-// auditDeleteOptions logs the options that a client sent, with the version that Kubernetes logs.
-// They are the same in all versions.
+// auditDeleteOptions adds to the audit event the options that a client sent, in the version that
+// Kubernetes uses there. The options are the same in all versions.
 func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -74,15 +75,15 @@ func auditDeleteOptions(r *http.Request, t *target, options metav1.DeleteOptions
 	audit.LogRequestObject(r.Context(), &options, internal, gvr, t.subresource(), metascheme.Codecs.WithoutConversion())
 }
 
-// auditConnect logs an object that a client sent to a connector, in the version that the client
-// sent.
+// auditConnect adds to the audit event an object that a client sent to a connector, in the version
+// in which the client sent it.
 func (s *Server) auditConnect(r *http.Request, req *connection, obj runtime.Object, gv schema.GroupVersion) {
 	if audited(r, auditapi.LevelMetadata) {
 		audit.LogRequestObject(r.Context(), obj, gv, req.resource(), req.subresource(), s.auditCodecs)
 	}
 }
 
-// auditScale logs a Scale that a client sent.
+// auditScale adds to the audit event a Scale that a client sent.
 func (s *Server) auditScale(r *http.Request, t *target, scale *autoscaling.Scale) {
 	if audited(r, auditapi.LevelMetadata) {
 		gvr := t.view.gvk.GroupVersion().WithResource(t.row.Resource)
@@ -96,8 +97,8 @@ func auditPatch(r *http.Request, body []byte) {
 	}
 }
 
-// auditForm logs an answer that is a Table, a PartialObjectMetadata or a PartialObjectMetadataList.
-// To get this object, it decodes the JSON that respond writes.
+// auditForm adds to the audit event a response that is a Table, a PartialObjectMetadata or a
+// PartialObjectMetadataList. It gets this object by decoding the JSON that respond writes.
 func auditForm(r *http.Request, out negotiate.Output,
 	respond func(w http.ResponseWriter, r *http.Request, out negotiate.Output) error) {
 	plain := r.Clone(r.Context())
@@ -105,7 +106,7 @@ func auditForm(r *http.Request, out negotiate.Output,
 	out.MediaType, out.Pretty = negotiate.JSON, false
 	w := &transcript{header: http.Header{}}
 	if err := respond(w, plain, out); err != nil {
-		return // the error is returned to the client elsewhere
+		return // the client gets the error from the caller
 	}
 	obj := map[string]runtime.Object{
 		"Table": &metav1.Table{}, "PartialObjectMetadata": &metav1.PartialObjectMetadata{},
@@ -139,7 +140,7 @@ func openRows(table *metav1.Table) {
 	}
 }
 
-// transcript is a response writer that keeps the answer in memory.
+// transcript is a response writer that keeps the response in memory.
 type transcript struct {
 	bytes.Buffer
 	header http.Header
@@ -151,7 +152,7 @@ func (t *transcript) Header() http.Header { return t.header }
 // WriteHeader implements http.ResponseWriter.
 func (*transcript) WriteHeader(int) {}
 
-// auditResponse logs the object that is sent to a client.
+// auditResponse adds to the audit event the object that is sent to a client.
 func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, rec *store.Record) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return
@@ -171,7 +172,7 @@ func (s *Server) auditResponse(r *http.Request, out negotiate.Output, v *view, r
 	audit.LogResponseObject(r.Context(), obj, v.gvk.GroupVersion(), s.auditCodecs)
 }
 
-// auditStatus logs a Status that is sent to a client.
+// auditStatus adds to the audit event a Status that is sent to a client.
 func auditStatus(r *http.Request, status *metav1.Status) {
 	if !audited(r, auditapi.LevelMetadata) {
 		return
@@ -186,7 +187,7 @@ func auditStatus(r *http.Request, status *metav1.Status) {
 	audit.AuditContextFrom(r.Context()).LogResponseObject(status, body)
 }
 
-// auditObject logs an object that is not in a store record.
+// auditObject adds to the audit event an object that has no store record.
 func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {
 	if status, ok := obj.(*metav1.Status); ok {
 		auditStatus(r, status)
@@ -196,7 +197,7 @@ func (s *Server) auditObject(r *http.Request, obj runtime.Object, gvk schema.Gro
 	}
 }
 
-// auditPage logs the list that is sent to a client.
+// auditPage adds to the audit event the list that is sent to a client.
 func (s *Server) auditPage(r *http.Request, out negotiate.Output, v *view, page *store.Page) {
 	if !audited(r, auditapi.LevelRequestResponse) {
 		return

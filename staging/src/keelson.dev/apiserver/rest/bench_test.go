@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// serve runs requests through the handler without a connection, so that only the server itself is
-// measured.
+// serve runs requests through the handler without a connection, so that the benchmark measures only
+// the server.
 func serve(b *testing.B, e *env, method, path, body string, header ...string) {
 	b.Helper()
 	req := httptest.NewRequest(method, path, strings.NewReader(body))

@@ -31,11 +31,11 @@ import (
 )
 
 const (
-	// maxBody is the default limit on the size of a request body.
+	// maxBody is the default limit on the size of a request body, in bytes.
 	maxBody = 3 << 20
-	// initialBodySize is the maximum amount of memory that is allocated before any of a body has
-	// arrived, even if its Content-Length is larger. More is allocated as the body arrives, because
-	// sending a header costs a client nothing.
+	// initialBodySize is the maximum number of bytes that are allocated for a body before any of it
+	// has arrived, even if its Content-Length is larger. More memory is allocated as the body
+	// arrives, because a client could announce a large body without sending it.
 	initialBodySize = 64 << 10
 )
 
@@ -58,14 +58,14 @@ func (s *Server) readBody(r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// readLength reads a body of n bytes.
+// readLength reads n bytes, the length that the request declares.
 func readLength(from io.Reader, n int) ([]byte, error) {
 	body := make([]byte, min(n, initialBodySize))
 	for read := 0; ; {
 		more, err := io.ReadFull(from, body[read:])
 		read += more
 		if errors.Is(err, io.EOF) {
-			err = io.ErrUnexpectedEOF // the body ends before its n bytes
+			err = io.ErrUnexpectedEOF // the body ends early
 		}
 		if err != nil || read == n {
 			return body[:read], readError(err)
@@ -89,7 +89,7 @@ func readError(err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("read request body: %v", err))
 }
 
-// decoders decode bodies in the media types of the API.
+// decoders decode request bodies in the media types of the API.
 type decoders struct {
 	json, yaml, strictJSON, strictYAML runtime.Decoder
 }
@@ -114,8 +114,8 @@ func (d decoders) pick(mediaType string, strict bool) runtime.Decoder {
 	return d.json
 }
 
-// decode decodes body as an object of kind. It returns into, unless into is unstructured. Findings
-// of strict decoding become warnings or an error.
+// decode decodes body as an object of kind. It returns into, unless into is unstructured. Depending
+// on fieldValidation, the findings of strict decoding become warnings or an error.
 func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKind, into runtime.Object,
 	fieldValidation string, versions []string) (*schema.GroupVersionKind, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
@@ -149,8 +149,8 @@ func (s *Server) decode(r *http.Request, body []byte, kind schema.GroupVersionKi
 	return gvk, checkVersion(gvk.GroupVersion(), kind.GroupVersion())
 }
 
-// otherVersionError is the error for a body of the right kind, but in a version or group that the
-// endpoint does not serve.
+// otherVersionError is the error for a body whose kind is right, but whose version or group is not
+// one that the endpoint serves.
 type otherVersionError struct{ findings error }
 
 func (*otherVersionError) Error() string { return "another version of the kind" }
@@ -191,7 +191,7 @@ func (s *Server) decodeAs(mediaType string, body []byte, kind schema.GroupVersio
 }
 
 // decodePlain decodes a JSON body in one pass if the body declares the given kind. into is empty.
-// For any other body it reports false and leaves into empty, and the general decoder finds the
+// For any other body it returns false and leaves into empty; the general decoder then finds the
 // error.
 func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object,
 	strict bool) (gvk *schema.GroupVersionKind, findings error, ok bool) {
@@ -208,14 +208,14 @@ func decodePlain(body []byte, kind schema.GroupVersionKind, into runtime.Object,
 
 func typeName(obj runtime.Object) string { return reflect.TypeOf(obj).Elem().String() }
 
-// decodeDynamic reads an object that has no Go type.
+// decodeDynamic decodes an object that has no Go type.
 func decodeDynamic(decoder runtime.Decoder, body []byte, kind schema.GroupVersionKind,
 	into *unstructured.Unstructured) (*schema.GroupVersionKind, error) {
 	_, gvk, err := decoder.Decode(body, &kind, into)
 	if _, isStrict := runtime.AsStrictDecodingError(err); err != nil && !isStrict {
 		return gvk, err
 	}
-	for _, name := range []string{"kind", "apiVersion"} { // null is an error, but a missing field is not
+	for _, name := range []string{"kind", "apiVersion"} { // null is an error, but the fields may be missing
 		if _, _, err := unstructured.NestedString(into.Object, name); err != nil {
 			return gvk, err
 		}
@@ -266,7 +266,8 @@ func (s *Server) decodeProto(body []byte, kind schema.GroupVersionKind,
 	return &gvk, message.Unmarshal(e.Raw)
 }
 
-// decodeError returns the error for a body that the endpoint does not accept.
+// decodeError returns the error for a body that could not be decoded because of err. got is the
+// kind that the body declares, and want is the kind of the endpoint.
 func decodeError(err error, want schema.GroupVersionKind, got *schema.GroupVersionKind, body []byte) error {
 	if got != nil && got.Kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", got.Kind,
@@ -311,7 +312,7 @@ func query(r *http.Request) url.Values {
 	return r.URL.Query()
 }
 
-// invalidOptions returns the error for the findings of a validation of options, or nil if there are
+// invalidOptions returns the error for options with the validation errors errs, or nil if there are
 // none.
 func invalidOptions(kind string, errs field.ErrorList) error {
 	if len(errs) == 0 {

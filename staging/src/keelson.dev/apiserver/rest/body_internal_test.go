@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestReadLength reads bodies that have their length, and bodies that end before it.
+// TestReadLength reads bodies that have the declared length, and bodies that are shorter.
 func TestReadLength(t *testing.T) {
 	lengths := []int{0, 1, initialBodySize, initialBodySize + 1, 3*initialBodySize + 1}
 	for i, n := range lengths {

@@ -17,13 +17,13 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Addition is a row to be added at run time, with its options.
+// Addition is a row that is added while the server runs, with its options.
 type Addition struct {
 	Row     *resource.Row
 	Options RowOptions
 }
 
-// Add starts serving row, in place of all rows of the same resource.
+// Add starts serving row. It replaces all rows of the same resource.
 func (s *Server) Add(row *resource.Row, options RowOptions) error {
 	return s.Change(nil, []Addition{{row, options}})
 }
@@ -37,7 +37,7 @@ func (s *Server) Remove(gr schema.GroupResource) {
 // all previous rows of its resource. Each request sees either the state before the change or the
 // state after it. A row that cannot be served is left out, and the error describes why.
 //
-// Watches of removed resources end. Other requests in progress are completed.
+// Watches of removed resources end. All other requests in progress are completed.
 func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +74,9 @@ func (s *Server) Change(gone []schema.GroupResource, rows []Addition) error {
 	return errors.Join(errs...)
 }
 
-// publish makes resources the server's state. Only the changed resources are updated, so that
-// adding a thousand resources one after the other does not take quadratic time.
+// publish makes resources the resources of the server's new state. It updates only what belongs to
+// changed resources, because otherwise adding a thousand resources one after the other would take
+// quadratic time.
 func (s *Server) publish(before *state, resources map[schema.GroupResource][]*endpoint,
 	changed []schema.GroupResource) {
 	st := &state{
@@ -128,8 +129,8 @@ func newLife(identity string) *life {
 	return l
 }
 
-// acquire keeps the store open for a request until release. It reports false if the store has been
-// closed already.
+// acquire keeps the store open for a request until release is called. It returns false if the store
+// has already been closed.
 func (l *life) acquire() bool {
 	for {
 		n := l.users.Load()
@@ -142,7 +143,8 @@ func (l *life) acquire() bool {
 	}
 }
 
-// release ends a request's use of the store. The last release closes the store.
+// release ends a request's use of the store. The store is closed when its last user has called
+// release.
 func (l *life) release() {
 	if l.users.Add(-1) > 0 {
 		return
@@ -152,14 +154,14 @@ func (l *life) release() {
 	}
 }
 
-// close ends the watches of a resource that is no longer served.
+// close ends the watches of a resource that is no longer served, and releases its store.
 func (l *life) close() {
 	l.remove()
 	l.release()
 }
 
-// Registry returns the registry of a resource. If each version has its own, it returns that of the
-// first version. It returns nil if the resource is not served or stores nothing.
+// Registry returns the registry of a resource. If each version has a registry, it returns that of
+// the first version. It returns nil if the resource is not served or stores nothing.
 func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
 	if list := s.state.Load().resources[gr]; len(list) > 0 {
 		return list[0].registry
@@ -167,7 +169,7 @@ func (s *Server) Registry(gr schema.GroupResource) *registry.Registry {
 	return nil
 }
 
-// Row returns a served row, or nil.
+// Row returns the row of a served resource, or nil if the resource is not served.
 func (s *Server) Row(gr schema.GroupResource) *resource.Row {
 	if list := s.state.Load().resources[gr]; len(list) > 0 {
 		return list[0].row

@@ -24,13 +24,13 @@ import (
 
 var errNoObject = errors.New("object does not implement the Object interfaces")
 
-// connection is a request that is answered by the Create or Connect of a row or subresource.
+// connection is a request that the function Create or Connect of a row or subresource answers.
 type connection struct {
 	resource.Request
 	server *Server
 }
 
-// connect passes a request to its row or subresource.
+// connect passes a request to the function Create or Connect of its row or subresource.
 func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) error {
 	req := &connection{server: s, Request: resource.Request{
 		Info: t.info, Row: t.row, Version: t.info.APIVersion, Kind: t.view.gvk, Subresource: t.sub,
@@ -68,8 +68,9 @@ func (req *connection) subresource() string {
 	return req.Subresource.Name
 }
 
-// decode decodes r's body, up to the server's size limit, into a new object. It honours content
-// type and fieldValidation, applies defaults and logs the object for the audit.
+// decode decodes r's body, up to the server's size limit, into a new object. It applies the
+// request's content type and fieldValidation, sets defaults, and adds the object to the audit
+// event.
 func (req *connection) decode(r *http.Request, into runtime.Object, defaults func(runtime.Object)) error {
 	if _, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes); err != nil {
 		return err
@@ -96,13 +97,13 @@ func (req *connection) decode(r *http.Request, into runtime.Object, defaults fun
 	}
 	req.server.auditConnect(r, req, into, req.Kind.GroupVersion())
 	if obj, ok := into.(metav1.Object); ok && req.Row.Ephemeral && !req.Row.Namespaced {
-		obj.SetNamespace("") // dropped, because the kind is not namespaced
+		obj.SetNamespace("") // the kind is not namespaced
 	}
 	return nil
 }
 
 // decodeOld decodes a body that declares another version of the endpoint's kind than the served
-// one. For other bodies it reports false and does nothing.
+// one. It reports whether it did. For other bodies it returns false and does nothing.
 func (req *connection) decodeOld(r *http.Request, body []byte, into runtime.Object, mode string) (bool, error) {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
 	if err != nil {
@@ -136,8 +137,8 @@ func (req *connection) decodeOld(r *http.Request, body []byte, into runtime.Obje
 	return false, nil
 }
 
-// alsoAccepts returns further versions of a subresource's kind that bodies may be in: evictions
-// have two.
+// alsoAccepts returns further versions of a subresource's kind in which bodies may be sent. For
+// example, evictions have two versions.
 func (req *connection) alsoAccepts() []string {
 	var versions []string
 	if req.Subresource == nil {
@@ -164,7 +165,7 @@ func (req *connection) Streams(r *http.Request, stream string) error {
 	return errNoObject
 }
 
-// attributes describes the request to admission plugins.
+// attributes returns the admission attributes of the request.
 func (req *connection) attributes(ctx context.Context, operation admission.Operation, obj, old,
 	options runtime.Object, dryRun bool) admission.Attributes {
 	user, _ := request.UserFrom(ctx)
@@ -185,7 +186,7 @@ func (req *connection) Connect(r *http.Request, options runtime.Object) error {
 	return req.validate(r.Context(), attrs)
 }
 
-// admit runs the mutating part of admission.
+// admit runs the mutating admission plugins.
 func (req *connection) admit(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.MutationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
@@ -195,7 +196,7 @@ func (req *connection) admit(ctx context.Context, attrs admission.Attributes) er
 	return wrapped.Admit(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// validate runs the validating part of admission.
+// validate runs the validating admission plugins.
 func (req *connection) validate(ctx context.Context, attrs admission.Attributes) error {
 	plugin, ok := req.server.cfg.Admission.(admission.ValidationInterface)
 	if !ok || !plugin.Handles(attrs.GetOperation()) {
@@ -205,7 +206,7 @@ func (req *connection) validate(ctx context.Context, attrs admission.Attributes)
 	return wrapped.Validate(ctx, attrs, registry.SchemeInterfaces(req.server.cfg.Scheme))
 }
 
-// create answers a POST with the Creator c.
+// create answers a POST request with the Creator c.
 func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resource.Creator) error {
 	ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 	defer cancel()
@@ -248,13 +249,13 @@ func (req *connection) create(w http.ResponseWriter, r *http.Request, c *resourc
 		code = http.StatusCreated
 	}
 	if status, ok := result.(*metav1.Status); ok && status.Code == 0 {
-		status.Code = int32(code) // does not overflow, because it is an HTTP status code
+		status.Code = int32(code) // an HTTP status code fits
 	}
 	return req.server.respond(w, r, code, result)
 }
 
-// own records in managedFields that manager has set all fields of obj. empty is an object of the
-// same type without fields.
+// own records in obj's managedFields that manager has set all fields. empty is an empty object of
+// the same type. own returns obj.
 func (req *connection) own(ctx context.Context, empty, obj runtime.Object, manager string) runtime.Object {
 	live, ok := empty.(resource.Object)
 	if !ok || req.server.cfg.TypeConverter == nil {
@@ -287,7 +288,7 @@ func wipe(obj metav1.Object) {
 	obj.SetSelfLink("")
 }
 
-// identify sets obj's namespace to that of the path. Create checks the name.
+// identify sets obj's namespace to that of the path. The Creator checks the name.
 func (req *connection) identify(obj runtime.Object) error {
 	meta, ok := obj.(metav1.Object)
 	if !ok || !req.Row.Namespaced {

@@ -21,7 +21,8 @@ import (
 const boundPod = `{"metadata":{"name":"p"},"spec":{"terminationGracePeriodSeconds":30,"nodeName":"n",` +
 	`"containers":[{"name":"c","image":"i"}]}}`
 
-// TestGracefulDelete deletes a pod several times. A grace period never gets longer.
+// TestGracefulDelete deletes a pod several times, and checks that a later delete can shorten the
+// grace period but not lengthen it.
 func TestGracefulDelete(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)
@@ -44,8 +45,8 @@ func TestGracefulDelete(t *testing.T) {
 	}
 }
 
-// TestEndIsOneWrite checks that the final delete of a pod removes it in one write, and that
-// watchers see its last state as if the shorter grace period had been stored first.
+// TestEndIsOneWrite checks that the final delete of a pod removes it in one write, and that in the
+// last state that watchers receive, the grace period is 0.
 func TestEndIsOneWrite(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -77,8 +78,8 @@ func TestEndIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestEndOfAnother checks that the final delete of a pod does not remove another pod that has
-// replaced it and has a finalizer.
+// TestEndOfAnother checks that the final delete of a pod does not remove another pod with a
+// finalizer that has replaced it under the same name.
 func TestEndOfAnother(t *testing.T) {
 	var e *env
 	var replaced bool
@@ -108,7 +109,7 @@ func TestEndOfAnother(t *testing.T) {
 }
 
 // TestPropagationWithoutGarbageCollector checks that deletes neither add nor remove the garbage
-// collector's finalizers if none runs, because nothing would remove them.
+// collector's finalizers if no garbage collector runs.
 func TestPropagationWithoutGarbageCollector(t *testing.T) {
 	for finalizers, want := range map[string]string{`[]`: "", `["orphan"]`: "[orphan]",
 		`["foregroundDeletion","a/b"]`: "[foregroundDeletion a/b]"} {
@@ -132,8 +133,8 @@ func TestPropagationWithoutGarbageCollector(t *testing.T) {
 }
 
 // TestDryRunOfReleased checks a dry run of a delete whose only effects would be to remove the
-// garbage collector's finalizers and then the object. As in Kubernetes, it answers with an object
-// that was never read.
+// garbage collector's finalizers and then the object. As in Kubernetes, the response is an empty
+// object.
 func TestDryRunOfReleased(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a","finalizers":["orphan"]}}`)
@@ -153,7 +154,7 @@ func TestDryRunOfReleased(t *testing.T) {
 func TestPropagation(t *testing.T) {
 	tests := map[string]struct {
 		finalizers, query string
-		want              []string // finalizers that keep the object; nil if the object is removed
+		want              []string // finalizers of the object after the delete; nil if it is removed
 	}{
 		"Background":       {query: ""},
 		"Orphan":           {query: "?propagationPolicy=Orphan", want: []string{"orphan"}},

@@ -27,8 +27,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// documents are the discovery and OpenAPI documents of one state. They are made when they are first
-// requested.
+// documents are the discovery and OpenAPI documents for one state of the server (type state). Each
+// is made when it is first requested.
 type documents struct {
 	s     *Server
 	state *state
@@ -72,7 +72,7 @@ func (s *Server) newDocuments(st *state) *documents {
 
 func sortVersions(versions []string) { discovery.SortVersions(versions) }
 
-// serveDiscovery answers /api, /apis and the groups and versions below.
+// serveDiscovery answers requests for /api, /apis and the groups and versions below these paths.
 func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	group, version := "", ""
@@ -124,7 +124,7 @@ func (d *documents) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resources returns the resources of a version.
+// resources returns the resources of a version, for discovery.
 func (d *documents) resources(group, version string) []metav1.APIResource {
 	list := discovery.Resources(d.rows[group], version)
 	if !d.s.cfg.NoStorageVersionHash {
@@ -140,8 +140,9 @@ func (d *documents) resources(group, version string) []metav1.APIResource {
 	return list
 }
 
-// getOnly returns the errors of Kubernetes' router for documents that answer only GET, and only in
-// certain media types. The lists of groups answer any method.
+// getOnly returns the error of Kubernetes' router if the method is not GET or the client does not
+// accept one of types. Documents of groups and versions have this check; the list of groups does
+// not.
 func getOnly(r *http.Request, types ...string) error {
 	if r.Method != http.MethodGet {
 		return errMethod()
@@ -152,8 +153,8 @@ func getOnly(r *http.Request, types ...string) error {
 	return nil
 }
 
-// GetOnly returns a handler that answers with document if the method is GET and the client accepts
-// one of types, which are those of the document.
+// GetOnly returns a handler that passes a request to document if its method is GET and it accepts
+// one of types, the media types of the document.
 func GetOnly(document http.Handler, types ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := getOnly(r, types...); err != nil {
@@ -164,8 +165,8 @@ func GetOnly(document http.Handler, types ...string) http.Handler {
 	})
 }
 
-// NotFound answers with the API's error for a path that does not exist. It is for paths below the
-// documents of a server.
+// NotFound answers with a Status that the path does not exist. It is for paths below the documents
+// of a server.
 func NotFound(w http.ResponseWriter, r *http.Request) { WriteError(w, r, errNotFound()) }
 
 // registered returns the registered versions of all groups, preferred first.
@@ -176,8 +177,7 @@ func (d *documents) registered() map[string][]string {
 	return d.s.cfg.Registered()
 }
 
-// ranked returns the versions of a group: registered versions first, in their order, then other
-// served versions.
+// ranked returns the versions of a group: first registered, and then other served versions.
 func (d *documents) ranked(group string, registered []string) []string {
 	if group == "" {
 		return d.state.groups[group]
@@ -191,7 +191,7 @@ func (d *documents) ranked(group string, registered []string) []string {
 	return versions
 }
 
-// remoteVersions adds the versions of a group that other servers serve.
+// remoteVersions adds to versions the versions of a group that other servers serve.
 func (d *documents) remoteVersions(group string, versions []string) []string {
 	for _, g := range d.remote() {
 		if g.Name != group {
@@ -213,8 +213,8 @@ func (d *documents) remote() []apidiscovery.APIGroupDiscovery {
 	return d.s.cfg.RemoteGroups()
 }
 
-// aggregatedForm returns the aggregated form of discovery that a client asks for. It reports false
-// if no clause of the Accept header asks for one; other types in the header do not matter.
+// aggregatedForm returns the output for a client that accepts the aggregated form of discovery. It
+// returns false if no clause of the Accept header has this form; other clauses are ignored.
 func aggregatedForm(r *http.Request) (out negotiate.Output, ok bool) {
 	offer := negotiate.Standard()
 	offer.Aggregated = true
@@ -222,7 +222,7 @@ func aggregatedForm(r *http.Request) (out negotiate.Output, ok bool) {
 	return out, err == nil && out.As != ""
 }
 
-// serveRoot answers /api and /apis in either form.
+// serveRoot answers requests for /api and /apis, in the older or the aggregated form.
 func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix string) {
 	if prefix == "api" {
 		if err := getOnly(r, negotiate.Standard().MediaTypes...); err != nil {
@@ -254,7 +254,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 		}
 	}
 	names = slices.AppendSeq(names, maps.Keys(registered))
-	seen := map[string]bool{"": true} // the list of /api contains the core group
+	seen := map[string]bool{"": true} // /apis does not list the core group, which is in /api
 	for _, name := range names {
 		if !seen[name] {
 			list.Groups = append(list.Groups, discovery.Group(name, d.ranked(name, registered[name])))
@@ -265,8 +265,8 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 	d.write(w, r, list, schema.GroupVersionKind{Version: "v1", Kind: "APIGroupList"})
 }
 
-// withVersion returns list with v. If list has a version of that name, v replaces it, because
-// requests for that version go to the server that v comes from.
+// withVersion returns list with v added. If list has a version of the same name, v replaces it. The
+// caller adds the versions of other servers last, because requests for these versions go to them.
 func withVersion(list []apidiscovery.APIVersionDiscovery,
 	v apidiscovery.APIVersionDiscovery) []apidiscovery.APIVersionDiscovery {
 	i := slices.IndexFunc(list, func(other apidiscovery.APIVersionDiscovery) bool { return other.Version == v.Version })
@@ -316,7 +316,7 @@ func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryLis
 	return list
 }
 
-// byPriority sorts groups by priority, if the server has priorities.
+// byPriority sorts groups by priority, if Config.GroupPriority is set.
 func byPriority[G any](d *documents, groups []G, name func(*G) string) {
 	of := d.s.cfg.GroupPriority
 	if of == nil {
@@ -342,7 +342,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 		WriteError(w, r, err)
 		return
 	}
-	// As in Kubernetes, the tag is computed without apiVersion and kind.
+	// As in Kubernetes, the ETag is the hash of the document without apiVersion and kind.
 	tag := etag(bare)
 	apiVersion := "apidiscovery.k8s.io/" + out.AsVersion
 	list.TypeMeta = metav1.TypeMeta{APIVersion: apiVersion, Kind: "APIGroupDiscoveryList"}
@@ -382,7 +382,7 @@ func (d *documents) serveAggregated(w http.ResponseWriter, r *http.Request, pref
 	_ = a.Close()
 }
 
-// etag returns a strong validator of a document.
+// etag returns the ETag of a document, which depends on all of its bytes.
 func etag(doc []byte) string { return fmt.Sprintf("%q", fmt.Sprintf("%X", sha512.Sum512(doc))) }
 
 func (d *documents) write(w http.ResponseWriter, r *http.Request, obj runtime.Object, gvk schema.GroupVersionKind) {

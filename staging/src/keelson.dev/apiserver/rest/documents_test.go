@@ -35,7 +35,7 @@ func TestDiscovery(t *testing.T) {
 	if want := []string{"deployments", "deployments/scale", "deployments/status"}; !slices.Equal(names, want) {
 		t.Errorf("resources %v, want %v", names, want)
 	}
-	// The hash is the one that Kubernetes has for this kind.
+	// Kubernetes has this hash for the same kind.
 	if d := list.APIResources[0]; d.StorageVersionHash != "8aSe+NMegvE=" || !slices.Equal(d.Categories, []string{"all"}) {
 		t.Errorf("deployments: %+v", d)
 	}
@@ -103,7 +103,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 	}
 }
 
-// definitions is a small source of schemas.
+// definitions is a small OpenAPI source for tests.
 type definitions struct{}
 
 func (definitions) Definitions(version int) ([]byte, error) {
@@ -198,7 +198,7 @@ func TestWebSocketWatch(t *testing.T) {
 	}
 }
 
-// TestGzip checks that large answers are compressed for clients that accept it.
+// TestGzip checks that large responses are compressed for clients that accept gzip.
 func TestGzip(t *testing.T) {
 	e := newEnv(t, nil)
 	data := strings.Repeat("x", 200<<10)
@@ -246,8 +246,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestOpenAPIParts checks that after each change the document is the same as one made from scratch,
-// in both forms.
+// TestOpenAPIParts checks that after each change of the rows, the documents in JSON and protobuf
+// are the same as those that a new server with these rows makes.
 func TestOpenAPIParts(t *testing.T) {
 	configure := func(c *rest.Config) { c.OpenAPI, c.Version = definitions{}, "v1.36.0" }
 	e := newEnv(t, configure)

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/apiserver/negotiate"
 )
 
-// StatusOf returns the Status in err, or that of an internal error.
+// StatusOf returns the Status in err. For an error without a Status, it returns an internal error.
 func StatusOf(err error) *metav1.Status {
 	status := metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonUnknown, Message: err.Error()}
 	var known apierrors.APIStatus
@@ -38,8 +38,8 @@ func StatusOf(err error) *metav1.Status {
 	return &status
 }
 
-// WriteError answers r with err as a Status, in the content type that r asks for. If the deadline
-// of r has passed, it answers with a timeout instead of err.
+// WriteError sends err as a Status, in the content type that r accepts. If the deadline of r has
+// passed, it sends a timeout instead of err.
 func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		writeTimeIsOver(w, r)
@@ -56,7 +56,8 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	out, negotiateErr := negotiate.Accept(r, negotiate.Standard())
 	if negotiateErr != nil {
-		// If the client asked for a form that a Status does not have, only the code is logged.
+		// The client accepts only forms that a Status does not have. Then the audit event gets only
+		// the code, not the Status.
 		out = negotiate.Output{MediaType: negotiate.JSON, Pretty: true}
 	} else {
 		auditStatus(r, status)
@@ -64,9 +65,9 @@ func WriteError(w http.ResponseWriter, r *http.Request, err error) {
 	writeStatus(w, r, out, code, status)
 }
 
-// writeTimeIsOver answers as Kubernetes' timeout handler does. That handler knows nothing of the
-// request, so the Status has no kind and no content type, and clients treat it as a gateway's
-// answer.
+// writeTimeIsOver sends the same response as Kubernetes' timeout handler. That handler does not
+// look at the request, so the Status has no kind and the content type is text/plain. Clients treat
+// it like a gateway's response.
 func writeTimeIsOver(w http.ResponseWriter, r *http.Request) {
 	status := apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	logged := status

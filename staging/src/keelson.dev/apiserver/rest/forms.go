@@ -24,10 +24,10 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// view encodes the stored objects of one resource in one served version, either whole or as metadata
-// only. Most of these encodings are cached with the objects.
+// view encodes the stored objects of one resource in one served version, either whole or as
+// metadata only. Most of these encodings are cached with the records.
 type view struct {
-	// These fields say what is encoded.
+	// What is encoded.
 
 	row     *resource.Row
 	version *resource.Version // nil means the storage version
@@ -38,7 +38,7 @@ type view struct {
 	jsonHead []byte // `"kind":"K","apiVersion":"V",`, inserted into objects with a Go type
 	header   wire.Header
 	stored   wire.Header // header that stored bytes have
-	// converts stored bytes to JSON; nil if objects have to be decoded
+	// program converts stored bytes to JSON. It is nil if objects have to be decoded.
 	program   func() *transcode.Program
 	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
 	buffers   *pools
@@ -86,8 +86,8 @@ func newView(row *resource.Row, version string, types *transcode.Types, buffers 
 	return v
 }
 
-// object returns the record's object in the view's version. Objects with a Go type have no kind
-// set. The object may be shared and must not be modified.
+// object returns the record's object in the view's version. The object may be shared and must not
+// be modified. If it has a Go type, its TypeMeta is empty.
 func (v *view) object(rec *store.Record) (resource.Object, error) {
 	obj, err := rec.Read()
 	if err != nil || v.version == nil || v.version.FromStorage == nil {
@@ -111,14 +111,14 @@ func (v *view) empty() (resource.Object, error) {
 	return v.version.FromStorage(obj)
 }
 
-// item returns the record's object as JSON, as lists contain it: without its kind if it has a Go
-// type.
+// item returns the record's object as JSON, in the form that lists contain: without kind and
+// apiVersion if the object has a Go type.
 func (v *view) item(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formJSON, v.encodeJSON)
 }
 
-// appendItem appends the item. It uses the encoding that is kept with the record, if there is one,
-// but keeps none.
+// appendItem appends what item returns. It uses the encoding that the record keeps, if there is
+// one, but does not make the record keep one.
 func (v *view) appendItem(dst []byte, rec *store.Record) ([]byte, error) {
 	if item, ok := rec.Remembered(v.formJSON); ok {
 		return append(dst, item...), nil
@@ -130,7 +130,7 @@ func (v *view) encodeJSON(rec *store.Record) ([]byte, error) {
 	return v.buffers.made(func(dst []byte) ([]byte, error) { return v.appendJSON(dst, rec) })
 }
 
-// appendJSON appends the item. It makes it from the stored bytes if possible.
+// appendJSON encodes and appends what item returns. It converts the stored bytes if possible.
 func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.version == nil || v.version.FromStorage == nil {
 		if out, ok := v.transcode(dst, rec, (*transcode.Program).Append); ok {
@@ -154,8 +154,8 @@ func (v *view) appendJSON(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(dst, item...), err
 }
 
-// transcode calls a method of the view's program to append the JSON of the stored bytes. It returns
-// false if the program cannot convert them.
+// transcode calls a method of the view's program, which appends the JSON of the stored bytes. It
+// returns false if the program cannot convert them.
 func (v *view) transcode(dst []byte, rec *store.Record,
 	method func(p *transcode.Program, dst, raw []byte, revision string) ([]byte, bool)) (out []byte, ok bool) {
 	program := v.program()
@@ -179,7 +179,7 @@ func shallow(m map[string]any) map[string]any {
 	return out
 }
 
-// marshalJSON encodes JSON as Kubernetes does, without the newline at the end.
+// marshalJSON encodes v as JSON without the newline that an encoder adds.
 func marshalJSON(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -188,7 +188,7 @@ func marshalJSON(v any) ([]byte, error) {
 	return b, nil
 }
 
-// appendObject appends the object as JSON, with its kind.
+// appendObject appends the object as JSON, with kind and apiVersion.
 func (v *view) appendObject(dst []byte, rec *store.Record) ([]byte, error) {
 	item, err := v.item(rec)
 	if err != nil {
@@ -200,7 +200,7 @@ func (v *view) appendObject(dst []byte, rec *store.Record) ([]byte, error) {
 	return appendWithKind(dst, v.jsonHead, item), nil
 }
 
-// appendWithKind appends a JSON object with head inserted before its first member.
+// appendWithKind appends the JSON object item with head inserted before its first member.
 func appendWithKind(dst, head, item []byte) []byte {
 	dst = append(dst, '{')
 	dst = append(dst, head...)
@@ -233,8 +233,8 @@ func (v *view) encodeProto(rec *store.Record) ([]byte, error) {
 	return v.header.Marshal(message)
 }
 
-// splice inserts the resourceVersion into the stored bytes, if they are in the view's version, and
-// calls use with the result. It reports whether it did.
+// splice calls use with the stored bytes and the resourceVersion inserted in them. It returns
+// false, without calling use, if the stored bytes are not in the view's version.
 func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	if v.row.Codec != nil || v.version != nil && v.version.FromStorage != nil {
 		return false
@@ -248,7 +248,7 @@ func (v *view) splice(rec *store.Record, use func(item wire.Item)) (ok bool) {
 	return ok
 }
 
-// metadata returns the record's object as a PartialObjectMetadata without its kind.
+// metadata returns the record's object as a PartialObjectMetadata, without kind and apiVersion.
 func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error) {
 	obj, err := rec.Read()
 	if err != nil {
@@ -281,20 +281,20 @@ func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	}}
 }
 
-// partialForm returns the form of a record's metadata in a version of meta.k8s.io.
+// partialForm returns the store.Form for a record's metadata in a version of meta.k8s.io.
 func partialForm(mediaType, metaVersion string) store.Form {
 	return store.Form{MediaType: mediaType, Variant: "metadata/" + metaVersion}
 }
 
-// partialJSON returns the record's metadata as a JSON PartialObjectMetadata with its kind, in a
-// version of meta.k8s.io.
+// partialJSON returns the record's metadata as a PartialObjectMetadata in JSON, with kind and
+// apiVersion of the given version of meta.k8s.io.
 func (v *view) partialJSON(rec *store.Record, metaVersion string) ([]byte, error) {
 	return rec.Encoded(partialForm(negotiate.JSON, metaVersion), func(rec *store.Record) ([]byte, error) {
 		return v.encodePartial(rec, metaVersion)
 	})
 }
 
-// appendPartial appends what partialJSON returns. It does not keep the encoding with the record.
+// appendPartial appends what partialJSON returns. It does not make the record keep the encoding.
 func (v *view) appendPartial(dst []byte, rec *store.Record, metaVersion string) ([]byte, error) {
 	if item, ok := rec.Remembered(partialForm(negotiate.JSON, metaVersion)); ok {
 		return append(dst, item...), nil
@@ -323,8 +323,8 @@ func (v *view) makePartial(dst []byte, rec *store.Record, metaVersion string) ([
 	return append(dst, item...), err
 }
 
-// partialProto returns the record's metadata as an enveloped PartialObjectMetadata, whose field 1
-// is field 1 of the object.
+// partialProto returns the record's metadata as a PartialObjectMetadata in a protobuf envelope. Its
+// field 1 is field 1 of the object.
 func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, error) {
 	return rec.Encoded(partialForm(negotiate.Protobuf, metaVersion), func(rec *store.Record) ([]byte, error) {
 		p, err := v.metadata(rec)
@@ -335,7 +335,7 @@ func (v *view) partialProto(rec *store.Record, metaVersion string) ([]byte, erro
 	})
 }
 
-// indent formats JSON for people.
+// indent indents JSON for people.
 func indent(b []byte) []byte {
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(b), "", "  "); err != nil {

@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// shareFrom is the smallest number of watches of a view that makes them share frames.
+	// shareFrom is the number of watches from which on the watches of a view share frames.
 	shareFrom = 3
-	// keptFrames is how many frames are kept, and keptFrame the largest size of one.
+	// keptFrames is the number of frames that are cached, and keptFrame the maximum size of each in
+	// bytes.
 	keptFrames, keptFrame = 16, 32 << 10
 )
 
-// frames caches the encoded events that a view has sent last, because all its watches send the same
-// events at about the same time. It is safe for concurrent use.
+// frames caches the encoded events that a view's watches have sent last, because all these watches
+// send the same events at about the same time. It is safe for concurrent use.
 type frames struct {
 	watches atomic.Int64
 
@@ -28,7 +29,7 @@ type frames struct {
 	next int // index of the oldest frame
 }
 
-// frame is one event in one form.
+// frame is one encoded event in one form.
 type frame struct {
 	rec  *store.Record
 	kind store.EventType
@@ -36,8 +37,8 @@ type frame struct {
 	data []byte
 }
 
-// begin counts a new watch. The caller calls end when the watch ends; the end of the last watch
-// frees the cached frames.
+// begin counts a new watch. The caller must call end when the watch ends. When the last watch ends,
+// the cached frames are freed.
 func (f *frames) begin() (end func()) {
 	f.watches.Add(1)
 	return func() {
@@ -51,8 +52,8 @@ func (f *frames) begin() (end func()) {
 }
 
 // of returns the frame of an event in the form of out. It calls encode unless the frame is cached.
-// The frame must not be modified. It is nil if frames are not shared, or if this one is too large
-// for the cache.
+// The frame must not be modified. The frame is nil if frames are not shared, or if this frame is
+// too large for the cache.
 func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte, error)) ([]byte, error) {
 	if ev.Record == nil || out.As == "Table" || f.watches.Load() < shareFrom {
 		return nil, nil
@@ -64,7 +65,7 @@ func (f *frames) of(ev *store.Event, out negotiate.Output, encode func() ([]byte
 			return k.data, nil
 		}
 	}
-	data, err := encode() // under the lock, so that other watches wait and use the result
+	data, err := encode() // the lock is held, so other watches wait and use the result
 	if err != nil {
 		return nil, err
 	}

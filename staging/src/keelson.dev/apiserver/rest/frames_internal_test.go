@@ -11,8 +11,9 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// TestFrames checks that events for several watches are encoded once for each form and type, and
-// are not kept for a single watch, if they are large, or after all watches have ended.
+// TestFrames checks that an event for several watches is encoded once for each form and event type.
+// Frames must not be kept if there is a single watch, if they are large, or after all watches have
+// ended.
 func TestFrames(t *testing.T) {
 	var f frames
 	made := 0

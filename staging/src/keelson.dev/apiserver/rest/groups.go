@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Resources returns the resources that the server has rows of.
+// Resources returns the resources that the server serves.
 func (s *Server) Resources() []schema.GroupResource {
 	st := s.state.Load()
 	list := make([]schema.GroupResource, 0, len(st.resources))
@@ -21,8 +21,7 @@ func (s *Server) Resources() []schema.GroupResource {
 	return list
 }
 
-// GroupVersions returns the groups and versions that the server has rows of, in the order of
-// discovery.
+// GroupVersions returns the groups and versions that the server serves, in the order of discovery.
 func (s *Server) GroupVersions() []schema.GroupVersion {
 	st := s.state.Load()
 	var list []schema.GroupVersion

@@ -42,7 +42,8 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// scaling deduces the schema of a Scale, which client-go's type converter lacks.
+// scaling is a type converter that also supports Scale, which client-go's type converter lacks. It
+// deduces the schema from the object.
 type scaling struct {
 	managedfields.TypeConverter
 	deduced managedfields.TypeConverter
@@ -55,8 +56,8 @@ func (s scaling) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOp
 	return s.TypeConverter.ObjectToTyped(obj, options...)
 }
 
-// rows returns a small kind table. Its rows behave as Kubernetes' kinds do, as far as the tests
-// need it.
+// rows returns a small kind table. Its rows behave like Kubernetes' kinds as far as the tests need
+// that.
 func rows() []*resource.Row {
 	scaleKind := schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 	return []*resource.Row{
@@ -154,7 +155,7 @@ func deploymentScale() *resource.Scale {
 	}
 }
 
-// autoscalerRow returns a row that is served in two versions and stored in the second.
+// autoscalerRow returns a row that is served in two versions. Its objects are stored in the second.
 func autoscalerRow() *resource.Row {
 	return resource.Of[autoscalingv2.HorizontalPodAutoscalerList](resource.Kind[*autoscalingv2.HorizontalPodAutoscaler]{
 		Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers",
@@ -262,14 +263,14 @@ func newEnv(t testing.TB, change func(*rest.Config)) *env {
 	return e
 }
 
-// reply is a complete answer.
+// reply is a complete response.
 type reply struct {
 	code   int
 	header http.Header
 	body   string
 }
 
-// do sends a request; header is alternating names and values.
+// do sends a request. header has names and values alternately.
 func (e *env) do(t testing.TB, method, path, body string, header ...string) reply {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://server"+path, strings.NewReader(body))
@@ -295,7 +296,7 @@ func (e *env) do(t testing.TB, method, path, body string, header ...string) repl
 	return reply{resp.StatusCode, resp.Header, string(b)}
 }
 
-// must is do for a request that must succeed.
+// must is like do, but fails the test if the request fails.
 func (e *env) must(t testing.TB, method, path, body string, header ...string) reply {
 	t.Helper()
 	r := e.do(t, method, path, body, header...)

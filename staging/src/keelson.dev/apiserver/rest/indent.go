@@ -3,14 +3,15 @@
 
 package rest
 
-// indentStep is how much of a text is indented at a time, in bytes.
+// indentStep is the number of bytes of a text that are indented at a time.
 const indentStep = 32 << 10
 
-// indenter indents a JSON document that arrives in pieces by two spaces. The result is the same as
-// that of json.Indent for the whole document. Invalid JSON stays invalid.
+// indenter indents a JSON document, which arrives in pieces, by two spaces. The result is the same
+// as that of json.Indent for the whole document. It does not check the JSON.
 type indenter struct {
 	depth int
-	// The last byte was in a string; was a backslash in a string; was an opening bracket.
+	// The last byte was in a string (text), was a backslash in a string (escaped), or was an
+	// opening bracket (opened).
 	text, escaped, opened bool
 
 	scratch []byte
@@ -45,7 +46,7 @@ func (in *indenter) step(c byte) {
 	}
 }
 
-// token appends a byte outside of strings, with space around it.
+// token appends a byte outside of strings, with the white space that belongs around it.
 func (in *indenter) token(dst []byte, c byte) []byte {
 	if c == ' ' || c == '\t' || c == '\r' || c == '\n' {
 		return dst

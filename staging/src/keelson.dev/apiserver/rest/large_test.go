@@ -21,8 +21,8 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// fillLarge creates so many config maps that their list is larger than the window that a client
-// grants at once.
+// fillLarge creates so many config maps that their list is larger than the flow-control window of
+// an HTTP/2 client.
 func fillLarge(t *testing.T, e *env) {
 	t.Helper()
 	for i := range 400 {
@@ -31,7 +31,7 @@ func fillLarge(t *testing.T, e *env) {
 	}
 }
 
-// large is a client that does not decompress answers.
+// large returns a client that does not decompress responses.
 func large(t *testing.T) *http.Client {
 	tr := &http.Transport{ForceAttemptHTTP2: true, DisableCompression: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server is the test's
@@ -39,7 +39,7 @@ func large(t *testing.T) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// listed returns the answer to a list, without its date.
+// listed returns the header, without the date, and the body of the response to a list.
 func listed(t *testing.T, client *http.Client, host, accept, encoding string) (http.Header, []byte) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, host+"/api/v1/configmaps", nil)
@@ -61,7 +61,7 @@ func listed(t *testing.T, client *http.Client, host, accept, encoding string) (h
 	return resp.Header, body
 }
 
-// sizes returns the sum of the metric of response sizes.
+// sizes returns the sum of all response sizes that the metric of response sizes has recorded.
 func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	t.Helper()
 	families, err := registry.Gather()
@@ -79,8 +79,8 @@ func sizes(t *testing.T, registry *prometheus.Registry) (sum float64) {
 	return sum
 }
 
-// TestLargeLists reads lists over HTTP/2, several at once on one connection, and in memory. Header,
-// body and the metric of sizes must be the same.
+// TestLargeLists reads lists over HTTP/2, several at the same time on one connection, and without a
+// network. The header, the body and the metric of sizes must be the same in all cases.
 func TestLargeLists(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	e := newEnv(t, func(c *rest.Config) { c.Metrics = registry })
@@ -115,7 +115,8 @@ func TestLargeLists(t *testing.T) {
 	}
 }
 
-// TestLargeListIsCut checks that a client cannot take a part of a list for the whole list.
+// TestLargeListIsCut checks that a client gets an error if the server can send only a part of a
+// list.
 func TestLargeListIsCut(t *testing.T) {
 	e := newEnv(t, nil)
 	fillLarge(t, e)
@@ -135,7 +136,7 @@ func TestLargeListIsCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // it is broken
-	close(end)              // the client has read nothing yet, and the server waits for it
+	close(end)              // the client has read nothing, and the server waits for it
 	<-ended
 	if body, err := io.ReadAll(resp.Body); err == nil {
 		t.Errorf("the answer ends after %d bytes as if it were complete", len(body))

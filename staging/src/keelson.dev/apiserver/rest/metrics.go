@@ -18,20 +18,20 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// metrics are Kubernetes' metrics of requests.
+// metrics has Kubernetes' metrics of requests.
 type metrics struct {
 	clock       clock.Clock
 	total       *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	longRunning *prometheus.GaugeVec
 	inFlight    *prometheus.GaugeVec
-	sizes       *prometheus.HistogramVec // sizes of answers to reads
+	sizes       *prometheus.HistogramVec // sizes in bytes of responses to reads
 	deprecated  *prometheus.GaugeVec
-	watchLists  *prometheus.HistogramVec // duration until the initial events have been sent
-	sli         *prometheus.HistogramVec // duration without the time that webhooks took
+	watchLists  *prometheus.HistogramVec // time until the initial events of a watch were sent
+	sli         *prometheus.HistogramVec // duration of requests without the time that webhooks took
 
-	events     *prometheus.CounterVec   // events of watches
-	eventSizes *prometheus.HistogramVec // bytes of events of watches
+	events     *prometheus.CounterVec   // number of events that watches sent
+	eventSizes *prometheus.HistogramVec // sizes in bytes of events that watches sent
 
 	reading, mutating prometheus.Gauge // the gauges in inFlight
 
@@ -39,38 +39,38 @@ type metrics struct {
 	known map[requestLabels]*requestMetrics
 }
 
-// requestLabels are the labels of the metrics of a request.
+// requestLabels are the labels of the metrics for one request.
 type requestLabels struct {
 	verb, group, version, resource, subresource, scope, dryRun string
 	code                                                       int
 }
 
-// requestMetrics are the metrics of requests with the same labels. Looking them up by label would
-// take as long as answering a small request.
+// requestMetrics are the metrics of requests with the same labels. They are cached, because looking
+// them up by labels would take as long as answering a small request.
 type requestMetrics struct {
 	total               prometheus.Counter
 	duration, sli, size prometheus.Observer
 }
 
-// watchMetrics are the metrics of a watch.
+// watchMetrics are the metrics for the watches of a resource.
 type watchMetrics struct {
 	events prometheus.Counter
 	sizes  prometheus.Observer
 }
 
-// event records an event that is sent.
+// event records that an event of size bytes was sent.
 func (m *watchMetrics) event(size int) {
 	m.events.Inc()
 	m.sizes.Observe(float64(size))
 }
 
-// watched returns the metrics of the watches of a resource.
+// watched returns the metrics for the watches of t's resource.
 func (m *metrics) watched(t *target) watchMetrics {
 	labels := []string{t.info.APIGroup, t.info.APIVersion, t.info.Resource}
 	return watchMetrics{m.events.WithLabelValues(labels...), m.eventSizes.WithLabelValues(labels...)}
 }
 
-// of returns the metrics of requests that have the labels l.
+// of returns the metrics of requests with the labels l.
 func (m *metrics) of(l requestLabels) *requestMetrics {
 	m.mu.RLock()
 	k := m.known[l]
@@ -96,7 +96,7 @@ func (m *metrics) of(l requestLabels) *requestMetrics {
 	return k
 }
 
-// values returns the labels that all metrics of requests have.
+// values returns the values of the labels that all metrics of requests have in common.
 func (l *requestLabels) values() []string {
 	return []string{l.verb, l.group, l.version, l.resource, l.subresource, l.scope, "apiserver"}
 }
@@ -180,8 +180,8 @@ func newMetrics(registerer prometheus.Registerer, clk clock.Clock) (*metrics, er
 	return m, nil
 }
 
-// metricVerb returns the verb label: the method, except for reads and applies. All unknown methods
-// share one label, because clients choose them.
+// metricVerb returns the verb label. It is the method, except for reads and applies. All unknown
+// methods share one label, because clients can choose any name.
 func metricVerb(r *http.Request, info *request.RequestInfo, connect bool) string {
 	switch {
 	case connect:
@@ -210,7 +210,7 @@ func metricScope(info *request.RequestInfo) string {
 }
 
 // begin counts a request as running. The caller calls the returned function when the request has
-// ended. Unknown resources are counted without their names, because clients choose those names.
+// ended. Unknown resources are counted without their names, because clients can choose any name.
 func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.RequestInfo,
 	t *target) (*recorder, func()) {
 	rec := &recorder{ResponseWriter: w}
@@ -258,8 +258,8 @@ func (m *metrics) begin(w http.ResponseWriter, r *http.Request, info *request.Re
 	}
 }
 
-// watchList returns a function that records how long the initial events of a watch took, or nil if
-// the watch has none.
+// watchList returns a function that records how long the initial events of a watch took. It returns
+// nil if the watch has no initial events.
 func (m *metrics) watchList(t *target, asked *bool) func() {
 	if asked == nil || !*asked {
 		return nil
@@ -271,7 +271,7 @@ func (m *metrics) watchList(t *target, asked *bool) func() {
 	}
 }
 
-// deprecated reports whether the version is deprecated.
+// deprecated reports whether the requested version is deprecated.
 func (t *target) deprecated(version string) bool {
 	if t.endpoint == nil {
 		return false
@@ -284,7 +284,7 @@ func (t *target) deprecated(version string) bool {
 	return false
 }
 
-// recorder records the status code and the size of an answer.
+// recorder is a response writer that records the status code and the size of a response.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -298,7 +298,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// WriteHeader implements http.ResponseWriter. It records the first code.
+// WriteHeader implements http.ResponseWriter. It records the first status code.
 func (r *recorder) WriteHeader(code int) {
 	if r.status == 0 {
 		r.status = code
@@ -309,8 +309,7 @@ func (r *recorder) WriteHeader(code int) {
 // Flush implements http.Flusher for handlers that do not use http.ResponseController.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
-// FlushError sends what is buffered. It implements the method that http.ResponseController looks
-// for.
+// FlushError sends what is buffered. http.ResponseController calls it.
 func (r *recorder) FlushError() error { return http.NewResponseController(r.ResponseWriter).Flush() }
 
 // Hijack implements http.Hijacker.
@@ -321,7 +320,7 @@ func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return http.NewResponseController(r.ResponseWriter).Hijack()
 }
 
-// Unwrap implements the method that http.ResponseController looks for.
+// Unwrap returns the underlying response writer. http.ResponseController calls it.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) code() int {

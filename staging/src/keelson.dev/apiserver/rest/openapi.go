@@ -32,17 +32,17 @@ const (
 	protoV3 = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 )
 
-// openAPIDocuments are the OpenAPI documents of one state. A document is made when it is first
-// requested. Its hash is computed from the inputs of the document, so the index of all documents
-// needs none of them.
+// openAPIDocuments are the OpenAPI documents for one state of the server. A document is made when
+// it is first requested. The hash of a document is computed from its inputs, so that the index,
+// which lists the hashes of all documents, can be made without making the documents.
 type openAPIDocuments struct {
 	d     *documents
 	pages []openapi.Page
-	since time.Time // when the state was made
-	parts *parts    // caches that are kept when the state changes
+	since time.Time // when the server's state was made
+	parts *parts    // caches that the next state takes over
 }
 
-// groupVersion identifies a document: "api/v1", "apis/apps/v1".
+// groupVersion identifies a v3 document, for example "api/v1" or "apis/apps/v1".
 type groupVersion struct{ group, version string }
 
 func (g groupVersion) path() string {
@@ -62,7 +62,7 @@ func (o *openAPIDocuments) all() []groupVersion {
 	return list
 }
 
-// serveOpenAPI answers /openapi/v2, /openapi/v3 and the documents below it.
+// serveOpenAPI answers requests for /openapi/v2, /openapi/v3 and the documents below /openapi/v3.
 func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/openapi/")
 	rest, isV3 := strings.CutPrefix(path, "v3/")
@@ -82,7 +82,7 @@ func (d *documents) serveOpenAPI(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// origin identifies the inputs of a document.
+// origin returns a hash of the inputs of a document for the group versions in list.
 func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	h := sha512.New()
 	_, _ = io.WriteString(h, kind+o.d.s.cfg.Version)
@@ -102,7 +102,8 @@ func (o *openAPIDocuments) origin(kind string, list []groupVersion) string {
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
 
-// published returns the endpoints of a group version that have definitions of their own.
+// published returns the endpoints of a group version that define their own schemas (custom
+// resources).
 func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.d.rows[gv.group] {
@@ -115,7 +116,7 @@ func (o *openAPIDocuments) published(gv groupVersion) []*endpoint {
 	return list
 }
 
-// serveIndex answers /openapi/v3, the index of all documents.
+// serveIndex answers requests for /openapi/v3, the index of all v3 documents.
 func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) error {
 	type place struct {
 		URL string `json:"serverRelativeURL"`
@@ -137,7 +138,7 @@ func (o *openAPIDocuments) serveIndex(w http.ResponseWriter, r *http.Request) er
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // Kubernetes does the same
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8") // the body is JSON, but Kubernetes sends this type
 	o.content(w, r, doc)
 	return nil
 }
@@ -154,13 +155,13 @@ func (o *openAPIDocuments) paths() []string {
 	return paths
 }
 
-// pageOrigin is origin for a page.
+// pageOrigin is like origin, for the document of a page.
 func (o *openAPIDocuments) pageOrigin(g *openapi.Page) string {
 	return fmt.Sprintf("%X", sha512.Sum512([]byte("v3"+o.d.s.cfg.Version+g.Path+g.Answer)))
 }
 
-// found returns the origin of a v3 document and the function that makes it. The function is nil if
-// there is no such document.
+// found returns the origin of the v3 document at path, and the function that makes the document.
+// The function is nil if there is no such document.
 func (o *openAPIDocuments) found(path string) (origin string, build func() ([]byte, error)) {
 	all := o.all()
 	if i := slices.IndexFunc(all, func(gv groupVersion) bool { return gv.path() == path }); i >= 0 {
@@ -180,7 +181,7 @@ func (o *openAPIDocuments) found(path string) (origin string, build func() ([]by
 	return "", nil
 }
 
-// serveV3 answers with the document of one group version or of a page.
+// serveV3 answers a request for the document of one group version or of a page.
 func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path string) error {
 	origin, build := o.found(path)
 	if build == nil {
@@ -201,21 +202,22 @@ func (o *openAPIDocuments) serveV3(w http.ResponseWriter, r *http.Request, path 
 	})
 }
 
-// content answers with a document. It supports requests for ranges and conditional requests.
+// content sends a document. It supports range requests and conditional requests.
 func (o *openAPIDocuments) content(w http.ResponseWriter, r *http.Request, doc []byte) {
 	http.ServeContent(w, r, "", o.since, bytes.NewReader(doc))
 }
 
-// serve answers with a document in the type that the client prefers.
+// serve sends a document in the media type that the client prefers. protoType is the type of its
+// protobuf form, and hash is its ETag.
 func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoType, hash string,
 	document func(asProto bool) ([]byte, error)) error {
 	h := w.Header()
-	if protoType == protoV2 { // the v2 document is the only one that is compressed
+	if protoType == protoV2 { // only the v2 document is sent compressed
 		h.Add("Vary", "Accept-Encoding")
 	}
 	clauses := goautoneg.ParseAccept(cmp.Or(r.Header.Get("Accept"), "*/*"))
 	if len(clauses) == 0 && protoType == protoV3 {
-		return nil // Kubernetes answers with an empty body if the Accept header names no type
+		return nil // Kubernetes sends an empty body if the Accept header has no type
 	}
 	h.Add("Vary", "Accept")
 	asProto, ok := wantsProto(clauses, protoType)
@@ -253,9 +255,10 @@ func (o *openAPIDocuments) serve(w http.ResponseWriter, r *http.Request, protoTy
 	return nil
 }
 
-// moved redirects requests for another hash of a document to the current one, and lets clients
-// cache the document for a year if they ask for the current hash. As in Kubernetes, the redirect
-// has the content type of the document, although it does not contain it.
+// moved handles the query parameter hash. If it is the current hash of the document, moved lets the
+// client cache the document for a year. If it is another hash, moved redirects the client to the
+// current one and returns true. As in Kubernetes, the redirect has the content type of the
+// document.
 func (o *openAPIDocuments) moved(w http.ResponseWriter, r *http.Request, hash, contentType string) bool {
 	switch r.URL.Query().Get("hash") {
 	case "":
@@ -270,8 +273,8 @@ func (o *openAPIDocuments) moved(w http.ResponseWriter, r *http.Request, hash, c
 	return true
 }
 
-// weighsGzip reports whether the client accepts gzip by the rules of Kubernetes' handler of this
-// document: weights count, and case does not matter.
+// weighsGzip reports whether the client accepts gzip. It follows Kubernetes' handler of this
+// document: a weight of 0 means that gzip is not accepted, and case does not matter.
 func weighsGzip(r *http.Request) bool {
 	weight := 0.0
 	for token := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
@@ -289,8 +292,8 @@ func weighsGzip(r *http.Request) bool {
 	return weight > 0
 }
 
-// wantsProto reports whether the client prefers protobuf, under either of its names, and whether it
-// accepts any type of the document.
+// wantsProto reports whether the client prefers protobuf to JSON, and whether it accepts one of the
+// two. protoType has two spellings, with @ or a dot.
 func wantsProto(clauses []goautoneg.Accept, protoType string) (asProto, ok bool) {
 	_, proto, _ := strings.Cut(protoType, "/")
 	for _, clause := range clauses {
@@ -315,8 +318,8 @@ func toProto(doc []byte) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// definitions returns the definitions of the built-in kinds and of the endpoints that have their
-// own.
+// definitions returns the definitions of the built-in kinds, and those of endpoints in list that
+// define their own schemas.
 func (o *openAPIDocuments) definitions(version int, list []groupVersion) (*openapi.Definitions, error) {
 	var doc []byte
 	if src := o.d.s.cfg.OpenAPI; src != nil {

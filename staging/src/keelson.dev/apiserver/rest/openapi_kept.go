@@ -13,11 +13,11 @@ import (
 	"sync"
 )
 
-// inProto is the suffix of a document's path in the cache if the document is in protobuf.
+// inProto is appended to a document's path in the cache if the document is in protobuf.
 const inProto = "+protobuf"
 
-// keptDocuments caches the OpenAPI v3 documents by path. It is kept when the state changes, so that
-// only changed documents are made again.
+// keptDocuments caches the OpenAPI v3 documents by path. When the server's state changes, the next
+// state takes it over, so that only changed documents are made again.
 type keptDocuments struct {
 	mu sync.Mutex // held while a document is made, so that only one is made at a time
 	of map[string]keptDocument
@@ -25,12 +25,12 @@ type keptDocuments struct {
 
 // keptDocument is a cached document. It is immutable.
 type keptDocument struct {
-	origin string // identifies the inputs of the document
+	origin string // hash of the inputs of the document
 	packed []byte // the document, compressed with gzip
 }
 
-// document returns the cached document of path if it has the given origin. Otherwise it calls build
-// and caches the result. It drops cached documents whose path is not in paths.
+// document returns the cached document at path if it has the given origin. Otherwise it calls build
+// and caches the result. It drops cached documents whose path is not in the result of paths.
 func (p *parts) document(path, origin string, paths func() []string, build func() ([]byte, error)) ([]byte, error) {
 	p.v3.mu.Lock()
 	defer p.v3.mu.Unlock()

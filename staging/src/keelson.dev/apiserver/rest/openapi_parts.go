@@ -20,24 +20,26 @@ import (
 	"keelson.dev/apiserver/openapi"
 )
 
-// parts caches the contributions of the endpoints to the OpenAPI v2 document, which is one document
-// for everything. It is kept when the state changes, so that only changed parts are made again.
-// Parts are kept compressed; the document itself is kept until the next garbage collection.
+// parts caches the contributions of the endpoints to the OpenAPI v2 document. There is one v2
+// document for all endpoints. When the server's state changes, the next state takes parts over, so
+// that only changed parts are made again. Parts are kept compressed. The document itself is
+// referenced weakly, so it is kept only until the next garbage collection.
 type parts struct {
 	mu   sync.Mutex // held while a document is made, so that only one is made at a time
 	kept map[partOf]*packedPart
-	made map[bool]weak.Pointer[madeDocument] // the key says whether the document is in protobuf
+	made map[bool]weak.Pointer[madeDocument] // the key reports whether the document is in protobuf
 
 	v3 keptDocuments
 }
 
-// partOf identifies a part. An endpoint that changes gets a new part.
+// partOf identifies a part. When a row changes, it gets a new endpoint and therefore a new part.
 type partOf struct {
 	endpoint *endpoint
 	version  string
 }
 
-// packedPart is a part in both forms. A form is nil until it is first needed.
+// packedPart is a compressed part, as JSON (part) and as protobuf (document). Each is nil until it
+// is first needed.
 type packedPart struct{ part, document []byte }
 
 type madeDocument struct {
@@ -45,7 +47,7 @@ type madeDocument struct {
 	data []byte
 }
 
-// partsBefore returns the parts of the current state, which the next state takes over.
+// partsBefore returns the parts of the current state, for the next state.
 func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts
@@ -76,13 +78,13 @@ func (o *openAPIDocuments) v2(asProto bool) ([]byte, error) {
 	return made.data, nil
 }
 
-// maker writes one document.
+// maker makes one v2 document.
 type maker struct {
 	o       *openAPIDocuments
 	asProto bool
 	defs    *openapi.Definitions
 	sum     *openapi.Sum
-	proto   []byte // the parts so far, as protobuf
+	proto   []byte // the parts added so far, in protobuf
 	seen    map[partOf]bool
 
 	packer  *flate.Writer
@@ -104,7 +106,8 @@ func (m *maker) make() ([]byte, error) {
 		m.sum.Add(page)
 	}
 	for _, gv := range m.o.all() {
-		// Groups that have only custom resources have no part for the group version itself.
+		// In Kubernetes, groups that have only custom resources have no path for the group version
+		// itself.
 		if m.o.d.state.own[gv.group] {
 			root, err := openapi.NewPart(m.defs, gv.group, gv.version, nil, false)
 			if err != nil {
@@ -130,7 +133,7 @@ func (m *maker) make() ([]byte, error) {
 	return append(head, m.proto...), err
 }
 
-// endpoints returns the endpoints of a group version, in order.
+// endpoints returns the endpoints of a group version, in the order of the document.
 func (o *openAPIDocuments) endpoints(gv groupVersion) []*endpoint {
 	var list []*endpoint
 	for _, row := range o.rows(gv) {
@@ -216,7 +219,7 @@ func (m *maker) pack(data []byte) ([]byte, error) {
 	return bytes.Clone(out.Bytes()), err
 }
 
-// unpack appends the decompressed part to b.
+// unpack appends the decompressed content of packed to b.
 func (m *maker) unpack(b, packed []byte) ([]byte, error) {
 	src := bytes.NewReader(packed)
 	if m.reader == nil {

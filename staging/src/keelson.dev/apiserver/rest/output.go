@@ -22,12 +22,12 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// bufferSize is how much of an answer is buffered before it is sent. Larger answers are compressed
-// if the client accepts that. net/http sets the Content-Length of smaller answers, in the same
-// cases as for Kubernetes.
+// bufferSize is the number of bytes of a response that are buffered before the response is sent.
+// Larger responses are compressed if the client accepts gzip. For smaller ones, net/http sets the
+// Content-Length, in the same cases as for Kubernetes.
 const bufferSize = 128 << 10
 
-// pools are the buffers for answers. They contain no state of requests.
+// pools has buffers for responses. It contains no state of requests.
 type pools struct {
 	buffers sync.Pool // buffers of type *[]byte, which are empty; only putBuffer adds one
 	texts   *texts
@@ -43,7 +43,7 @@ func newPools(texts *texts) *pools {
 }
 
 // putBuffer empties a buffer and returns it to the pool, so that its content cannot appear in
-// another answer. It drops large buffers.
+// another response. It drops large buffers.
 func (p *pools) putBuffer(b *[]byte) {
 	if cap(*b) <= 2*bufferSize {
 		*b = (*b)[:0]
@@ -51,7 +51,8 @@ func (p *pools) putBuffer(b *[]byte) {
 	}
 }
 
-// withBuffer calls fill to append a text to a buffer of the pool, and then use to read the text.
+// withBuffer takes a buffer from the pool, calls fill to append a text to it, and then calls use
+// with the text.
 func (p *pools) withBuffer(fill func(dst []byte) ([]byte, error), use func(text []byte) error) error {
 	buf := p.buffers.Get().(*[]byte)
 	defer p.putBuffer(buf)
@@ -63,8 +64,8 @@ func (p *pools) withBuffer(fill func(dst []byte) ([]byte, error), use func(text 
 	return use(out)
 }
 
-// made calls fill with a buffer of the pool, and returns a copy of the result that has no spare
-// capacity.
+// made takes a buffer from the pool, calls fill to append a text to it, and returns a copy of the
+// text without spare capacity.
 func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err error) {
 	err = p.withBuffer(fill, func(b []byte) error {
 		text = bytes.Clone(b)
@@ -73,13 +74,13 @@ func (p *pools) made(fill func(dst []byte) ([]byte, error)) (text []byte, err er
 	return text, err
 }
 
-// answer is a response in progress. Close sends the rest of it.
+// answer is a response in progress. Close sends the rest of the response.
 type answer struct {
 	pools *pools
 	w     http.ResponseWriter
 	code  int
 	gzip  bool // the client accepts gzip
-	// indent formats a JSON document for people. It is nil if the document is sent as it is.
+	// indent indents a JSON document for people. It is nil if the document is sent unchanged.
 	indent *indenter
 
 	r    *http.Request
@@ -107,7 +108,7 @@ func acceptsGzip(r *http.Request) bool {
 	return false
 }
 
-// pretty indents the answer if out asks for that.
+// pretty makes the response indented if out.Pretty is set.
 func (a *answer) pretty(out negotiate.Output) *answer {
 	if out.Pretty {
 		a.indent = &indenter{}
@@ -115,7 +116,7 @@ func (a *answer) pretty(out negotiate.Output) *answer {
 	return a
 }
 
-// Write implements io.Writer. It buffers or sends b.
+// Write implements io.Writer. It buffers or sends b, indented if the response is.
 func (a *answer) Write(b []byte) (n int, err error) {
 	if a.indent == nil {
 		return a.put(b)
@@ -127,7 +128,7 @@ func (a *answer) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// put buffers or sends b unchanged.
+// put buffers or sends b, without indenting it.
 func (a *answer) put(b []byte) (int, error) {
 	if a.err != nil {
 		return 0, a.err
@@ -145,7 +146,8 @@ func (a *answer) put(b []byte) (int, error) {
 	return len(b), a.err
 }
 
-// flush sends the buffered part. It cannot set a Content-Length, because more may follow.
+// flush sends the header and the buffered part. It sets no Content-Length, because more data may
+// follow.
 func (a *answer) flush() {
 	if a.to == nil {
 		if a.gzip {
@@ -168,7 +170,7 @@ func (a *answer) flush() {
 	*a.held = (*a.held)[:0]
 }
 
-// piece sends data that is already compressed. The client must accept gzip.
+// piece sends data that is already compressed. It may be called only if the client accepts gzip.
 func (a *answer) piece(p deflate.Piece) {
 	a.flush()
 	if a.err == nil {
@@ -176,7 +178,7 @@ func (a *answer) piece(p deflate.Piece) {
 	}
 }
 
-// Close completes the answer and returns its buffers to the pool.
+// Close completes the response and returns its buffers to the pool.
 func (a *answer) Close() error {
 	if a.to == nil {
 		a.w.WriteHeader(a.code)
@@ -197,11 +199,11 @@ func (a *answer) Close() error {
 	return nil
 }
 
-// abort breaks the connection, so that the client does not take the part of the answer that it has
-// for the whole.
+// abort breaks the connection, so that the client does not take an incomplete response for a
+// complete one.
 func (a *answer) abort() { panic(http.ErrAbortHandler) }
 
-// untilDone is a response writer that fails once the context of the request has ended.
+// untilDone is a writer that returns an error once the context of the request has ended.
 type untilDone struct {
 	ctx context.Context
 	w   http.ResponseWriter
@@ -218,7 +220,7 @@ func (u untilDone) Write(b []byte) (int, error) {
 // begun reports whether the header has been sent.
 func (a *answer) begun() bool { return a.to != nil }
 
-// abandon drops the buffered part, so that an error can be sent instead.
+// abandon discards the buffered part, so that an error can be sent instead of the response.
 func (a *answer) abandon() { a.release() }
 
 func (a *answer) release() {
@@ -226,8 +228,7 @@ func (a *answer) release() {
 	a.held = nil
 }
 
-// writeJSON answers with a JSON document in the form that out asks for: unchanged, indented or as
-// YAML.
+// writeJSON sends a JSON document as out requires: unchanged, indented, or as YAML.
 func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, doc []byte) error {
 	mediaType := negotiate.JSON
 	switch {
@@ -248,7 +249,7 @@ func (p *pools) writeJSON(w http.ResponseWriter, r *http.Request, out negotiate.
 	return nil
 }
 
-// writeObject answers with an object that is not in a store record. It sets the object's kind to
+// writeObject sends an object that has no store record. It sets the object's kind and apiVersion to
 // gvk.
 func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int,
 	obj runtime.Object, gvk schema.GroupVersionKind) error {
@@ -274,7 +275,8 @@ func (p *pools) writeObject(w http.ResponseWriter, r *http.Request, out negotiat
 	return p.writeJSON(w, r, out, code, doc)
 }
 
-// writeStatus answers with a Status. It does not use the pools, because errors are rare and small.
+// writeStatus sends a Status. It does not use the server's pools, because errors are rare and
+// small.
 func writeStatus(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, status *metav1.Status) {
 	if err := newPools(nil).writeObject(w, r, out, code, status,
 		schema.GroupVersionKind{Version: "v1", Kind: "Status"}); err != nil {

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// blockedPage is the smallest number of records for which a page is made from texts of blocks.
-// Records of smaller pages are more likely to keep encodings of their own.
+// blockedPage is the number of records from which on a page is made from encoded blocks. Records of
+// smaller pages are more likely to keep encodings of their own.
 const blockedPage = 64
 
 // listMeta returns the metadata of a page.
@@ -33,7 +33,7 @@ func revision(rev int64) string {
 	return strconv.FormatInt(rev, 10)
 }
 
-// respondPage answers with a list.
+// respondPage sends a list.
 func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
 	page *store.Page) error {
 	switch {
@@ -54,8 +54,8 @@ func (s *Server) respondPage(w http.ResponseWriter, r *http.Request, out negotia
 	return s.streamPage(w, r, out, v, page)
 }
 
-// internalName returns Kubernetes' name for the Go type of the view's objects or lists. If objects
-// are stored as a kind of another group, Kubernetes' Go type is that of the other group.
+// internalName returns Kubernetes' name for the Go type of the view's objects or lists. If the
+// objects are stored as a kind of another group, that is the Go type of the other group.
 func (v *view) internalName(kind string) string {
 	gvk := v.gvk
 	if !v.row.StoredAs.Empty() {
@@ -71,7 +71,7 @@ func (v *view) listName() string {
 	return "*" + v.internalName(v.listGVK.Kind)
 }
 
-// pageFrame returns what comes before and after the items of a JSON list.
+// pageFrame returns the parts of a JSON list before and after the items.
 func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []byte, err error) {
 	meta, err := marshalJSON(listMeta(page))
 	if err != nil {
@@ -80,7 +80,7 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 	apiVersion, kind := v.listGVK.GroupVersion().String(), v.listGVK.Kind
 	if out.As == "PartialObjectMetadataList" {
 		apiVersion, kind = metav1.GroupName+"/"+out.AsVersion, out.As
-		if len(page.Records) == 0 { // in Kubernetes an empty list of metadata is nil
+		if len(page.Records) == 0 { // in Kubernetes, an empty list of metadata is null
 			return fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":null`, kind, apiVersion,
 				meta), []byte("}"), nil
 		}
@@ -91,7 +91,7 @@ func (v *view) pageFrame(out negotiate.Output, page *store.Page) (head, tail []b
 		[]byte("]}"), nil
 }
 
-// dynamicFrame is pageFrame for unstructured lists, which have another order of keys.
+// dynamicFrame is like pageFrame, for unstructured lists, whose members have another order.
 func dynamicFrame(apiVersion, kind string, page *store.Page) (head, tail []byte, err error) {
 	meta := map[string]any{"continue": page.Continue, "resourceVersion": revision(page.Revision)}
 	if page.Remaining != nil {
@@ -123,7 +123,7 @@ func (v *view) appendPage(dst []byte, out negotiate.Output, page *store.Page) ([
 	return append(dst, tail...), nil
 }
 
-// streamPage sends a JSON list piece by piece.
+// streamPage sends a JSON list in pieces.
 func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
 	page *store.Page) error {
 	head, tail, err := v.pageFrame(out, page)
@@ -143,7 +143,7 @@ func (s *Server) streamPage(w http.ResponseWriter, r *http.Request, out negotiat
 	return nil
 }
 
-// jsonItems returns the encoder of the items of a JSON list.
+// jsonItems returns the encoder for the items of a JSON list.
 func (v *view) jsonItems(out negotiate.Output) *items {
 	if out.As == "PartialObjectMetadataList" {
 		return &items{
@@ -160,16 +160,17 @@ func (v *view) jsonItems(out negotiate.Output) *items {
 	}
 }
 
-// items encodes the items of lists in one form.
+// items encodes the items of a list in one form.
 type items struct {
 	store.Joiner
-	// one returns an item of a short list. The item is kept with its record. It is nil if encoding
-	// again is as fast as using a kept item. head, if set, appends what comes before an item.
+	// one returns an item of a page with few records, and makes the record keep it. one is nil if
+	// encoding the item again is as fast as using a kept one. head appends the bytes that precede
+	// an item of the given size. It may be nil.
 	one  func(rec *store.Record) ([]byte, error)
 	head func(dst []byte, size int) []byte
 }
 
-// blocked reports whether a run of records is sent as its encoded block.
+// blocked reports whether a run of records is sent by encoding its whole block.
 func (j *items) blocked(page *store.Page, run store.Run) bool {
 	return run.Block != nil && len(page.Records) >= blockedPage && run.N > run.Block.Len()/8
 }
@@ -181,8 +182,8 @@ func runs(page *store.Page) []store.Run {
 	return []store.Run{{N: len(page.Records)}}
 }
 
-// until returns a copy of j that stops once ctx is done. The check is made for each item because a
-// webhook may have to convert it, and that conversion ignores ctx.
+// until returns a copy of j that returns an error once ctx is done. It checks ctx for each item,
+// because a webhook may have to convert each object, and the conversion ignores ctx.
 func (j *items) until(ctx context.Context) *items {
 	out := *j
 	out.Append = func(dst []byte, rec *store.Record) ([]byte, error) {
@@ -202,8 +203,8 @@ func (j *items) until(ctx context.Context) *items {
 	return &out
 }
 
-// items writes the items of a page. fill, if set, completes a text whose items are not ready to be
-// sent.
+// items writes the items of a page. If fill is set, items passes each text to fill instead, which
+// completes and writes it (for example with ages).
 func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error {
 	j = j.until(a.r.Context())
 	records := page.Records
@@ -218,8 +219,8 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 			err = a.single(records[:run.N], j, fill)
 		}
 		if err != nil || a.err != nil {
-			// Nil if only a.err is set: that the client has closed the connection is not an error
-			// of the server.
+			// If only a.err is set, this is nil: it is not an error of the server that the client
+			// has closed the connection.
 			return err
 		}
 		records = records[run.N:]
@@ -227,8 +228,8 @@ func (a *answer) items(page *store.Page, j *items, fill func(text []byte)) error
 	return nil
 }
 
-// block writes items of a block. If the client accepts compression, it sends the compressed form
-// that is kept with the block.
+// block writes the items of a run of a block's records. If the client accepts gzip, it sends the
+// compressed form that the block keeps.
 func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	if a.gzip && a.indent == nil && fill == nil && run.N == run.Block.Len() {
 		p, err := run.Block.Deflated(&j.Joiner)
@@ -258,7 +259,7 @@ func (a *answer) block(run store.Run, j *items, fill func(text []byte)) error {
 	})
 }
 
-// single writes records one by one.
+// single writes the items of records one by one.
 func (a *answer) single(records []*store.Record, j *items, fill func(text []byte)) error {
 	var scratch []byte
 	for i, rec := range records {
@@ -292,8 +293,8 @@ func (a *answer) single(records []*store.Record, j *items, fill func(text []byte
 	return nil
 }
 
-// fail ends an answer that cannot be completed. If nothing has been sent yet, it returns the error
-// to be sent; otherwise it breaks the connection.
+// fail ends a response that cannot be completed because of err. If nothing has been sent yet, it
+// returns err for the caller to send. Otherwise it breaks the connection.
 func (a *answer) fail(err error) error {
 	if !a.begun() {
 		a.abandon()

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// TestItemsEndWithTheRequest checks that a list stops at the end of its request, even if a slow
-// webhook has to convert each of its objects.
+// TestItemsEndWithTheRequest checks that a list ends when its request ends, even if a slow webhook
+// has to convert each of its objects.
 func TestItemsEndWithTheRequest(t *testing.T) {
 	page := &store.Page{Records: make([]*store.Record, 100)}
 	for name, one := range map[string]bool{"remembered": true, "converted": false} {
@@ -23,7 +23,7 @@ func TestItemsEndWithTheRequest(t *testing.T) {
 		made := 0
 		item := func() ([]byte, error) {
 			made++
-			cancel() // the request ends while the first object is being converted
+			cancel() // the request ends during the conversion of the first object
 			return []byte("{}"), nil
 		}
 		j := &items{Joiner: store.Joiner{Separator: ",", Append: func(dst []byte, _ *store.Record) ([]byte, error) {

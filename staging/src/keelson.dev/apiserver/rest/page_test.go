@@ -30,7 +30,7 @@ const (
 	asMetaProto = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 )
 
-// get reads a list twice, plain and compressed, and returns its text.
+// get reads a list twice, uncompressed and compressed, and returns its text.
 func (e *env) get(t *testing.T, path, accept string) string {
 	t.Helper()
 	plain := e.must(t, "GET", path, "", "Accept", accept)
@@ -73,7 +73,7 @@ func (e *env) checkPretty(t *testing.T, path, accept string) {
 	}
 }
 
-// checkPods compares lists of pods in every form with the output of Kubernetes' encoders.
+// checkPods checks that lists of pods in every form equal the output of Kubernetes' encoders.
 func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	t.Helper()
 	var list corev1.PodList
@@ -129,8 +129,8 @@ func (e *env) checkPods(t *testing.T, path string, now time.Time) int {
 	return len(list.Items)
 }
 
-// TestLists reads lists of more than one block in every form, and again after changes: cached parts
-// of one list must not appear in another.
+// TestLists reads lists of more than one block in every form, and reads them again after changes.
+// Cached parts of one list must not appear in another.
 func TestLists(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Now())
 	e := newEnv(t, func(c *rest.Config) { c.Clock = clk })

@@ -20,7 +20,7 @@ type protoItems struct {
 	out negotiate.Output
 }
 
-// message returns a record's protobuf message, which is kept with the record.
+// message returns a record's protobuf message. The record keeps it.
 func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	encode := p.v.proto
 	if p.out.As != "" {
@@ -34,10 +34,11 @@ func (p protoItems) message(rec *store.Record) ([]byte, error) {
 	return e.Raw, err
 }
 
-// itemsFirst reports whether the encoding of the list has the items before the metadata.
+// itemsFirst reports whether the encoding of the list has its items in field 1 and its metadata in
+// field 2.
 func (p protoItems) itemsFirst() bool { return p.out.As != "" && p.out.AsVersion == "v1beta1" }
 
-// head appends the tag and length of an item of n bytes.
+// head appends the tag and the length for an item of n bytes.
 func (p protoItems) head(dst []byte, n int) []byte {
 	if p.itemsFirst() {
 		return wire.AppendFirstItemHeader(dst, n)
@@ -45,8 +46,8 @@ func (p protoItems) head(dst []byte, n int) []byte {
 	return wire.AppendItemHeader(dst, n)
 }
 
-// append appends a record's item. If possible, it inserts the resourceVersion into the stored
-// bytes.
+// append appends a record's item. If possible, it copies the stored bytes and inserts the
+// resourceVersion.
 func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	whole := p.out.As == "" || len(p.v.row.HiddenAnnotations) == 0
 	if whole && p.v.splice(rec, func(item wire.Item) {
@@ -64,7 +65,7 @@ func (p protoItems) append(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(p.head(dst, len(raw)), raw...), nil
 }
 
-// size returns the size of the list without its envelope.
+// size returns the size in bytes of the encoded list, without its envelope.
 func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
 	size := len(wire.AppendListMeta(nil, meta))
 	records := page.Records
@@ -84,7 +85,7 @@ func (p protoItems) size(meta []byte, page *store.Page, j *items) (int, error) {
 	return size, nil
 }
 
-// runSize returns the size of a run of items of a block.
+// runSize returns the size in bytes of the encoded items of a run.
 func runSize(run store.Run, j *items) (int, error) {
 	ends, err := run.Block.Ends(&j.Joiner)
 	if err != nil {
@@ -97,7 +98,7 @@ func runSize(run store.Run, j *items) (int, error) {
 	return n, nil
 }
 
-// sum returns the size of the items of records.
+// sum returns the size in bytes of the encoded items of records.
 func (p protoItems) sum(records []*store.Record) (int, error) {
 	size := 0
 	for _, rec := range records {
@@ -117,7 +118,7 @@ func (p protoItems) form() store.Form {
 	return p.v.formProto
 }
 
-// respondProtoPage sends a protobuf list of the objects' messages.
+// respondProtoPage sends a list in protobuf.
 func (s *Server) respondProtoPage(w http.ResponseWriter, r *http.Request, out negotiate.Output, v *view,
 	page *store.Page) error {
 	p := protoItems{v, out}

@@ -32,8 +32,8 @@ func (s *Server) get(w http.ResponseWriter, r *http.Request, t *target, out nego
 	return s.respondRecord(w, r, out, http.StatusOK, t.view, rec)
 }
 
-// getOptions returns the options of a read. It rejects requests for an export, which no longer
-// exists.
+// getOptions returns the options of a read. It returns an error if the client requests an export,
+// which Kubernetes no longer supports.
 func getOptions(r *http.Request) (metav1.GetOptions, error) {
 	var o metav1.GetOptions
 	q := query(r)
@@ -43,7 +43,7 @@ func getOptions(r *http.Request) (metav1.GetOptions, error) {
 	return o, parameters(q, &o)
 }
 
-// listOptions returns the options of a list or a watch, after checking them.
+// listOptions returns the options of a list or a watch, after it has validated them.
 func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, error) {
 	var o metav1.ListOptions
 	if err := parameters(query(r), &o); err != nil {
@@ -52,14 +52,14 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	if err := readableSelectors(&o); err != nil {
 		return o, err
 	}
-	// Whether the request is a watch depends on the options here, not on the path.
+	// The options decide here whether the request is a watch, not the path.
 	internal := internalversion.ListOptions{
 		Watch: o.Watch, AllowWatchBookmarks: o.AllowWatchBookmarks, ResourceVersion: o.ResourceVersion,
 		ResourceVersionMatch: o.ResourceVersionMatch, Limit: o.Limit, Continue: o.Continue,
 		SendInitialEvents: o.SendInitialEvents,
 	}
-	// A watch without a resourceVersion sends initial events, even if the client does not ask for
-	// them.
+	// This sets sendInitialEvents for a watch without a resourceVersion, even if the client has not
+	// set it.
 	internalversion.SetListOptionsDefaults(&internal, !s.cfg.NoWatchList)
 	o.SendInitialEvents, o.ResourceVersionMatch = internal.SendInitialEvents, internal.ResourceVersionMatch
 	if err := invalidOptions("ListOptions",
@@ -72,8 +72,8 @@ func (s *Server) listOptions(r *http.Request, t *target) (metav1.ListOptions, er
 	return o, nameSelector(&o, t.name)
 }
 
-// readableSelectors rejects selectors that cannot be parsed. Kubernetes parses them with the other
-// options, before it checks how these fit together.
+// readableSelectors returns an error for selectors that cannot be parsed. Kubernetes parses
+// selectors together with the other options, before it validates the options.
 func readableSelectors(o *metav1.ListOptions) error {
 	if _, err := labels.Parse(o.LabelSelector); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -84,13 +84,14 @@ func readableSelectors(o *metav1.ListOptions) error {
 	return nil
 }
 
-// nameSelector restricts a list to the object that the path or a field selector names.
+// nameSelector restricts a list to one object: the one named in the path. It returns an error if
+// the field selector requires another name.
 func nameSelector(o *metav1.ListOptions, name string) error {
 	selector, err := fields.ParseSelector(o.FieldSelector)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	if selector.Empty() { // the selector has no terms, or only an empty one
+	if selector.Empty() { // no terms, or only an empty one
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		return nil
 	}

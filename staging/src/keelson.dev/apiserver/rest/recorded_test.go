@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// recorded is a request and Kubernetes 1.36's answer to it. Placeholders replace the parts that
+// recorded is a request and the response of Kubernetes 1.36. Placeholders replace the parts that
 // differ between runs.
 type recorded struct {
 	Method, Path, Body, ContentType, Answer string
@@ -41,7 +41,7 @@ func normalize(s string) string {
 	return s
 }
 
-// distinctCauses returns the body of an answer with each cause once. Kubernetes repeats some.
+// distinctCauses returns the body of an error with each cause once. Kubernetes repeats some causes.
 func distinctCauses(body string) string {
 	before, rest, found := strings.Cut(body, `"causes":`)
 	if !found {
@@ -61,8 +61,8 @@ func distinctCauses(body string) string {
 	return before + `"causes":[` + strings.Join(distinct, ",") + "]" + rest[list.InputOffset():]
 }
 
-// TestRecorded replays a session with Kubernetes' API server. Bodies, codes, content types and
-// warnings must be the same, except for repeated causes.
+// TestRecorded replays recorded requests to Kubernetes' API server. Bodies, status codes, content
+// types and warnings must be the same, except for repeated causes.
 func TestRecorded(t *testing.T) {
 	data, err := os.ReadFile("testdata/configmaps.json")
 	if err != nil {

@@ -18,7 +18,7 @@ type brokenWriter struct {
 
 func (w brokenWriter) FlushError() error { return w.err }
 
-// TestRecorderFlush checks that handlers get the error of a flush that has failed.
+// TestRecorderFlush checks that Flush of the recorder returns the error of the writer below it.
 func TestRecorderFlush(t *testing.T) {
 	broken := errors.New("connection is closed")
 	rec := &recorder{ResponseWriter: brokenWriter{httptest.NewRecorder(), broken}}

@@ -21,14 +21,14 @@ import (
 // errNoList has no Status, so clients get status code 500, as in Kubernetes.
 var errNoList = errors.New("content is not a list")
 
-// respondRecord answers with one object.
+// respondRecord sends one object, and adds it to the audit event.
 func (s *Server) respondRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
 	rec *store.Record) error {
 	s.auditResponse(r, out, v, rec)
 	return s.writeRecord(w, r, out, code, v, rec)
 }
 
-// writeRecord writes the answer of respondRecord.
+// writeRecord sends one object.
 func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
 	rec *store.Record) error {
 	switch {
@@ -56,8 +56,8 @@ func (s *Server) writeRecord(w http.ResponseWriter, r *http.Request, out negotia
 	return s.pools.writeJSON(w, r, out, code, doc)
 }
 
-// appendProtoAs appends the record, or its metadata, as an envelope. If the envelope can be made
-// directly from the stored bytes, it is not kept with the record.
+// appendProtoAs appends the object of a record, or its metadata, in a protobuf envelope. If it can
+// make the envelope from the stored bytes, it does not make the record keep it.
 func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "" && v.splice(rec, func(item wire.Item) { dst = v.header.AppendItem(dst, &item) }) {
 		return dst, nil
@@ -66,9 +66,9 @@ func (v *view) appendProtoAs(dst []byte, rec *store.Record, out negotiate.Output
 	return append(dst, data...), err
 }
 
-// appendOnce appends the item for a single answer. An item that can be made directly from the
-// stored bytes is not kept with the record, because keeping it would take more memory than it saves
-// time.
+// appendOnce appends an item (see view.item) for a single response. If it can make the item from
+// the stored bytes, it does not make the record keep it, because that would take much memory and
+// save little time.
 func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	if v.program != nil && v.program() != nil {
 		return v.appendItem(dst, rec)
@@ -77,7 +77,7 @@ func (v *view) appendOnce(dst []byte, rec *store.Record) ([]byte, error) {
 	return append(dst, item...), err
 }
 
-// protoAs returns the record, or its metadata, as an envelope.
+// protoAs returns the object of a record, or its metadata, in a protobuf envelope.
 func (v *view) protoAs(rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As == "PartialObjectMetadata" {
 		return v.partialProto(rec, out.AsVersion)
@@ -85,7 +85,7 @@ func (v *view) protoAs(rec *store.Record, out negotiate.Output) ([]byte, error) 
 	return v.proto(rec)
 }
 
-// appendAs appends the record, or its metadata, as JSON with its kind.
+// appendAs appends the object of a record, or its metadata, as JSON with kind and apiVersion.
 func (v *view) appendAs(dst []byte, rec *store.Record, out negotiate.Output) ([]byte, error) {
 	if out.As != "PartialObjectMetadata" {
 		return v.appendObject(dst, rec)
@@ -101,7 +101,7 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, code int, mediaTyp
 	return nil
 }
 
-// sendItem sends a JSON item with its kind. It does not copy the two into one buffer.
+// sendItem sends a JSON item with its kind and apiVersion inserted. It avoids copying the item.
 func (s *Server) sendItem(w http.ResponseWriter, r *http.Request, code int, v *view, item []byte) error {
 	a := s.pools.answer(w, r, code, negotiate.JSON)
 	a.item(v, item)
@@ -123,15 +123,15 @@ func (a *answer) item(v *view, item []byte) {
 	_, _ = a.Write(item[1:])
 }
 
-// unrecorded returns the offer for objects that are not in a store record. They cannot be shown as
-// a Table.
+// unrecorded returns the offer for objects that have no store record. They cannot be sent as a
+// Table.
 func unrecorded() negotiate.Offer {
 	offer := negotiate.Standard()
 	offer.Transforms, offer.NoTables = true, true
 	return offer
 }
 
-// respond answers with an object that is not in a store record, or with its metadata.
+// respond sends an object that has no store record, or its metadata.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj runtime.Object) error {
 	out, err := negotiate.Accept(r, unrecorded())
 	if err != nil {
@@ -156,8 +156,8 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 	return s.pools.writeObject(w, r, out, code, obj, gvk)
 }
 
-// notAList returns the error for a request of one object in the form of a list. name is the type of
-// the object.
+// notAList returns the error for a client that requests one object in the form of a list. name is
+// the type of the object.
 func notAList(name string) error {
 	return negotiate.NotAcceptableMessage(
 		fmt.Sprintf("you requested PartialObjectMetadataList, but the requested object is not a list (*%s)", name))

@@ -14,39 +14,39 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// behaviour is how requests for a row are routed and answered. Kubernetes serves built-in kinds
-// with a router, and custom resources with a handler in another server, and clients can see the
+// behaviour says how requests for a row are routed and answered. Kubernetes serves built-in kinds
+// with a router, and custom resources with a handler in another server. Clients can observe the
 // differences.
 type behaviour interface { //nolint:interfacebloat // a list of independent differences
-	// Routing: which paths exist, and which errors other requests get.
+	// Routing: which paths exist, and which errors requests for other paths get.
 
 	// verb returns the verb of a request.
 	verb(info *request.RequestInfo, method string) string
-	// locate rejects paths that the endpoint does not have.
+	// locate returns an error for paths that the endpoint does not have.
 	locate(st *state, t *target, method string) error
-	// check finds the subresource of t, and rejects verbs that t does not have.
+	// check sets the subresource of t. It returns an error if t does not support the verb.
 	check(t *target) error
-	// warnsFirst reports whether a deprecated version causes a warning with every answer, errors
-	// included.
+	// warnsFirst reports whether a request for a deprecated version always gets a warning, even if
+	// the response is an error.
 	warnsFirst() bool
-	// createsFirst reports whether the body of a create is checked before the namespace in the path.
+	// createsFirst reports whether a create validates the body before the namespace in the path.
 	createsFirst() bool
-	// inRouter reports whether the router knows the row's group: it answers for all paths of the
-	// group.
+	// inRouter reports whether Kubernetes' router serves the row's group. The router then answers
+	// requests for all paths of the group.
 	inRouter() bool
 
-	// Answers: see answers.go.
+	// Responses; see answers.go.
 
-	// optionalHash reports whether Config.NoStorageVersionHash leaves out the hash in discovery.
+	// optionalHash reports whether Config.NoStorageVersionHash omits the hash of the row in
+	// discovery.
 	optionalHash() bool
-	// scaleType is the name of Scale's Go type in errors.
+	// scaleType returns the name of the Go type of Scale in error messages.
 	scaleType() string
-	// scaleColumns are the columns of a Table of a Scale.
+	// scaleColumns returns the columns of a Table of a Scale.
 	scaleColumns() []metav1.TableColumnDefinition
-	// unreadScale returns the error for a body that is not a Scale. err is the error of the
-	// decoder.
+	// unreadScale returns the error for a body that is not a Scale. err is the decoder's error.
 	unreadScale(err error) error
-	// checkScale validates a Scale before the object that it changes.
+	// checkScale validates a Scale. The object that it changes is validated afterwards.
 	checkScale(scale *autoscaling.Scale) error
 }
 
@@ -58,7 +58,7 @@ func behaviourOf(row *resource.Row) behaviour {
 	return builtIn{}
 }
 
-// builtIn behaves as Kubernetes' router and handlers of built-in kinds.
+// builtIn is the behaviour of Kubernetes' router and handlers for built-in kinds.
 type builtIn struct{}
 
 func (builtIn) warnsFirst() bool   { return false }
@@ -72,7 +72,7 @@ func (builtIn) verb(info *request.RequestInfo, method string) string {
 func (builtIn) locate(_ *state, t *target, method string) error {
 	info := t.info
 	if info.Verb == "proxy" {
-		return errNotFound() // the old proxy paths are gone; proxy is a subresource now
+		return errNotFound() // Kubernetes has removed these paths; proxy is a subresource now
 	}
 	if oldWatch(info) {
 		if err := t.watched(method); err != nil {
@@ -80,7 +80,7 @@ func (builtIn) locate(_ *state, t *target, method string) error {
 		}
 	}
 	if !t.row.Namespaced || info.Namespace != "" || noNamespace(info) {
-		return nil // an empty namespace in the path is rejected later
+		return nil // a later check rejects an empty namespace
 	}
 	switch named := len(info.Parts) > 1; {
 	case named && t.verb != "watch", t.row.Ephemeral:
@@ -104,7 +104,7 @@ func (builtIn) check(t *target) error {
 		return err
 	}
 	if t.sub == nil && len(info.Parts) > 2 {
-		return errNotFound() // a path with an empty subresource is not the path of the object
+		return errNotFound() // the path ends with an empty subresource
 	}
 	if !t.hasPath(verbs) {
 		return errNotFound()
@@ -115,14 +115,14 @@ func (builtIn) check(t *target) error {
 	return nil
 }
 
-// customResource behaves as Kubernetes' handler of custom resources.
+// customResource is the behaviour of Kubernetes' handler for custom resources.
 type customResource struct{}
 
 func (customResource) warnsFirst() bool   { return true }
 func (customResource) createsFirst() bool { return false }
 func (customResource) inRouter() bool     { return false }
 
-// verb returns RequestInfo's verb, for subresources too. HEAD is handled as GET; OPTIONS is not
+// verb returns RequestInfo's verb, also for subresources. HEAD is handled as GET; OPTIONS is not
 // supported.
 func (customResource) verb(info *request.RequestInfo, _ string) string { return info.Verb }
 
@@ -139,7 +139,7 @@ func (customResource) locate(st *state, t *target, _ string) error {
 	return nil
 }
 
-// check ignores what comes after the subresource in the path.
+// check is like that of builtIn, but ignores path elements after the subresource.
 func (customResource) check(t *target) error {
 	notSupported := apierrors.NewMethodNotSupported(t.row.GroupResource(), t.verb)
 	if t.info.Subresource != "" {
@@ -166,10 +166,10 @@ func (customResource) check(t *target) error {
 	return nil
 }
 
-// named reports whether the path is that of one object.
+// named reports whether the path names an object.
 func (t *target) named() bool { return len(t.info.Parts) > 1 }
 
-// allVerbs returns the verbs of the row or subresource.
+// allVerbs returns the verbs of the row, or of the subresource if the path has one.
 func (t *target) allVerbs() []string {
 	if t.sub != nil {
 		return t.sub.Verbs
@@ -177,7 +177,7 @@ func (t *target) allVerbs() []string {
 	return t.verbs
 }
 
-// checkWatch rejects watches of a resource that can only be listed.
+// checkWatch returns an error for watches of a resource that can only be listed.
 func (t *target) checkWatch(verbs []string) error {
 	if t.verb == "watch" && t.sub == nil && !oldWatch(t.info) && slices.Contains(verbs, "list") &&
 		!slices.Contains(verbs, "watch") {
@@ -186,8 +186,8 @@ func (t *target) checkWatch(verbs []string) error {
 	return nil
 }
 
-// hasPath reports whether the row has the path of the request. Reviews have no paths of single
-// objects.
+// hasPath reports whether the row has paths like that of the request. For example, reviews cannot
+// be read, so there are no paths that name a review.
 func (t *target) hasPath(verbs []string) bool {
 	return !t.named() || t.sub != nil ||
 		slices.ContainsFunc(verbs, func(v string) bool { return fits(v, true) && v != "watch" })

@@ -35,8 +35,8 @@ func scaleKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}
 }
 
-// scale answers requests for the scale subresource, which shows the replicas of any kind as an
-// autoscaling/v1 Scale.
+// scale answers requests for the subresource scale, which presents the replicas of an object of any
+// kind as an autoscaling/v1 Scale.
 func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error {
 	out, err := negotiate.Accept(r, t.offer())
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Server) scale(w http.ResponseWriter, r *http.Request, t *target) error 
 	return s.pools.writeObject(w, r, out, code, scale, scaleKind())
 }
 
-// scaleTable answers with a Scale as a Table.
+// scaleTable sends a Scale as a Table.
 func (s *Server) scaleTable(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
 	scale *autoscaling.Scale) error {
 	o, err := parseTableOptions(r, out)
@@ -133,7 +133,7 @@ func (s *Server) getScale(r *http.Request, t *target) (resource.Object, error) {
 	return obj, nil
 }
 
-// scaleOf returns obj's Scale.
+// scaleOf returns the Scale for obj.
 func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	want, have, selector, err := t.sub.Scale.Get(obj)
 	if err != nil {
@@ -149,7 +149,7 @@ func scaleOf(t *target, obj resource.Object) (*autoscaling.Scale, error) {
 	}, nil
 }
 
-// shown returns a Scale for the client, which sees 0 if there are no replicas.
+// shown returns a Scale for the client. If the object has no number of replicas, it is 0 there.
 func shown(scale *autoscaling.Scale) *autoscaling.Scale {
 	if scale.Spec.Replicas == resource.NoReplicas {
 		scale.Spec.Replicas = 0
@@ -194,11 +194,12 @@ func (s *Server) putScale(r *http.Request, t *target) (resource.Object, error) {
 		})
 }
 
-// scaleChange computes the new Scale from the current one, and records who as the manager of the
-// changed fields.
+// scaleChange computes the new Scale from the current one, have, and records in its managedFields
+// that who has changed it.
 type scaleChange func(have *autoscaling.Scale, who string) (*autoscaling.Scale, error)
 
-// applyScale applies change to the Scale of the object and stores the object.
+// applyScale applies change to the Scale of the object in the request's path, and stores the
+// object.
 func (s *Server) applyScale(ctx context.Context, t *target, options metav1.UpdateOptions,
 	same *metav1.Preconditions, change scaleChange) (resource.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
@@ -214,7 +215,7 @@ func (s *Server) applyScale(ctx context.Context, t *target, options metav1.Updat
 	return rec.Shared()
 }
 
-// facadeOf returns the facade that shows admission the Scale instead of the object.
+// facadeOf returns the registry.Facade that presents the object to admission as a Scale.
 func (s *Server) facadeOf(t *target, manager string, change scaleChange) *registry.Facade {
 	return &registry.Facade{
 		Kind: scaleKind(),
@@ -231,15 +232,15 @@ func (s *Server) facadeOf(t *target, manager string, change scaleChange) *regist
 	}
 }
 
-// scaled applies change and admission to the Scale of cur, and returns cur with the resulting
-// replicas.
+// scaled applies change to the Scale of cur, runs admission on the new Scale, and returns cur with
+// the new number of replicas.
 func (s *Server) scaled(t *target, cur resource.Object, who string, change scaleChange,
 	admit registry.AdmitFunc) (resource.Object, error) {
 	have, err := scaleOf(t, cur)
 	if err != nil {
 		return nil, err
 	}
-	// The owner of replicas in the object is the owner of replicas in the Scale.
+	// The manager that owns the replicas in the object also owns the replicas in the Scale.
 	fields := managedfields.NewScaleHandler(cur.GetManagedFields(), t.view.gvk.GroupVersion(), replicaPaths(t))
 	if have.ManagedFields, err = fields.ToSubresource(); err != nil {
 		return nil, err
@@ -262,7 +263,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 		gr := t.row.GroupResource()
 		gr.Resource += "/scale"
 		return nil, apierrors.NewConflict(gr, t.name,
-			// Kubernetes' message:
+			// This is Kubernetes' message.
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", want.UID, cur.GetUID()))
 	}
 	if want.ResourceVersion != "" {
@@ -280,7 +281,7 @@ func (s *Server) scaled(t *target, cur resource.Object, who string, change scale
 	return cur, nil
 }
 
-// replicaPaths returns where the object has its replicas in each version.
+// replicaPaths returns the path of the number of replicas in each version of the object.
 func replicaPaths(t *target) managedfields.ResourcePathMappings {
 	paths := make(managedfields.ResourcePathMappings, len(t.row.Versions))
 	for _, v := range t.row.Versions {
@@ -304,7 +305,7 @@ func fieldPath(dotted string) fieldpath.Path {
 	return path
 }
 
-// newScaleFields returns the field manager that maintains the managedFields of Scales.
+// newScaleFields returns the field manager for the managedFields of Scales.
 func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 	if cfg.TypeConverter == nil {
 		return nil, nil
@@ -319,7 +320,7 @@ func newScaleFields(cfg *Config) (*managedfields.FieldManager, error) {
 		scaleKind(), scaleKind().GroupVersion(), "scale", nil)
 }
 
-// ownScale records in want's managedFields that the manager who changed have to want.
+// ownScale records in want's managedFields that who has changed have to want.
 func (s *Server) ownScale(have, want *autoscaling.Scale, who string) *autoscaling.Scale {
 	if s.scaleFields == nil {
 		return want
@@ -374,7 +375,7 @@ func (s *Server) patchScale(r *http.Request, t *target) (resource.Object, error)
 		})
 }
 
-// sameObject rejects a Scale that names another object than the path.
+// sameObject returns an error if a Scale has another name or namespace than the path.
 func sameObject(t *target, scale *autoscaling.Scale) error {
 	if err := matchNamespace(t.namespace, scale); err != nil {
 		return err
@@ -400,7 +401,7 @@ func (s *Server) patchedScale(kind types.PatchType, have *autoscaling.Scale, bod
 	})
 }
 
-// applyScaleConfig does a server-side apply of a Scale.
+// applyScaleConfig makes a server-side apply of a Scale.
 func (s *Server) applyScaleConfig(have *autoscaling.Scale, body []byte, who string,
 	force bool) (*autoscaling.Scale, error) {
 	config := &unstructured.Unstructured{Object: map[string]any{}}

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// writeTimeout is how long a write may take.
+// writeTimeout is the maximum duration of a write.
 const writeTimeout = 34 * time.Second
 
 var (
@@ -29,7 +29,7 @@ var (
 	errNoPage        = errors.New("no such API group")
 )
 
-// target is the resource, subresource or object that a request is for.
+// target is what a request is for: a resource, a subresource or an object.
 type target struct {
 	*endpoint
 	info            *request.RequestInfo
@@ -40,7 +40,7 @@ type target struct {
 	webhooks        time.Duration // time that admission webhooks took for the request
 }
 
-// subresource returns the name of the subresource. It is empty for the resource itself.
+// subresource returns the name of the subresource, or "" if the request is for the resource itself.
 func (t *target) subresource() string {
 	if t.sub == nil {
 		return ""
@@ -48,7 +48,7 @@ func (t *target) subresource() string {
 	return t.sub.Name
 }
 
-// ServeHTTP answers requests for /api, /apis, /openapi and the paths below them.
+// ServeHTTP answers requests for /api, /apis, /openapi and the paths below these.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	st := s.state.Load()
 	info, ok := request.RequestInfoFrom(r.Context())
@@ -98,8 +98,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resolve finds the target of a request and acquires its endpoint, which the caller releases. If
-// the resource is unknown, it asks Config.Missing once whether the resource has just been added.
+// resolve finds the target of a request and acquires its endpoint, which the caller must release.
+// If the server does not serve the resource, resolve calls Config.Missing once and tries again if
+// that returns true.
 func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, error) {
 	for asked := false; ; {
 		st := s.state.Load()
@@ -108,7 +109,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 		case t != nil && t.acquire():
 			return t, err
 		case t != nil:
-			continue // the endpoint has just been replaced, so look for its successor
+			continue // the endpoint has just been replaced, so look up the new one
 		case asked || s.cfg.Missing == nil ||
 			!s.cfg.Missing(r.Context(), schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}):
 			return nil, err
@@ -117,7 +118,7 @@ func (s *Server) resolve(r *http.Request, info *request.RequestInfo) (*target, e
 	}
 }
 
-// resolve finds the target of a request, or returns the error for a path that names none.
+// resolve finds the target of a request. It returns an error if the path does not exist.
 func (st *state) resolve(info *request.RequestInfo, method string) (*target, error) {
 	e := st.endpoints[schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}]
 	if e == nil || (info.APIPrefix == "api") != (info.APIGroup == "") {
@@ -139,8 +140,8 @@ func (st *state) resolve(info *request.RequestInfo, method string) (*target, err
 	return t, e.behaviour.check(t)
 }
 
-// watched returns an error unless the path is one of the old watch paths of a built-in kind, and
-// the method is GET.
+// watched returns an error unless the method is GET and the path is one of the old watch paths
+// (/watch/...) of a built-in kind.
 func (t *target) watched(method string) error {
 	switch {
 	case len(t.info.Parts) > 2, !slices.Contains(t.verbs, "watch"),
@@ -157,23 +158,24 @@ func noNamespace(info *request.RequestInfo) bool {
 	return strings.Contains(info.Path, "/namespaces//")
 }
 
-// inNamespace reports whether the resource in a path comes after a namespace. In the path of a
-// namespace itself, RequestInfo has the name both as namespace and as name.
+// inNamespace reports whether the path has a namespace before the resource. RequestInfo alone does
+// not show that: in the path of a Namespace object, it has the name as namespace too.
 func inNamespace(info *request.RequestInfo) bool {
-	before := 2 // the elements of the path before the namespace: prefix and version
+	before := 2 // number of path elements before the namespace: prefix and version
 	if oldWatch(info) {
 		before++
 	}
 	return strings.Count(strings.Trim(info.Path, "/"), "/")+1 > before+len(info.Parts)
 }
 
-// oldWatch reports whether the path makes the request a watch, not a query parameter.
+// oldWatch reports whether the request is a watch because of its path (/watch/...), and not because
+// of the query parameter watch.
 func oldWatch(info *request.RequestInfo) bool {
 	return info.Verb == "watch" && strings.Contains(info.Path, "/watch/")
 }
 
-// noSuch returns the error for a path that does not exist. If all kinds of the group are custom,
-// the answer does not come from the API.
+// noSuch returns the error for a path that does not exist. In a group of custom resources only, it
+// is the plain text error of an HTTP server, not a Status.
 func (st *state) noSuch(group string) error {
 	if st.own[group] {
 		return errNotFound()
@@ -181,8 +183,8 @@ func (st *state) noSuch(group string) error {
 	return errNoPage
 }
 
-// verbOf returns the verb by the name that discovery uses: RequestInfo's verb for resources, and a
-// verb that follows from the method for subresources.
+// verbOf returns the verb of a request, as discovery names it. For resources it is the verb of
+// RequestInfo. For subresources it follows from the method.
 func verbOf(info *request.RequestInfo, method string) string {
 	if method == http.MethodHead {
 		return "head" // no resource supports this verb
@@ -204,11 +206,11 @@ func verbOf(info *request.RequestInfo, method string) string {
 	case http.MethodOptions:
 		return "options" // only proxies support this verb
 	}
-	return "" // methods are case-sensitive, so others are unknown
+	return "" // other methods are unknown; methods are case-sensitive
 }
 
-// checkDryRun rejects dry runs of requests that reach a process, because their effects cannot be
-// undone.
+// checkDryRun returns an error for a dry run of a request that reaches a process, because its
+// effects cannot be undone.
 func (t *target) checkDryRun(r *http.Request) error {
 	if t.sub != nil && t.sub.Connects() && len(query(r)["dryRun"]) > 0 {
 		return apierrors.NewBadRequest("dryRun is not supported")
@@ -216,9 +218,10 @@ func (t *target) checkDryRun(r *http.Request) error {
 	return nil
 }
 
-// checkName rejects requests for one object that do not name it, and requests to a process or a
-// whole collection whose namespace or name is invalid. For other requests, checkKey checks
-// namespace and name after the options and the body, because errors of these take precedence.
+// checkName returns an error for a request that must name an object and does not, and for a request
+// to a process or for a whole collection whose namespace or name is invalid. For other requests,
+// checkKey checks namespace and name later, because errors in the options and the body take
+// precedence.
 func (t *target) checkName() error {
 	if t.name == "" && (t.sub != nil || t.verb == "update" || t.verb == "patch") {
 		return apierrors.NewBadRequest("name must be provided")
@@ -235,7 +238,7 @@ func (t *target) checkName() error {
 	return nil
 }
 
-// checkKey rejects namespaces and names that no object can have.
+// checkKey returns an error if no object can have the namespace and name in the path.
 func (t *target) checkKey() error {
 	if err := t.checkNamespace(); err != nil {
 		return err
@@ -247,12 +250,13 @@ func (t *target) checkNamespace() error {
 	return t.row.CheckNamespace(t.namespace)
 }
 
-// carries reports whether a HEAD or OPTIONS request is passed on to the backend of a proxy.
+// carries reports whether a HEAD or OPTIONS request is forwarded to the backend of a proxy.
 func (t *target) carries() bool {
 	return t.sub != nil && t.sub.Traffic == resource.Proxied && (t.verb == "head" || t.verb == "options")
 }
 
-// fits reports whether a verb applies to the path of one object (named) or of a collection.
+// fits reports whether a verb can be used with the path of an object (named is true) or of a
+// collection (named is false).
 func fits(verb string, named bool) bool {
 	switch verb {
 	case "create", "deletecollection", "list":
@@ -263,7 +267,7 @@ func fits(verb string, named bool) bool {
 	return named
 }
 
-// warnOfVersion adds a warning if the version is deprecated.
+// warnOfVersion adds a warning if the requested version is deprecated.
 func (t *target) warnOfVersion(r *http.Request) {
 	if v := t.version(); v != nil && v.Deprecated != "" {
 		warning.AddWarning(r.Context(), "", v.Deprecated)
@@ -276,7 +280,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error 
 		t.warnOfVersion(r)
 	}
 	if t.sub != nil && !t.sub.View || t.row.Ephemeral {
-		// text/plain is not a type of the API: a client that accepts nothing else is rejected
+		// text/plain is not a media type of the API, so a client that accepts nothing else is
+		// rejected.
 		if t.sub != nil && t.sub.Traffic == resource.Text {
 			if _, err := negotiate.Accept(r, unrecorded()); err != nil {
 				return err
@@ -327,11 +332,11 @@ func (t *target) version() *resource.Version {
 	return nil
 }
 
-// routed returns the errors of Kubernetes' router, which checks content types before names: it
-// knows what each path of a built-in kind accepts and produces.
+// routed returns the error of Kubernetes' router if the request does not pass it. The router checks
+// content types before names, because it knows the media types of each path of a built-in kind.
 func (t *target) routed(r *http.Request) error {
 	var refused error
-	// also for custom resources, and before the Accept header
+	// Check the patch type first, also for custom resources.
 	if t.verb == "patch" && (t.sub == nil || !t.sub.Connects()) {
 		_, refused = patchType(r, t.view.dynamic)
 		if refused != nil && !namesOneOf(r.Header.Get("Content-Type"), patchTypes(false)) {
@@ -349,7 +354,7 @@ func (t *target) routed(r *http.Request) error {
 		types = append([]string{"text/plain"}, types...)
 	}
 	if negotiate.Routes(r, types) {
-		return refused // the request reaches the handler, which returns this error
+		return refused // the request passes the router, and its handler returns this error
 	}
 	return negotiate.NotRouted(types)
 }

@@ -38,38 +38,39 @@ type Server struct {
 	pools    *pools
 	ages     *table.Ages
 	metrics  *metrics
-	// auditCodecs encode objects for audit events.
+	// auditCodecs encodes objects in audit events.
 	auditCodecs runtime.NegotiatedSerializer
-	// scaleFields maintains the managedFields of Scales. It is nil if none are kept.
+	// scaleFields maintains the managedFields of Scales. It is nil if the server keeps no
+	// managedFields.
 	scaleFields *managedfields.FieldManager
-	// ownership caches what the managedFields of the kinds share.
+	// ownership caches compiled schemas that the managedFields of several kinds share.
 	ownership *ownership.Types
 
-	mu    sync.Mutex // serialises changes of state
+	mu    sync.Mutex // held while state is replaced
 	state atomic.Pointer[state]
 }
 
-// RowOptions configure a row that is added at run time.
+// RowOptions are the options of a row that is added while the server runs.
 type RowOptions struct {
-	// TypeConverter replaces the server's TypeConverter for this row.
+	// TypeConverter is used for this row instead of the server's TypeConverter, unless it is nil.
 	TypeConverter managedfields.TypeConverter
-	// Structure prunes and checks an object of a served version from a client, before anything else
-	// sees it. If unknown is true, it also returns the findings of strict field validation. It may be
-	// nil.
+	// Structure removes unknown fields from an object of a served version that a client has sent,
+	// and validates its structure, before any other code uses the object. If unknown is true, it
+	// also returns the findings of strict field validation. It may be nil.
 	Structure func(version string, obj resource.Object, unknown bool) (findings []error, err error)
 	// OpenAPI returns the definition of the kind in each served version, as OpenAPI v3 and v2 schemas
 	// in JSON. If it is nil, the published schema has no fields.
 	OpenAPI func(version string) (v3, v2 []byte, err error)
-	// Identity identifies how rows treat stored objects. A row that replaces one of the same
-	// version and identity takes over its store and its watches. If it is empty, the watches of the
-	// replaced row end.
+	// Identity identifies how the row interprets stored objects. If a row replaces another one with
+	// the same version and identity, it takes over the other's store and watches. If Identity is
+	// empty, the watches of the replaced row end.
 	Identity string
-	// OpenAPIHash changes whenever the result of OpenAPI does, and is the same on every server. If it
-	// is empty, the result of OpenAPI is hashed.
+	// OpenAPIHash must change whenever the result of OpenAPI changes, and must be the same on every
+	// server. If it is empty, the server hashes the result of OpenAPI.
 	OpenAPIHash string
 }
 
-// endpoint serves a row.
+// endpoint serves one row.
 type endpoint struct {
 	row       *resource.Row
 	options   RowOptions
@@ -80,28 +81,29 @@ type endpoint struct {
 	*life
 }
 
-// life is the lifetime of an endpoint's store and watches. An endpoint that replaces another may
-// take over its life.
+// life has the store of an endpoint and ends its watches. An endpoint that replaces another may
+// take over its life, so that store and watches continue.
 type life struct {
 	identity string
-	done     context.Context // done when the row is removed
+	done     context.Context // ends when the row is removed
 	remove   context.CancelFunc
 	users    atomic.Int64 // number of running requests, plus one while the row is served
 	store    store.Interface
 }
 
-// state is the set of endpoints at one moment. It is immutable.
+// state is the set of all endpoints at one time. It is immutable.
 type state struct {
 	endpoints map[schema.GroupVersionResource]*endpoint
-	// resources are the distinct endpoints of each resource: a single one, or one for each version.
+	// resources has the distinct endpoints of each resource: one for all versions, or one for each
+	// version.
 	resources map[schema.GroupResource][]*endpoint
 	groups    map[string][]string // versions by group, both in the order of discovery
 	own       map[string]bool     // groups that have built-in kinds
 	docs      func() *documents   // discovery and OpenAPI documents of these endpoints, made on first use
-	parts     *parts              // parts of OpenAPI documents
+	parts     *parts              // caches for OpenAPI documents
 }
 
-// New returns a server of cfg.Rows.
+// New returns a server that serves cfg.Rows.
 func New(cfg Config) (*Server, error) {
 	if cfg.Scheme == nil || cfg.Store == nil || cfg.Clock == nil {
 		return nil, errors.New("rest: Scheme, Store and Clock are required")
@@ -150,7 +152,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// newJitter returns a source of randomness for concurrent use.
+// newJitter returns a function that returns random numbers in [0, 1). It is safe for concurrent
+// use.
 func newJitter() func() float64 {
 	var mu sync.Mutex
 	source := clock.NewRand()
@@ -161,7 +164,8 @@ func newJitter() func() float64 {
 	}
 }
 
-// newEndpoint returns the endpoint of a row. It takes over the life of the endpoint old if it can.
+// newEndpoint returns an endpoint for a row. If the row's version and identity are those of old,
+// the endpoint takes over old's life. old may be nil.
 func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoint) (*endpoint, error) {
 	e := &endpoint{row: row, options: options, views: make(map[string]*view, 1), verbs: discovery.Verbs(row),
 		behaviour: behaviourOf(row)}
@@ -200,7 +204,7 @@ func (s *Server) newEndpoint(row *resource.Row, options RowOptions, old *endpoin
 	return e, nil
 }
 
-// namespaceCheck returns the NamespaceCheck of a row's registry.
+// namespaceCheck returns the NamespaceCheck for the registry of a row, or nil.
 func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !row.Namespaced || s.cfg.NamespaceCheck == nil {
 		return nil
@@ -208,8 +212,8 @@ func (s *Server) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	return s.cfg.NamespaceCheck(row)
 }
 
-// typeConverter returns the server's type converter. For rows without a Go type it returns one that
-// deduces schemas from the objects.
+// typeConverter returns the type converter for a row: the server's, or for rows without a Go type
+// one that deduces schemas from the objects.
 func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	if row.New == nil || s.cfg.TypeConverter == nil {
 		return s.cfg.TypeConverter

@@ -40,7 +40,7 @@ func parseTableOptions(r *http.Request, out negotiate.Output) (tableOptions, err
 	return o, nil
 }
 
-// respondTable answers with a Table of the page's objects.
+// respondTable sends a Table of the page's objects.
 func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negotiate.Output, code int, v *view,
 	page *store.Page) error {
 	o, err := parseTableOptions(r, out)
@@ -55,7 +55,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 		return err
 	}
 	if len(page.Records) == 0 && v.row.Columns == nil && !v.dynamic {
-		// Without columns of its own, a built-in kind has null instead of an empty list of rows.
+		// For a built-in kind without columns of its own, an empty list of rows is null.
 		return s.pools.writeJSON(w, r, out, code, append(bytes.TrimSuffix(head, []byte("[")), "null}"...))
 	}
 	now := s.cfg.Clock.Now()
@@ -88,7 +88,7 @@ func (s *Server) respondTable(w http.ResponseWriter, r *http.Request, out negoti
 	return nil
 }
 
-// inOrder returns page in the order of the table's rows.
+// inOrder returns the page with its records in the order of the table's rows.
 func inOrder(v *view, page *store.Page) (*store.Page, error) {
 	order := v.row.RowOrder
 	if order == nil || len(page.Records) < 2 {
@@ -109,8 +109,8 @@ func inOrder(v *view, page *store.Page) (*store.Page, error) {
 	return &out, nil
 }
 
-// tableRows returns the encoder of the rows of a Table. Rows have placeholders for ages, because
-// everything else in a row depends only on the object.
+// tableRows returns the encoder for the rows of a Table. Everything in a row except ages depends
+// only on the object. So the encoder writes placeholders for ages, and the rows can be cached.
 func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	variant := v.gvk.Version + "/Table/" + metaVersion + "/" + string(o.include)
 	cells := v.cells()
@@ -130,7 +130,7 @@ func (s *Server) tableRows(v *view, metaVersion string, o tableOptions) *items {
 	}}
 }
 
-// appendRowObject appends the part of the object that a row includes.
+// appendRowObject appends the part of the object that its row includes, as o requires.
 func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string, o tableOptions) ([]byte, error) {
 	switch o.include {
 	case metav1.IncludeObject:
@@ -141,7 +141,7 @@ func (v *view) appendRowObject(dst []byte, rec *store.Record, metaVersion string
 	return append(dst, "null"...), nil
 }
 
-// appendRow appends the row of a record with ages as of now.
+// appendRow appends the row for a record, with ages at the time now.
 func (s *Server) appendRow(dst []byte, v *view, rec *store.Record, metaVersion string, o tableOptions,
 	now time.Time) ([]byte, error) {
 	obj, err := rec.Shared()

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// turnsPerProcessor is how many texts of blocks are in use at once for each processor: one is
-	// encoded while the others are sent.
+	// turnsPerProcessor is the number of texts that may be in use at the same time for each
+	// processor: one is being encoded while others are sent.
 	turnsPerProcessor = 4
-	// turnTime is the maximum duration of a turn. A client that takes longer to read a text keeps
-	// its buffer, but not its turn, so slow clients delay no others.
+	// turnTime is the maximum duration of a turn (see texts). A client that takes longer to read a
+	// text keeps its buffer but not its turn, so slow clients do not delay others.
 	turnTime = 50 * time.Millisecond
 )
 
-// texts are the buffers for texts of blocks. Lists take turns at using them: if fifty informers
-// started at once without turns, each would have a buffer, although a processor works on only one
-// at a time.
+// texts has the buffers for the texts of encoded blocks. A list uses a buffer only during its turn,
+// and the number of turns at the same time is limited. Without turns, fifty informers that start at
+// the same time would need fifty buffers, although each processor works on only one text at a time.
 type texts struct {
 	buffers sync.Pool // buffers of type *[]byte, which are empty
 	turns   chan struct{}
@@ -37,8 +37,8 @@ func newTexts(clk clock.Clock) *texts {
 	}
 }
 
-// use calls use with an empty buffer as soon as it has a turn. It keeps the buffer that use returns
-// for the next call, unless that buffer is too large.
+// use waits for a turn and then calls use with an empty buffer. It keeps the buffer that use
+// returns for later calls, unless the buffer is too large.
 func (t *texts) use(use func(buf []byte) ([]byte, error)) error {
 	t.turns <- struct{}{}
 	end := t.clock.AfterFunc(turnTime, func() { <-t.turns })

@@ -39,7 +39,7 @@ func TestTextsTakeTurns(t *testing.T) {
 }
 
 // TestTextsDoNotWaitForSlowClients checks that clients that read nothing keep their buffers, and
-// delay others by only one turn.
+// delay other clients by at most turnTime.
 func TestTextsDoNotWaitForSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		texts := newTexts(clock.Real())

@@ -22,11 +22,11 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// flushSize is how much of a batch of events is sent at a time.
+// flushSize is the number of bytes of a batch of events that are sent at a time.
 const flushSize = 64 << 10
 
-// watch streams the events of a resource until the client leaves, the timeout is reached, the
-// resource is removed or the watcher falls behind.
+// watch streams the events of a resource. It ends when the client closes the connection, the
+// timeout is reached, the resource is removed, or the watcher falls behind.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out negotiate.Output,
 	o metav1.ListOptions) error {
 	var timeout time.Duration
@@ -34,7 +34,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 	}
 	if timeout == 0 {
-		// Random, so that clients do not all reconnect at the same time.
+		// The timeout is random, so that clients do not all reconnect at the same time.
 		timeout = time.Duration(float64(s.cfg.MinWatchTimeout) * (1 + s.cfg.Jitter()))
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -43,13 +43,13 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	listed := s.metrics.watchList(t, o.SendInitialEvents)
 	watcher, err := t.registry.Watch(ctx, t.namespace, o, timeout)
 	if apierrors.IsResourceExpired(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		watcher, err = ended{err}, nil // the client gets the error as an event
+		watcher, err = ended{err}, nil // send the error to the client as an event
 	}
 	if err != nil {
 		return err
 	}
 	defer watcher.Stop()
-	// Kubernetes checks the form of the answer only when there is an event to send.
+	// Like Kubernetes, check the form of the response only when there is an event to send.
 	tables, err := parseTableOptions(r, out)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	if out.MediaType == negotiate.YAML {
 		return negotiate.NotAcceptable([]string{negotiate.JSON + ";stream=watch", negotiate.Protobuf + ";stream=watch"})
 	}
-	ctx, over := context.WithTimeout(ctx, timeout) // the time to start the watch is not part of the timeout
+	ctx, over := context.WithTimeout(ctx, timeout) // the time until here does not count
 	defer over()
 	enc := &eventEncoder{s: s, v: t.view, out: out, tables: tables, listed: listed, count: s.metrics.watched(t)}
 	if out.As == "PartialObjectMetadataList" {
@@ -69,7 +69,7 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	return s.stream(ctx, t.done, w, watcher, enc)
 }
 
-// ended is a watch that has failed before it began. It implements store.Watcher.
+// ended is a store.Watcher whose first event is an error, because the watch could not be started.
 type ended struct{ err error }
 
 // Next implements store.Watcher.
@@ -78,9 +78,9 @@ func (e ended) Next(context.Context) ([]store.Event, error) { return nil, e.err 
 // Stop implements store.Watcher.
 func (e ended) Stop() {}
 
-// listless is a watch whose objects are requested in the form of a list, which a single object does
-// not have. It ends silently with the first event. Errors are reported as usual. It implements
-// store.Watcher.
+// listless is a store.Watcher for a client that accepts only lists, so that the objects of events
+// cannot be encoded. It ends with the first event, and sends no error. Errors of the watch are sent
+// as usual.
 type listless struct{ store.Watcher }
 
 // Next implements store.Watcher.
@@ -92,8 +92,8 @@ func (l listless) Next(ctx context.Context) ([]store.Event, error) {
 	return nil, err
 }
 
-// stream writes events as HTTP chunks. It ends silently when removed is done, because then the
-// store is closed too.
+// stream writes events as HTTP chunks. When removed is done, it ends without sending an error,
+// although closing the store makes Next fail.
 func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, watcher store.Watcher,
 	enc *eventEncoder) error {
 	w := s.newWatchWriter(to)
@@ -117,8 +117,8 @@ func (s *Server) stream(ctx, removed context.Context, to http.ResponseWriter, wa
 	}
 }
 
-// sendEvents writes events, and reports whether the watch can continue. A watch keeps no buffer
-// while there is nothing to send.
+// sendEvents writes events, and reports whether the watch can continue. A watch has a buffer only
+// while it sends events.
 func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder) bool {
 	failed := func(err error) bool {
 		enc.log(err)
@@ -152,18 +152,18 @@ func (s *Server) sendEvents(w io.Writer, events []store.Event, enc *eventEncoder
 	return true
 }
 
-// eventEncoder encodes the events of one watch as frames.
+// eventEncoder encodes the events of one watch. An encoded event is called a frame.
 type eventEncoder struct {
 	s       *Server
 	v       *view
 	out     negotiate.Output
 	tables  tableOptions
-	headers bool   // the column definitions have been sent
+	headers bool   // the column definitions of a Table have been sent
 	listed  func() // called when the initial events have been sent; may be nil
 	count   watchMetrics
 }
 
-// sent calls e.listed if the initial events have been sent completely.
+// sent calls e.listed once the initial events have been sent completely. events were sent last.
 func (e *eventEncoder) sent(events []store.Event) {
 	if e.listed != nil && slices.ContainsFunc(events, func(ev store.Event) bool { return ev.InitialEventsEnd }) {
 		e.listed()
@@ -171,8 +171,8 @@ func (e *eventEncoder) sent(events []store.Event) {
 	}
 }
 
-// last returns the final event of a watch that has ended with err, or nil. There is none if the
-// client has left or the resource was removed.
+// last returns the final event of a watch that has ended with err. It returns nil if the client has
+// closed the connection or the resource was removed.
 func (e *eventEncoder) last(ctx, removed context.Context, err error) []byte {
 	if ctx.Err() != nil || removed.Err() != nil || errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
@@ -193,12 +193,12 @@ func (e *eventEncoder) contentType() string {
 	return negotiate.JSON
 }
 
-// shared returns the frame of ev that other watches send too, or nil.
+// shared returns the frame of ev if several watches share it, or nil.
 func (e *eventEncoder) shared(ev *store.Event) ([]byte, error) {
 	return e.v.frames.of(ev, e.out, func() ([]byte, error) { return e.append(nil, ev) })
 }
 
-// append appends the frame of ev.
+// append encodes ev and appends the frame.
 func (e *eventEncoder) append(dst []byte, ev *store.Event) ([]byte, error) {
 	if e.out.MediaType == negotiate.Protobuf {
 		return e.appendProto(dst, ev)
@@ -228,8 +228,9 @@ func (e *eventEncoder) appendObject(dst []byte, ev *store.Event) ([]byte, error)
 	return e.v.appendAs(dst, ev.Record, e.out)
 }
 
-// bookmark returns the object of a bookmark, whole or only its metadata. It is empty except for the
-// resourceVersion and the annotation that marks the end of the initial events.
+// bookmark returns the object of a bookmark: an object of the view's kind if whole is set, or else
+// a PartialObjectMetadata. It has only a resourceVersion and, at the end of the initial events, the
+// annotation that marks it.
 func (e *eventEncoder) bookmark(ev *store.Event, whole bool) (resource.Object, error) {
 	var obj resource.Object = &metav1.PartialObjectMetadata{}
 	gvk := schema.GroupVersionKind{Group: metav1.GroupName, Version: e.out.AsVersion, Kind: "PartialObjectMetadata"}
@@ -274,8 +275,8 @@ func (e *eventEncoder) appendTable(dst []byte, ev *store.Event) ([]byte, error) 
 	return table.AppendTail(dst), nil
 }
 
-// appendBookmarkRow appends the table row of an empty object, which a bookmark in the form of a
-// Table has.
+// appendBookmarkRow appends a table row for an empty object. A bookmark in the form of a Table has
+// one such row.
 func (e *eventEncoder) appendBookmarkRow(dst []byte, ev *store.Event) ([]byte, error) {
 	mark, err := e.bookmark(ev, e.tables.include == metav1.IncludeObject)
 	if err != nil {
@@ -316,11 +317,11 @@ func (e *eventEncoder) protoBookmark(ev *store.Event) ([]byte, error) {
 		return nil, err
 	}
 	gvk := mark.GetObjectKind().GroupVersionKind()
-	// in an envelope, like every object in protobuf
+	// Every object in protobuf is in an envelope.
 	return wire.NewHeader(gvk.GroupVersion().String(), gvk.Kind).Marshal(mark.(wire.Message))
 }
 
-// appendError appends the event that ends a watch. Its object is a Status.
+// appendError appends the event for an error that ends a watch. Its object is a Status.
 func (e *eventEncoder) appendError(dst []byte, err error) ([]byte, error) {
 	status := StatusOf(err)
 	if e.out.MediaType == negotiate.Protobuf {

@@ -44,7 +44,7 @@ func clientset(t *testing.T, e *env, contentType string) kubernetes.Interface {
 	return c
 }
 
-// TestClient drives the server with Kubernetes' own client, in both encodings.
+// TestClient uses the server with client-go, in JSON and in protobuf.
 func TestClient(t *testing.T) {
 	for _, contentType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
 		t.Run(contentType, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestInformer(t *testing.T) {
 	}
 }
 
-// broken is a connection that accepts no data.
+// broken is a response writer that accepts no data.
 type broken struct{ header http.Header }
 
 func (b broken) Header() http.Header       { return b.header }
@@ -115,7 +115,7 @@ func (b broken) WriteHeader(int)           {}
 func (b broken) Write([]byte) (int, error) { return 0, http.ErrHandlerTimeout }
 func (b broken) Flush()                    {}
 
-// TestBrokenWatch checks that data that a watch could not send does not appear in another answer.
+// TestBrokenWatch checks that data that a watch could not send does not appear in another response.
 func TestBrokenWatch(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"secret"}}`)
@@ -135,13 +135,13 @@ func TestBrokenWatch(t *testing.T) {
 	}
 }
 
-// event is a frame of a JSON watch.
+// event is one event of a watch in JSON.
 type event struct {
 	Type   string
 	Object json.RawMessage
 }
 
-// follow opens a watch and returns a function that reads its next event.
+// follow opens a watch and returns functions that read its next event and that stop it.
 func follow(t *testing.T, e *env, path string, header ...string) (next func() event, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -174,8 +174,8 @@ func follow(t *testing.T, e *env, path string, header ...string) (next func() ev
 	}
 }
 
-// TestWatchSelector checks that an object that begins to match is ADDED, and one that no longer
-// matches is DELETED.
+// TestWatchSelector checks that a watch with a selector sends ADDED when an object begins to match,
+// and DELETED when it no longer matches.
 func TestWatchSelector(t *testing.T) {
 	e := newEnv(t, nil)
 	next, stop := follow(t, e, pods+"?watch=1&fieldSelector=spec.nodeName=n")
@@ -191,7 +191,7 @@ func TestWatchSelector(t *testing.T) {
 	}
 }
 
-// TestWatchTogether checks that many watches of several forms each see every change.
+// TestWatchTogether checks that each of many watches in several forms receives every change.
 func TestWatchTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)
@@ -217,7 +217,7 @@ func TestWatchTogether(t *testing.T) {
 			if i >= 5 && step == "1" {
 				want = "ADDED"
 			} else if i >= 5 {
-				want, label = "DELETED", "1" // the object in its last state that matched
+				want, label = "DELETED", "1" // the object is in its last state that matched
 			}
 			var p metav1.PartialObjectMetadata
 			ev := next()
@@ -235,7 +235,7 @@ func TestWatchTogether(t *testing.T) {
 	}
 }
 
-// TestWatchTable checks that column definitions are sent once.
+// TestWatchTable checks that a watch sends the column definitions of a Table only once.
 func TestWatchTable(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", pods, boundPod)

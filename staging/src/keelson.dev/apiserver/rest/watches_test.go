@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/http2server/http2test"
 )
 
-// listen serves e over HTTP/2 and returns the host. When a handler returns, its query is sent to
-// returned.
+// listen serves e over HTTP/2 and returns the URL of the server. When a handler returns, listen
+// sends the query of its request to returned.
 func listen(t *testing.T, e *env, returned chan<- string) string {
 	t.Helper()
 	return "https://" + http2test.Serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func listen(t *testing.T, e *env, returned chan<- string) string {
 	}))
 }
 
-// watching opens a watch of config maps. The function that it returns reads the watch up to a line
+// watching opens a watch of config maps, and returns a function that reads the watch up to a line
 // that contains last.
 func watching(t *testing.T, client *http.Client, host, query, accept, last string) func() []byte {
 	t.Helper()
@@ -59,9 +59,9 @@ func watching(t *testing.T, client *http.Client, host, query, accept, last strin
 	}
 }
 
-// TestWatchesTogether opens watches of several forms on separate connections, on a shared one and
-// in memory. All must receive the same bytes, even if the client begins to read after the last
-// event.
+// TestWatchesTogether opens watches in several forms, each on a connection of its own, on a shared
+// connection, and without a network. All watches in one form must receive the same bytes, even if
+// the client begins to read after the last event.
 func TestWatchesTogether(t *testing.T) {
 	e := newEnv(t, nil)
 	returned := make(chan string, 64)
@@ -99,7 +99,7 @@ func TestWatchesTogether(t *testing.T) {
 	early := map[int][]byte{}
 	var reading sync.WaitGroup
 	var mu sync.Mutex
-	for i := range pairs { // the other watches are read after the last event
+	for i := range pairs { // the remaining watches are read after the last event
 		reading.Go(func() {
 			got := pairs[i].alongside()
 			mu.Lock()

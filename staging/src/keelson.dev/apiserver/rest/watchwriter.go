@@ -11,8 +11,7 @@ import (
 )
 
 // watchWriter is the response writer of a watch. It ends the watch if the client takes too long to
-// read what was written, because all events that the watch has yet to send stay in memory until
-// then.
+// read what was written, because all events that the watch still has to send stay in memory.
 type watchWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -30,16 +29,16 @@ func (w *watchWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// FlushError implements the method that http.ResponseController looks for.
+// FlushError sends what is buffered. http.ResponseController calls it.
 func (w *watchWriter) FlushError() error {
 	defer w.begin()()
 	return w.control.Flush()
 }
 
-// Unwrap implements the method that http.ResponseController looks for.
+// Unwrap returns the underlying response writer. http.ResponseController calls it.
 func (w *watchWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// begin starts the time limit of a write. The caller calls stop when the write has returned.
+// begin starts the time limit for a write. The caller must call stop after the write.
 func (w *watchWriter) begin() (stop func()) {
 	if w.limit == 0 {
 		return func() {}

@@ -19,13 +19,13 @@ import (
 
 func isWebSocket(r *http.Request) bool { return wsstream.IsWebSocketRequest(r) }
 
-// serveWebSocket streams events as WebSocket messages, one for each event.
+// serveWebSocket streams events as WebSocket messages, one event in each message.
 func (s *Server) serveWebSocket(ctx context.Context, cancel context.CancelFunc, w http.ResponseWriter,
 	r *http.Request, watcher store.Watcher, enc *eventEncoder) error {
 	w.Header().Set("Content-Type", enc.contentType())
 	websocket.Handler(func(conn *websocket.Conn) {
 		defer func() { _ = conn.Close() }()
-		go func() { // ends when conn is closed, at the latest by the deferred Close above
+		go func() { // this goroutine ends when conn is closed, at the latest by the deferred Close above
 			defer cancel()
 			wsstream.IgnoreReceives(conn, 0)
 		}()
@@ -58,7 +58,8 @@ func (s *Server) sendMessages(ctx context.Context, conn *websocket.Conn, watcher
 	}
 }
 
-// sendMessage sends one frame: text for JSON, and binary without its length for protobuf.
+// sendMessage sends one frame: in JSON as a text message, in protobuf as a binary message without
+// the frame's length.
 func (s *Server) sendMessage(conn *websocket.Conn, enc *eventEncoder, frame []byte) error {
 	if limit := s.cfg.StallTimeout; limit > 0 {
 		if err := conn.SetWriteDeadline(s.cfg.Clock.Now().Add(limit)); err != nil {

@@ -52,7 +52,8 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request, t *target, out n
 	return s.respondRecord(w, r, out, http.StatusCreated, t.view, rec)
 }
 
-// decodeObject decodes a body into an object of the storage version and applies defaults.
+// decodeObject decodes a body into an object, applies defaults, and converts the object to the
+// storage version.
 func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldValidation string) (resource.Object,
 	error) {
 	v := t.view.version
@@ -97,8 +98,8 @@ func (s *Server) decodeObject(r *http.Request, t *target, body []byte, fieldVali
 	return stored, s.auditConverted(r, t, v, stored)
 }
 
-// decodeCustom decodes a body into obj for a row that checks the structure of its objects itself.
-// The registry rejects objects of another kind.
+// decodeCustom decodes a body into obj, for a row whose options have a Structure function. The
+// registry later rejects objects of another kind.
 func (s *Server) decodeCustom(r *http.Request, t *target, body []byte, obj resource.Object,
 	fieldValidation string) error {
 	mediaType, err := negotiate.ContentType(r, negotiate.Standard().MediaTypes)
@@ -161,7 +162,7 @@ func (s *Server) update(w http.ResponseWriter, r *http.Request, t *target, out n
 		Blind: true,
 		Transform: func(context.Context, resource.Object) (resource.Object, error) {
 			if next := obj; next != nil {
-				obj = nil // the registry may modify the object from now on
+				obj = nil // from here on the registry may modify the object
 				return next, nil
 			}
 			next, err := s.decodeObject(r, t, body, metav1.FieldValidationIgnore)
@@ -188,7 +189,8 @@ func codeOf(created bool) int {
 	return http.StatusOK
 }
 
-// matchNamespace sets obj's namespace to that of the path, or rejects another one.
+// matchNamespace sets obj's namespace to that of the path. It returns an error if obj has another
+// namespace.
 func matchNamespace(namespace string, obj metav1.Object) error {
 	switch have := obj.GetNamespace(); {
 	case have == namespace:
@@ -200,8 +202,8 @@ func matchNamespace(namespace string, obj metav1.Object) error {
 	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }
 
-// patchTypes returns the content types of patches. Objects without a Go type have no strategic
-// merge patch.
+// patchTypes returns the content types that patches may have. Strategic merge patches need a Go
+// type.
 func patchTypes(dynamic bool) []string {
 	if dynamic {
 		return []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
@@ -212,8 +214,8 @@ func patchTypes(dynamic bool) []string {
 	}
 }
 
-// patchType returns the type of a patch: what comes before the parameters of the Content-Type
-// header, compared exactly.
+// patchType returns the type of a patch. It is the part of the Content-Type header before the
+// parameters, and must match exactly.
 func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 	header := r.Header.Get("Content-Type")
 	allowed := patchTypes(dynamic)
@@ -229,8 +231,8 @@ func patchType(r *http.Request, dynamic bool) (types.PatchType, error) {
 	}}
 }
 
-// namesOneOf reports whether a header, read as a list, contains one of the types. Kubernetes'
-// router accepts such a request, although the handler then rejects it with another error.
+// namesOneOf reports whether a header contains one of the types in allowed. It reads the header as
+// a list, as Kubernetes' router does; the handler then rejects lists with another error.
 func namesOneOf(header string, allowed []string) bool {
 	for part := range strings.SplitSeq(header, ",") {
 		mediaType, _, _ := strings.Cut(part, ";")
@@ -241,7 +243,7 @@ func namesOneOf(header string, allowed []string) bool {
 	return false
 }
 
-// patchOptions returns the type, body and options of a patch.
+// patchOptions returns the type, the body and the options of a patch.
 func (s *Server) patchOptions(r *http.Request, dynamic bool) (kind types.PatchType, body []byte,
 	options metav1.PatchOptions, err error) {
 	if kind, err = patchType(r, dynamic); err != nil {
@@ -275,7 +277,7 @@ func (s *Server) patch(w http.ResponseWriter, r *http.Request, t *target, out ne
 	return s.respondRecord(w, r, out, codeOf(created), t.view, rec)
 }
 
-// deleteOptions returns the options of a delete from its body or query.
+// deleteOptions returns the options of a delete, from its body or its query.
 func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions, error) {
 	var options metav1.DeleteOptions
 	body, err := s.readBody(r)
@@ -305,8 +307,8 @@ func (s *Server) deleteOptions(r *http.Request, t *target) (metav1.DeleteOptions
 	return options, nil
 }
 
-// decodeDeleteOptions decodes options of any API version: they are the same in all. Its scheme has
-// no other kinds.
+// decodeDeleteOptions decodes options that are declared in any API group version, because they are
+// the same in all. Its scheme has no other kinds.
 func decodeDeleteOptions(mediaType string, body []byte, into *metav1.DeleteOptions) error {
 	info, _ := runtime.SerializerInfoForMediaType(metascheme.Codecs.SupportedMediaTypes(), mediaType)
 	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
@@ -325,7 +327,7 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 	if err := t.checkKey(); err != nil {
 		return err
 	}
-	orphan := options.OrphanDependents // the deprecated field is part of the API
+	orphan := options.OrphanDependents // deprecated, but a part of the API
 	rec, gone, err := t.registry.DeleteIn(r.Context(), t.info.APIVersion, t.namespace, t.name, options)
 	if err != nil {
 		return err
@@ -338,14 +340,14 @@ func (s *Server) delete(w http.ResponseWriter, r *http.Request, t *target, out n
 		return s.respondRecord(w, r, out, code, t.view, rec)
 	}
 	status := &metav1.Status{Status: metav1.StatusSuccess, Details: &metav1.StatusDetails{
-		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes puts the resource into this field
+		Name: t.name, Group: t.row.Group, Kind: t.row.Resource, // Kubernetes has the resource in this field
 	}}
 	status.Details.UID = uidOf(rec)
 	auditStatus(r, status)
 	return s.pools.writeObject(w, r, out, code, status, schema.GroupVersionKind{Version: "v1", Kind: "Status"})
 }
 
-// uidOf returns the uid of a record's object, without decoding the whole object if possible.
+// uidOf returns the uid of a record's object. If possible, it does not decode the whole object.
 func uidOf(rec *store.Record) types.UID {
 	if uid, ok := wire.UID(rec.Bytes()); ok {
 		return types.UID(uid)

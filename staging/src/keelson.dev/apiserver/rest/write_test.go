@@ -84,8 +84,8 @@ func TestGenerateName(t *testing.T) {
 	}
 }
 
-// TestSubresources checks that updates of the status leave the rest of the object alone, and the
-// other way round.
+// TestSubresources checks that an update of the status does not change the rest of the object, and
+// that an update of the object does not change the status.
 func TestSubresources(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", deployments, deployment)
@@ -140,8 +140,8 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// TestPatchTypes checks that the type of a patch is what comes before the parameters, compared
-// exactly, and that errors are those of Kubernetes' router or handler.
+// TestPatchTypes checks which Content-Type headers of patches are accepted, and that the errors for
+// others are those of Kubernetes' router or handler.
 func TestPatchTypes(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"a"}}`)
@@ -167,8 +167,8 @@ func TestPatchTypes(t *testing.T) {
 	}
 }
 
-// TestApply checks ownership, conflicts, force, and the removal of fields that are no longer
-// applied.
+// TestApply checks server-side apply: owners, conflicts, force, and the removal of fields that the
+// manager no longer applies.
 func TestApply(t *testing.T) {
 	e := newEnv(t, nil)
 	do := func(manager, data string) reply {
@@ -197,7 +197,8 @@ func TestApply(t *testing.T) {
 	}
 }
 
-// TestConcurrentPatches checks that no increment is lost, in whatever order patches arrive.
+// TestConcurrentPatches increments a number with concurrent patches, and checks that no increment
+// is lost.
 func TestConcurrentPatches(t *testing.T) {
 	e := newEnv(t, nil)
 	e.must(t, "POST", configMaps, `{"metadata":{"name":"n"},"data":{"n":"0"}}`)
@@ -285,7 +286,8 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// chain is an admission plugin that records its calls and labels the objects that it mutates.
+// chain is an admission plugin that records its calls, and adds a label to the objects that it
+// mutates.
 type chain struct {
 	mu     sync.Mutex
 	asked  []string
@@ -343,8 +345,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestHooks checks that the function that a hook returns is called exactly once, with the outcome
-// of the write.
+// TestHooks checks that the function returned by a hook is called exactly once, with the outcome of
+// the write.
 func TestHooks(t *testing.T) {
 	var log []string
 	hooks := resource.Hooks[resource.Object]{
@@ -367,7 +369,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// TestCreator checks that Create answers POST to an ephemeral kind.
+// TestCreator checks that the Creator of an ephemeral kind answers POST.
 func TestCreator(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		rowOf(t, c, "selfsubjectaccessreviews").Create = &resource.Creator{
@@ -390,7 +392,7 @@ func TestCreator(t *testing.T) {
 	}
 }
 
-// TestInProcess uses a registry directly, as other parts of the server do.
+// TestInProcess uses a registry directly, without HTTP, as other parts of the server do.
 func TestInProcess(t *testing.T) {
 	e := newEnv(t, nil)
 	r := e.server.Registry(schema.GroupResource{Resource: "configmaps"})

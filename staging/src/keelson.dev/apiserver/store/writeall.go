@@ -67,8 +67,9 @@ func (s *Store) prepareAll(
 	return ctx.Err()
 }
 
-// prepare applies fn to one object. If fn rejects the present state, prepare records the error in
-// t.err. It returns other errors.
+// prepare applies fn to one object and sets the object's write. If fn rejects a state that may be
+// old, prepare calls it again with the present state. If fn rejects that too, prepare returns fn's
+// error.
 func (s *Store) prepare(ctx context.Context, t *batchItem, fn UpdateFunc) (err error) {
 	if t.current {
 		t.cur, err = s.getCurrent(ctx, t.key)

@@ -86,7 +86,7 @@ type field struct {
 	dict     bool
 	omit     bool // the member is omitted if it has the zero value
 	revision bool // the resourceVersion; its value is passed to Append
-	own      bool // the object's metadata: the same bytes may have another JSON, because the resourceVersion differs
+	own      bool // the object's own metadata; its JSON depends on the resourceVersion too
 }
 
 // wireType returns the wire type of the value.
