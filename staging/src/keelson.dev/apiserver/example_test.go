@@ -111,7 +111,8 @@ func books() *resource.Row {
 	return row
 }
 
-// newLibrary assembles a server: rows, a store for each, and a handler in front that sets the user.
+// newLibrary makes a server with its rows and a store for each of them. The handler that it returns
+// sets the user of each request and then calls the server.
 func newLibrary(ctx context.Context) (http.Handler, error) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(bookVersion, &Book{}, &BookList{})

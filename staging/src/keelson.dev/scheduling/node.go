@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Resources are the amounts that a node has or a pod requests.
+// Resources are amounts of resources: those that a node has, or those that a pod requests.
 type Resources struct {
 	MilliCPU         int64
 	Memory           int64 // bytes
@@ -32,7 +32,7 @@ func (r *Resources) Get(name v1.ResourceName) int64 {
 	return r.Scalar[name]
 }
 
-// HostPort is a port of the node that a pod uses.
+// HostPort is a port of the node that a pod uses on the host network.
 type HostPort struct {
 	IP       string // AnyIP stands for all addresses
 	Protocol v1.Protocol
@@ -70,9 +70,9 @@ type Node struct {
 	Allocatable Resources
 	Requested   Resources
 	NonZero     Resources
-	Pods        map[string]*Pod // pods by UID
+	Pods        map[string]*Pod // pods on the node by UID
 	Ports       map[HostPort]int
-	Images      map[string]int64 // sizes by name with a tag
+	Images      map[string]int64 // sizes in bytes, by image name with a tag
 }
 
 // NoDomain is the domain of a node that does not have the topology key.
@@ -89,8 +89,8 @@ type Topology struct {
 	Domains int
 }
 
-// PortFree reports whether no pod on the node uses the port p. A port on all addresses conflicts
-// with the same port on any address.
+// PortFree reports whether no pod on the node uses the port p. If one of two equal ports is on all
+// addresses (AnyIP), they conflict whatever the other's address is.
 func (n *Node) PortFree(p HostPort) bool {
 	if n.Ports[p] > 0 || n.Ports[HostPort{AnyIP, p.Protocol, p.Port}] > 0 {
 		return false
@@ -135,7 +135,7 @@ func (a *Affinity) Empty() bool {
 // TermKind is the kind of an affinity term.
 type TermKind int8
 
-// The kinds of terms.
+// The kinds of affinity terms.
 const (
 	Required TermKind = iota
 	RequiredAnti

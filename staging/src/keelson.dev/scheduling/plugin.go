@@ -17,8 +17,8 @@ type Plugin struct {
 	Filter *FilterPoint
 	// Score ranks the nodes that no filter rejected.
 	Score *ScorePoint
-	// Gate keeps a pod out of the queue while it returns a Status. It is called again when the
-	// pod changes. It is called from several goroutines.
+	// Gate keeps a pod out of the queue as long as it returns a Status. The scheduler calls it when
+	// the pod is created and when it changes, from several goroutines.
 	Gate func(pod *v1.Pod) *Status
 	// Less reports whether a is scheduled before b. There is one queue for all profiles, so one
 	// plugin orders it. Less is called under the queue's lock.
@@ -27,7 +27,7 @@ type Plugin struct {
 
 // FilterPoint is the extension point that rejects nodes.
 type FilterPoint struct {
-	// Scope is how much of the cell the filters look at.
+	// Scope says how much of the cell the filters look at.
 	Scope Scope
 	// Events are the changes after which a pod that this plugin has rejected may fit. The pod waits
 	// for one of them before the scheduler tries it again.
@@ -60,7 +60,7 @@ type Filter struct {
 
 // ScorePoint is the extension point that ranks nodes.
 type ScorePoint struct {
-	// Scope is how much of the cell Score looks at. Normalize always gets all feasible nodes.
+	// Scope says how much of the cell Score looks at. Normalize always gets all feasible nodes.
 	Scope Scope
 	// Compile reads one pod and returns its scorer. The zero Scorer gives all nodes the same score,
 	// and the scheduler skips it. With NodeScope, the scorer is used for all pods of the class.
@@ -94,8 +94,8 @@ type QueuedPod struct {
 	Pod *v1.Pod
 	// Since is the time at which the pod first entered the queue, in nanoseconds since 1970.
 	Since int64
-	// Turn is a round number. Within one priority, namespaces take turns: in each round, each of
-	// them may schedule one pod.
+	// Turn is a number with which Less can let namespaces take turns: within one priority, it is
+	// higher for each further pod of the same namespace.
 	Turn int64
 }
 
@@ -127,7 +127,7 @@ type Status struct {
 	Reasons []string
 }
 
-// Scope is how much of the cell a plugin looks at to evaluate one node.
+// Scope says how much of the cell a plugin looks at to evaluate one node.
 type Scope int8
 
 // The scopes of a plugin.
@@ -160,7 +160,7 @@ const (
 	ClassesChanged                        // a device class changed
 )
 
-// Normalization is a usual way to map raw scores to 0..MaxNodeScore.
+// Normalization is one of the usual ways to map raw scores to 0..MaxNodeScore.
 type Normalization int8
 
 // The usual normalizations.

@@ -60,7 +60,8 @@ type VolumeView interface {
 	// Capacities returns how much storage of a class a driver can provision, and where. limited
 	// is false if the driver publishes no capacities, so that no limit applies.
 	Capacities(driver, class string) (published []*storagev1.CSIStorageCapacity, limited bool)
-	// CSINode returns the CSI drivers of a node and their limits.
+	// CSINode returns the CSINode object of a node, which has its CSI drivers and their volume
+	// limits.
 	CSINode(node string) *storagev1.CSINode
 	// Attachments returns the attachments of volumes to a node, completed or not.
 	Attachments(node string) []*storagev1.VolumeAttachment

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clock is the only package that reads the machine's clock or makes random numbers.
-// Callers pass a Clock (or a *rand.Rand) to everything else, so that tests can run with virtual
-// time and a seed.
+// Package clock is the only package of Keelson that reads the machine's clock or makes random
+// numbers. All other code gets a Clock (or a *rand.Rand) from its caller, so that tests can run
+// with virtual time and a fixed seed.
 //
 // The interfaces are those of k8s.io/utils/clock; fake clocks for tests are in
 // k8s.io/utils/clock/testing.

@@ -5,13 +5,13 @@
 // addition to those of Kubernetes.
 package service
 
-// LoadBalancerClass is a value of a Service's spec.loadBalancerClass. The addresses of such a
-// Service are announced by nodes on their local network. A Service without a class is treated the
-// same if the controller manager has a range of addresses.
+// LoadBalancerClass is a value of a Service's spec.loadBalancerClass. Nodes announce the addresses
+// of such a Service on their local network. They do the same for a Service without a class if the
+// controller manager is configured with a range of addresses.
 const LoadBalancerClass = "keelson.dev/announced"
 
-// IngressController is the controller of IngressClasses, in spec.controller, whose Ingresses
-// Keelson's ingress proxy serves.
+// IngressController is a value of spec.controller in an IngressClass. Keelson's ingress proxy
+// serves the Ingresses of such classes.
 const IngressController = "keelson.dev/ingress"
 
 // ShareHosts is the annotation of an Ingress that lets other namespaces add rules to its hosts. Its
@@ -19,9 +19,9 @@ const IngressController = "keelson.dev/ingress"
 // owns the host.
 const ShareHosts = "ingress.keelson.dev/share-hosts"
 
-// MaxIngressSecrets is the maximum number of Secrets that the Ingresses of one namespace may use
-// for certificates. The controller manager lets the ingress proxy read that many Secrets, in order
-// of their names.
+// MaxIngressSecrets is the maximum number of Secrets with certificates that the Ingresses of one
+// namespace may use. The controller manager lets the ingress proxy read only this number of Secrets
+// for each namespace, the first ones in order of their names.
 const MaxIngressSecrets = 100
 
 // AnnouncedBy is an annotation of a Service with the name of the node that announces the

@@ -74,7 +74,7 @@ const header = "\x1f\x8b\x08\x00\x00\x00\x00\x00\x04\xff"
 // costs more than it saves.
 const stored = 512
 
-// Stream starts a stream on w.
+// Stream starts a gzip stream on w and writes its header.
 func (p *Pool) Stream(w io.Writer) *Stream {
 	s := &Stream{pool: p, w: w}
 	s.write([]byte(header))
@@ -102,7 +102,7 @@ func (s *Stream) Write(b []byte) (int, error) {
 	return len(b), s.err
 }
 
-// Piece sends a piece.
+// Piece sends p, which may have been compressed earlier.
 func (s *Stream) Piece(p Piece) error {
 	s.write(p.Data)
 	s.sum = combine(s.sum, p.Sum, p.Size)

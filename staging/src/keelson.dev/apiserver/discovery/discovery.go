@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery derives Kubernetes' discovery documents from rows: the groups, versions and
-// resources of a server, in the older form (APIGroupList, APIResourceList) and in the aggregated
-// form (apidiscovery.k8s.io). It has no state and no side effects.
+// Package discovery makes Kubernetes' discovery documents from rows (package resource). They list
+// the groups, versions and resources of a server, in the older form (APIGroupList, APIResourceList)
+// and in the aggregated form (apidiscovery.k8s.io). The package has no state and no side effects.
 package discovery
 
 import (
@@ -50,7 +50,7 @@ func StorageVersionHash(group, version, kind string) string {
 	return base64.StdEncoding.EncodeToString(sum[:8])
 }
 
-// Resources returns the resources of rows, which are of one group, in a version.
+// Resources returns the resources that rows serve in a version. All rows must be of one group.
 func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	list := []metav1.APIResource{}
 	for _, row := range sorted(rows) {
@@ -77,7 +77,7 @@ func Resources(rows []*resource.Row, version string) []metav1.APIResource {
 	return list
 }
 
-// sorted returns rows by name.
+// sorted returns rows sorted by name.
 func sorted(rows []*resource.Row) []*resource.Row {
 	return slices.SortedFunc(slices.Values(rows),
 		func(a, b *resource.Row) int { return cmp.Compare(a.Resource, b.Resource) })

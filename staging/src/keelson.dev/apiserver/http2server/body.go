@@ -70,7 +70,7 @@ type body struct {
 	mu      sync.Mutex
 	more    sync.Cond
 	data    []byte
-	at      int   // everything before this offset has been read
+	at      int   // offset of the first byte that has not been read
 	err     error // returned by reads after data, or immediately if failed is set
 	failed  bool
 	trailer http.Header // trailers received so far; copied to Request.Trailer at the end

@@ -111,7 +111,7 @@ func (c *conn) serve() {
 	c.watchLocked()
 	c.flushSoonLocked()
 	c.mu.Unlock()
-	if c.server.isDraining() { // drain may have run before the greeting
+	if c.server.isDraining() { // the server may have begun to drain before the settings were queued
 		c.goAway()
 	}
 	err := c.readFrames()

@@ -22,7 +22,8 @@ func streamError(id uint32, code http2.ErrCode) error {
 	return http2.StreamError{StreamID: id, Code: code}
 }
 
-// process handles a frame. An http2.StreamError ends its stream, other errors end the connection.
+// process handles a frame. If it returns an http2.StreamError, the caller resets that stream; after
+// any other error, the connection ends.
 func (c *conn) process(f http2.Frame) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

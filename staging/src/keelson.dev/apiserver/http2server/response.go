@@ -40,7 +40,7 @@ type response struct {
 
 	held     *[]byte // buffered part of the body; nil if empty
 	begun    bool    // the header has been queued
-	length   int64   // content-length that the handler has set, or -1
+	length   int64   // content-length that the handler has set; -1 if none
 	written  int64   // number of bytes of the body so far
 	finished bool
 

@@ -127,7 +127,8 @@ func (s *server) drain() {
 	}
 }
 
-// maxHeaderList is the largest header list of a request, as RFC 9113, section 6.5.2, counts it.
+// maxHeaderList returns the maximum size of a request's header list, counted as in RFC 9113,
+// section 6.5.2.
 func (s *server) maxHeaderList() uint32 {
 	const perField, typicalFields = 32, 10
 	size := min(cmp.Or(s.http.MaxHeaderBytes, http.DefaultMaxHeaderBytes), 1<<30)
@@ -152,7 +153,7 @@ func (s *server) logf(format string, args ...any) {
 	}
 }
 
-// prefaceLimit is how long a client may take to send its preface.
+// prefaceLimit returns how long a client may take to send its preface.
 func (s *server) prefaceLimit() time.Duration {
 	return cmp.Or(s.http.ReadHeaderTimeout, 10*time.Second)
 }

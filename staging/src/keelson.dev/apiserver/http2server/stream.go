@@ -121,7 +121,7 @@ func (c *conn) handlerDone() {
 	c.running--
 }
 
-// endLocked ends the stream after the whole answer has been queued.
+// endLocked ends the stream after all of the response has been queued.
 func (st *stream) endLocked() {
 	if st.err != nil {
 		return

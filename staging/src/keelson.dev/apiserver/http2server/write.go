@@ -222,7 +222,7 @@ func (c *conn) flushLocked() {
 	c.writeLocked()
 }
 
-// writeLocked writes until nothing is queued. The caller has set c.writing.
+// writeLocked writes queued frames until there are none. The caller has set c.writing.
 func (c *conn) writeLocked() {
 	for turn := 0; c.out != nil && c.err == nil; turn++ {
 		if turn == maxTurns { // the caller has to return to its handler, so a new goroutine continues

@@ -101,13 +101,15 @@ func (w *responseWriter) WriteHeader(status int) {
 	})
 }
 
-// Write implements http.ResponseWriter. It blocks until the reader has read b.
+// Write implements http.ResponseWriter. It blocks until the reader of the response's body has read
+// b.
 func (w *responseWriter) Write(b []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
 	return w.pipe.Write(b)
 }
 
-// Flush implements http.Flusher. It sends the header; bodies are not buffered.
+// Flush implements http.Flusher. It writes the header if that has not been done. There is nothing
+// else to flush, because Write does not buffer.
 func (w *responseWriter) Flush() { w.WriteHeader(http.StatusOK) }
 
 func (w *responseWriter) finish(err error) {

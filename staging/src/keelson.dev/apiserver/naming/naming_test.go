@@ -88,7 +88,7 @@ func FuzzNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) { compare(t, s) })
 }
 
-// TestSuspect compares the validation of objects with that of Suspects.
+// TestSuspect checks that apimachinery finds the same errors in an object and in its Suspect.
 func TestSuspect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.Map(rapid.SliceOfN(rapid.SampledFrom(append([]string{"x", "y", "w"}, parts...)), 1, 3),

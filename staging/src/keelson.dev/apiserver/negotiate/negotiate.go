@@ -37,7 +37,7 @@ type Offer struct {
 	Transforms bool
 	// NoTables excludes as=Table.
 	NoTables bool
-	// Aggregated accepts only clauses that ask for the aggregated form of discovery.
+	// Aggregated accepts only clauses that request the aggregated form of discovery.
 	Aggregated bool
 }
 

@@ -18,8 +18,8 @@ type operationKind struct {
 	Kind    string `json:"kind"`
 }
 
-// ordered encodes a v3 document with its keys in the order that Kubernetes' library, and therefore
-// Kubernetes, writes them.
+// ordered encodes a v3 document. The keys are in the order in which Kubernetes' OpenAPI library
+// writes them.
 func ordered(doc map[string]any) ([]byte, error) {
 	raw, err := json.Marshal(doc)
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 // its parts, so if one row changes, only that row's parts have to be made again.
 type Part struct {
 	paths       []byte   // members of a JSON object, separated by commas
-	definitions []byte   // definitions of the row's own kinds, in the same form
+	definitions []byte   // members for the definitions of the row's own kinds
 	uses        []string // names of other definitions that the part needs
-	parameters  []member // parameters that operations share
+	parameters  []member // parameters that several operations use
 }
 
 type member struct{ name, value string }

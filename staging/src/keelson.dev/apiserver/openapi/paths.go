@@ -178,7 +178,7 @@ func (p *paths) watches(e endpoint, row *resource.Row, scope string) {
 // subresource adds the path of a subresource: a view of the object, a scale or a connector.
 func (p *paths) subresource(e endpoint, item, name string, s *resource.RowSub) {
 	if !s.Kind.Empty() {
-		if !e.custom { // all operations of a custom resource have the kind of the resource itself
+		if !e.custom { // all operations of a custom resource have its own kind
 			e.gvk = s.Kind
 		}
 		if !s.Connects() {
@@ -260,7 +260,7 @@ type endpoint struct {
 	self, list string // names of the definitions of the object and of its list
 	custom     bool
 
-	// The texts of operations.
+	// Words and ids in the descriptions of operations.
 
 	id   string // "AppsV1@NamespacedDeployment": a verb replaces the @
 	what string // "status of the specified Deployment"; empty for a whole object

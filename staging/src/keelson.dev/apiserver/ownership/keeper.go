@@ -19,7 +19,7 @@ import (
 const (
 	fieldsType  = "FieldsV1"
 	maxUpdaters = 10        // with more entries of updates, apimachinery merges the oldest
-	unnamed     = "unknown" // manager of a request that does not name one
+	unnamed     = "unknown" // manager name for requests that have none
 )
 
 // Object is an object with managedFields.

@@ -42,7 +42,7 @@ type node struct {
 
 	// The following fields are for leaves.
 	whole  bool                          // the leaf is a list or map that is owned as a whole
-	scalar schema.Scalar                 // the scalar type that the schema accepts
+	scalar schema.Scalar                 // type that the schema accepts if it is a scalar
 	check  func(v any) bool              // for whole: reports whether the schema accepts a value of a document
 	same   func(a, b reflect.Value) bool // reports whether two present values are equal
 

@@ -30,7 +30,7 @@ func (p *parsed) parse(text string, n *node) (set, error) {
 	if fields, ok := p.find(text); ok {
 		return fields, nil
 	}
-	text = strings.Clone(text) // cloned, because the set refers to the text
+	text = strings.Clone(text) // copy text, because the set refers to it
 	fields, err := parse(text, n)
 	if err == nil && len(text) <= parsedMost {
 		p.add(parsedText{text, fields})

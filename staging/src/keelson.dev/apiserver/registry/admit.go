@@ -37,7 +37,7 @@ type write struct {
 	subresource     string
 	as              *Facade // presents the object as another kind; may be nil
 
-	// How it is written.
+	// The kind of write, and its options.
 
 	operation admission.Operation
 	options   runtime.Object

@@ -26,8 +26,8 @@ type hollowField struct {
 	below *hollows // fields of the struct or of the elements; nil if they contain no slices or maps
 }
 
-// newHollows returns a function that sets empty lists and maps of an object of sample's type to
-// nil, and reports whether there were any.
+// newHollows returns a function that sets empty lists and maps in an object to nil, and reports
+// whether it found any. The object must be of sample's type.
 func newHollows(sample any) func(store.Object) bool {
 	t := reflect.TypeOf(sample)
 	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {

@@ -52,7 +52,7 @@ func (r *Registry) Row() *resource.Row { return r.row }
 // Store returns the registry's store.
 func (r *Registry) Store() store.Interface { return r.store }
 
-// Codec returns the encoding of stored objects.
+// Codec returns the codec for stored objects.
 func (r *Registry) Codec() store.Codec { return r.codec }
 
 // key returns an object's key in the store.
@@ -107,7 +107,7 @@ func (r *Registry) Watch(ctx context.Context, namespace string, options metav1.L
 	})
 }
 
-// predicate returns the selectors of options, parsed.
+// predicate parses the selectors in options and returns them as a store.Predicate.
 func (r *Registry) predicate(namespace string, options *metav1.ListOptions) (store.Predicate, error) {
 	p := store.Predicate{}
 	if r.row.Namespaced {

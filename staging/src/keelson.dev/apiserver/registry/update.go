@@ -82,7 +82,7 @@ func (up *updating) change(ctx context.Context, cur resource.Object) (resource.O
 	})
 }
 
-// updating is one update in progress. Update and Patch make them.
+// updating is one update in progress. Registry.Update and Registry.Patch make one for each call.
 type updating struct {
 	r             *Registry
 	u             *Update
@@ -101,7 +101,7 @@ type updating struct {
 var (
 	// errGone means that the updated object has to be removed.
 	errGone = errors.New("object has no finalizers left")
-	// errOvertaken is returned if another client writes the object before the update removes it.
+	// errOvertaken is returned if another client writes the object before the update can remove it.
 	errOvertaken = errors.New("object has changed")
 )
 

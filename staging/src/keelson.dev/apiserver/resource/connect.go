@@ -29,8 +29,8 @@ type ConnectFunc func(w http.ResponseWriter, r *http.Request, req *Request) erro
 type Creator struct {
 	// New returns the empty object that the body is decoded into.
 	New func() runtime.Object
-	// Create handles the request. obj has passed mutating admission; Create calls validate, which
-	// runs validating admission, once it knows that obj is well-formed.
+	// Create handles the request. obj has passed mutating admission. Create must call validate,
+	// which runs validating admission, after it has checked that obj is well-formed.
 	Create func(ctx context.Context, req *Request, obj runtime.Object, validate ValidateFunc,
 		options *metav1.CreateOptions) (runtime.Object, error)
 	// Default fills the fields that the body leaves out. It may be nil.
@@ -60,7 +60,8 @@ type Request struct {
 
 // Gate has the functions of the server that a ConnectFunc may call.
 type Gate interface {
-	// Connect runs admission for a connection with options (exec, attach, proxy ...).
+	// Connect runs admission for a connect request (exec, attach, proxy ...). options are the
+	// request's options.
 	Connect(r *http.Request, options runtime.Object) error
 	// Streams returns an error if the client accepts only metadata (as=PartialObjectMetadata): the
 	// response is a stream, which has no metadata. stream is the name of the stream's type in

@@ -10,25 +10,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ErrBeingDeleted is returned by BeforeDelete if an earlier delete is still in progress and this
-// one changes nothing.
+// ErrBeingDeleted is returned by BeforeDelete if an earlier delete of the object is still in
+// progress and this delete changes nothing.
 var ErrBeingDeleted = errors.New("deletion is pending")
 
 // Hooks update other state together with an object, for example the allocation of a service's
 // addresses. Each function may be nil. The functions run as part of the write, may be called again
 // if another client wrote the object first, and must not change anything if dryRun is true.
 type Hooks[O any] struct {
-	// BeforeCreate runs before PrepareCreate and validation, on an object with its name and
-	// namespace set. The server calls finish (which may be nil) exactly once for each success of
-	// BeforeCreate, with whether the object was stored.
+	// BeforeCreate runs before PrepareCreate and validation, on an object that already has its name
+	// and namespace. After each successful call, the server calls finish exactly once; success
+	// reports whether the object was stored. finish may be nil.
 	BeforeCreate func(ctx context.Context, obj O, dryRun bool) (finish func(success bool), err error)
 	// BeforeUpdate is the equivalent of BeforeCreate for updates. It runs before PrepareUpdate.
 	BeforeUpdate func(ctx context.Context, obj, old O, dryRun bool) (finish func(success bool), err error)
-	// BeforeDelete may reject a delete, change its options, or leave it to an earlier delete that
-	// is still in progress (ErrBeingDeleted).
+	// BeforeDelete may reject a delete with an error, or change its options. If an earlier delete
+	// is still in progress, it may return ErrBeingDeleted.
 	BeforeDelete func(ctx context.Context, obj O, options *metav1.DeleteOptions) error
-	// AfterCreate, AfterUpdate and AfterDelete run after the write has been stored, not for dry
-	// runs.
+	// AfterCreate, AfterUpdate and AfterDelete run after a write has been stored. They do not run
+	// for dry runs.
 	AfterCreate func(ctx context.Context, obj O)
 	AfterUpdate func(ctx context.Context, obj, old O)
 	AfterDelete func(ctx context.Context, obj O)

@@ -40,28 +40,28 @@ type Kind[O any] struct {
 	ShortNames []string
 	Categories []string
 	Namespaced bool
-	// NamespaceItself reports whether objects are namespaces. For admission, each is in the
-	// namespace that it represents.
+	// NamespaceItself reports whether objects of the kind are namespaces. Admission treats such an
+	// object as if it were in the namespace with its own name.
 	NamespaceItself bool
 
-	// How clients reach it.
+	// Versions, verbs and paths.
 
 	// Version is the version that objects are stored in. O is its type.
 	Version string
 	// Versions are the served versions, preferred first. If it is empty, the function Of sets it to
 	// Version.
 	Versions []Version
-	// Verbs is what clients may do. Nil means all of create, delete, deletecollection, get, list,
-	// patch, update, watch.
+	// Verbs are the verbs that clients may use. Nil means create, delete, deletecollection, get,
+	// list, patch, update and watch.
 	Verbs []string
 	// ListedVerbs are the verbs that discovery lists. It is set if the server accepts verbs that
 	// discovery does not list.
 	ListedVerbs []string
-	// OnByDefault serves the row's alpha and beta versions too unless an operator turns them off.
-	// Otherwise servers serve only stable versions by default.
+	// OnByDefault reports whether the row's alpha and beta versions are served unless an operator
+	// turns them off. Other rows are served only in stable versions by default.
 	OnByDefault bool
-	// Feature names the feature gate that servers need to have the row. All servers have the row if
-	// it is empty.
+	// Feature names a feature gate. A server has the row only if the gate is enabled. If Feature is
+	// empty, every server has the row.
 	Feature string
 	// Custom reports whether the row is one version of a custom resource. Each version has a row of
 	// its own, because schema, subresources and columns may differ. The row serves only Version;
@@ -100,7 +100,8 @@ type Kind[O any] struct {
 	// Peek returns the labels and selectable fields of stored bytes that Codec has written. It
 	// returns false if the object must be decoded. It is nil if decoding is the fastest way.
 	Peek func(data []byte) (store.Attrs, bool)
-	// Ephemeral rows store nothing (reviews in authentication.k8s.io and authorization.k8s.io).
+	// Ephemeral reports whether the row's objects are not stored (reviews in authentication.k8s.io
+	// and authorization.k8s.io).
 	Ephemeral bool
 	// Create answers POST to an ephemeral row.
 	Create *Creator
@@ -149,15 +150,16 @@ type Kind[O any] struct {
 
 	// Metadata.
 
-	// ValidateName returns what is wrong with metadata.name. prefix is true for a generateName.
-	// Nil means that names are DNS subdomains (apimachinery's NameIsDNSSubdomain).
+	// ValidateName returns the errors in metadata.name, or in metadata.generateName if prefix is
+	// true. Nil means that names must be DNS subdomains (apimachinery's NameIsDNSSubdomain).
 	ValidateName func(name string, prefix bool) []string
 	// AnyFinalizer allows finalizers that are neither standard ones nor qualified by a domain.
 	AnyFinalizer bool
 	// MetaLast reports whether the metadata of a new object is validated only if nothing else is
 	// wrong with the object, as Kubernetes does for kinds whose own validation omits the metadata.
 	MetaLast bool
-	// MetaOnUpdate says which checks of metadata an update of the main endpoint repeats.
+	// MetaOnUpdate says which checks of metadata are repeated by an update through the main
+	// endpoint (not a subresource).
 	MetaOnUpdate MetaChecks
 	// HiddenAnnotations are annotations in which a version stores values of fields. Clients see
 	// them in the whole object, but not in a response with only its metadata.

@@ -80,8 +80,8 @@ type Version struct {
 	Deprecated string // warning that is sent with each use of the version
 }
 
-// StoredForm is a kind, group or version, other than the row's own, in which objects may have been
-// stored.
+// StoredForm is a kind and version, other than the row's own, in which objects of the row may have
+// been stored.
 type StoredForm struct {
 	Kind schema.GroupVersionKind
 	New  func() Object

@@ -52,5 +52,5 @@ func (customResource) unreadScale(err error) error {
 
 func (builtIn) checkScale(scale *autoscaling.Scale) error { return checkScale(scale) }
 
-// checkScale does nothing: the schema of the custom resource validates replicas.
+// checkScale does nothing for custom resources: the schema of the resource validates replicas.
 func (customResource) checkScale(*autoscaling.Scale) error { return nil }

@@ -27,7 +27,7 @@ import (
 
 // Config configures a Server. Rows, Scheme, Store and Clock are required.
 type Config struct {
-	// Which rows are served, and where their objects are stored.
+	// The rows that are served, and the place where their objects are stored.
 
 	// Rows are the rows that are served from the start. Server.Add adds rows later.
 	Rows []*resource.Row
@@ -48,7 +48,7 @@ type Config struct {
 	// a cache of its own.
 	Transcode *transcode.Types
 
-	// Rules of writes.
+	// What happens on writes.
 
 	// Admission runs for every write and every connect: mutating plugins first, and validating
 	// plugins after the object has been validated.

@@ -56,7 +56,7 @@ func (s *Server) connect(w http.ResponseWriter, r *http.Request, t *target) erro
 	return errNotFound()
 }
 
-// resource returns the request's resource in the version of its path.
+// resource returns the group, version and resource of the request's path.
 func (req *connection) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: req.Row.Group, Version: req.Version, Resource: req.Row.Resource}
 }

@@ -230,7 +230,7 @@ func (d *documents) serveRoot(w http.ResponseWriter, r *http.Request, prefix str
 			return
 		}
 	}
-	// A path that ends with a slash has only the older form.
+	// Only the older form is available at a path that ends with a slash.
 	if out, ok := aggregatedForm(r); ok && r.URL.Path != "/apis/" {
 		d.serveAggregated(w, r, prefix, out)
 		return
@@ -277,7 +277,7 @@ func withVersion(list []apidiscovery.APIVersionDiscovery,
 	return list
 }
 
-// aggregated returns the aggregated document of /api or /apis.
+// aggregated returns the aggregated discovery document for /api or /apis.
 func (d *documents) aggregated(prefix string) *apidiscovery.APIGroupDiscoveryList {
 	list := &apidiscovery.APIGroupDiscoveryList{}
 	if prefix == "api" {

@@ -154,7 +154,7 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestOpenAPIPages checks the documents of pages that belong to no group version.
+// TestOpenAPIPages checks the OpenAPI documents of pages, which belong to no group version.
 func TestOpenAPIPages(t *testing.T) {
 	e := newEnv(t, func(c *rest.Config) {
 		c.OpenAPI, c.Version = definitions{}, "v1.36.0"

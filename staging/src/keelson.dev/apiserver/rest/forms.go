@@ -37,7 +37,7 @@ type view struct {
 
 	jsonHead []byte // `"kind":"K","apiVersion":"V",`, inserted into objects with a Go type
 	header   wire.Header
-	stored   wire.Header // header that stored bytes have
+	stored   wire.Header // header of envelopes in the store
 	// program converts stored bytes to JSON. It is nil if objects have to be decoded.
 	program   func() *transcode.Program
 	cells     func() func(data []byte) (resource.Object, bool) // decodes the fields that a row of a Table shows
@@ -210,7 +210,7 @@ func appendWithKind(dst, head, item []byte) []byte {
 	return append(dst, item[1:]...)
 }
 
-// proto returns the record's object as a protobuf envelope.
+// proto returns the record's object in a protobuf envelope.
 func (v *view) proto(rec *store.Record) ([]byte, error) {
 	return rec.Encoded(v.formProto, v.encodeProto)
 }
@@ -264,7 +264,7 @@ func (v *view) metadata(rec *store.Record) (*metav1.PartialObjectMetadata, error
 	return p, nil
 }
 
-// partial returns obj's metadata. It shares memory with obj.
+// partial returns obj's metadata as a PartialObjectMetadata, which shares memory with obj.
 func partial(obj metav1.Object) *metav1.PartialObjectMetadata {
 	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := a.GetObjectMeta().(*metav1.ObjectMeta); ok {

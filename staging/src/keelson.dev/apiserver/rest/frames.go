@@ -26,7 +26,7 @@ type frames struct {
 
 	mu   sync.Mutex
 	kept [keptFrames]frame
-	next int // index of the oldest frame
+	next int // index of the oldest frame in kept
 }
 
 // frame is one encoded event in one form.

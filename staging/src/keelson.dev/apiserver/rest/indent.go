@@ -17,7 +17,7 @@ type indenter struct {
 	scratch []byte
 }
 
-// append appends b with indentation.
+// append indents b, the next piece of the document, and appends the result to dst.
 func (in *indenter) append(dst, b []byte) []byte {
 	for i := 0; i < len(b); i++ {
 		if in.text {

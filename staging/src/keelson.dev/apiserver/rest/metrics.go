@@ -306,7 +306,7 @@ func (r *recorder) WriteHeader(code int) {
 	r.ResponseWriter.WriteHeader(code)
 }
 
-// Flush implements http.Flusher for handlers that do not use http.ResponseController.
+// Flush implements http.Flusher, for handlers that do not use http.ResponseController.
 func (r *recorder) Flush() { _ = r.FlushError() }
 
 // FlushError sends what is buffered. http.ResponseController calls it.

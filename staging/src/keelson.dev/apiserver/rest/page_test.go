@@ -176,7 +176,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestListsOfConversions reads a list in a version that is not the storage version.
+// TestListsOfConversions reads a list in a version that is not the storage version, so that each
+// object has to be converted.
 func TestListsOfConversions(t *testing.T) {
 	e := newEnv(t, nil)
 	const path = "/apis/autoscaling/v1/namespaces/t/horizontalpodautoscalers"

@@ -146,7 +146,7 @@ func (s *Server) respond(w http.ResponseWriter, r *http.Request, code int, obj r
 		gvk = kinds[0]
 	}
 	s.auditObject(r, obj, gvk)
-	// A Status has no metadata, so it is always sent whole.
+	// A Status has no metadata, so it is always sent as a whole.
 	if meta, ok := obj.(metav1.Object); ok && out.As != "" {
 		if out.As == "PartialObjectMetadataList" {
 			return notAList(resource.InternalName(gvk))

@@ -153,7 +153,7 @@ func (t *target) watched(method string) error {
 	return nil
 }
 
-// noNamespace reports whether the namespace in a path is empty.
+// noNamespace reports whether the path has an empty namespace.
 func noNamespace(info *request.RequestInfo) bool {
 	return strings.Contains(info.Path, "/namespaces//")
 }
@@ -274,7 +274,7 @@ func (t *target) warnOfVersion(r *http.Request) {
 	}
 }
 
-// serve answers one request for a resource.
+// serve answers a request whose target has been found.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, t *target) error {
 	if !t.behaviour.warnsFirst() && !oldWatch(t.info) {
 		t.warnOfVersion(r)

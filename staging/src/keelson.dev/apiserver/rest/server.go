@@ -224,9 +224,9 @@ func (s *Server) typeConverter(row *resource.Row) managedfields.TypeConverter {
 	return s.cfg.TypeConverter
 }
 
-// Serves reports whether the server serves path: an API group and version that it has rows of, or a
-// discovery or OpenAPI document ("/api...", "/apis...", "/openapi..."). Other paths may be
-// delegated to another server (aggregation).
+// Serves reports whether the server serves path: it is a path of an API group and version for which
+// the server has rows, or of a discovery or OpenAPI document ("/api...", "/apis...",
+// "/openapi..."). The caller may delegate other paths to another server (aggregation).
 func (s *Server) Serves(path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	groups := s.state.Load().groups

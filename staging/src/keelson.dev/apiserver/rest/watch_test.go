@@ -90,7 +90,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// TestInformer runs client-go's informers in the server's process.
+// TestInformer runs client-go's informers in the server's process, without a network.
 func TestInformer(t *testing.T) {
 	e := newEnv(t, nil)
 	client := clientset(t, e, "application/vnd.kubernetes.protobuf")

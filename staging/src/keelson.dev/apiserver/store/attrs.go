@@ -16,7 +16,7 @@ const attrsKept = 4096
 // fields of events, are usually unique.
 const sharedSize = 10
 
-// Names of the fields that every kind can be selected by.
+// Names of the fields with which field selectors can select objects of every kind.
 const (
 	nameField      = "metadata.name"
 	namespaceField = "metadata.namespace"

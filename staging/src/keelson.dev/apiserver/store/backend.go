@@ -22,8 +22,8 @@ const (
 	defaultFormBytes  = 48 << 20
 	followRetry       = time.Second
 	housekeepInterval = 15 * time.Second
-	// replayRevisions is how many revisions before the present one the watch of a starting server
-	// begins, unless they have been compacted.
+	// replayRevisions is the number of revisions before the present one at which a starting server
+	// begins its watch, unless they have been compacted.
 	replayRevisions = 10_000
 	// backlogKeep is how long after the start an unused cache keeps the events since
 	// replayRevisions.
@@ -33,9 +33,9 @@ const (
 // BackendConfig is the configuration of a Backend. KV, Clock and Log are required.
 type BackendConfig struct {
 	KV kv.Store
-	// Outdated reports whether the value of a full key would be stored differently now, for example
-	// encrypted by another key. An update that changes nothing then writes the object all the same.
-	// It is nil if values never become outdated.
+	// Outdated reports whether the value of a key would be stored differently now, for example
+	// encrypted by another key. key is the full key. If Outdated returns true, an update that
+	// changes nothing writes the object all the same. It is nil if values never become outdated.
 	Outdated func(ctx context.Context, key string) (bool, error)
 	// Root is the prefix of all keys. If it is empty, "/registry" is used.
 	Root  string
@@ -67,7 +67,7 @@ type Backend struct {
 	clock    clock.Clock
 	log      *slog.Logger
 
-	// Shared by all caches.
+	// State that all caches share.
 	caches    *cacheTable
 	forms     *formBudget
 	encodings *encodingCache
@@ -88,7 +88,8 @@ type Backend struct {
 	// older states. Lists of older states fail even if the window still has them, so that a
 	// continue token expires at the same time on busy and on idle servers.
 	compacted atomic.Int64
-	// dispatching is the revision of the batch that was last passed to caches, or is being passed.
+	// dispatching is the revision of the batch that is being passed to caches, or that was passed
+	// last.
 	dispatching atomic.Int64
 	missed      bool // the last watch lost events to a compaction; used by Run's goroutine only
 
@@ -259,7 +260,7 @@ func (b *Backend) dispatch(batch kv.Batch) {
 	b.barrier.advance(batch.Revision)
 }
 
-// closeAll ends all caches and watchers when the server stops.
+// closeAll closes all caches and ends their watchers when the server stops.
 func (b *Backend) closeAll() {
 	for _, c := range b.caches.all() {
 		c.close()

@@ -11,12 +11,13 @@ import (
 	"keelson.dev/apiserver/deflate"
 )
 
-// Block is a range of a resource's records in key order, at most 128 records or about 256 KiB.
-// Lists read whole blocks. The encoding that a list makes of a block is kept with the block. After
-// a write, the copy of the block with the changed record encodes only that record again.
+// Block is a range of a resource's records in key order: at most 128 records, or about 256 KiB.
+// Lists read whole blocks. The block keeps the encoding that a list makes of it. A write replaces
+// the block by a copy with the changed record. Encoding the copy encodes only that record, and
+// takes the other records' encodings from the old block.
 //
-// Invariant: the records of a block that a snapshot contains do not change. The encodings of a
-// block do; its methods Encoded, Ends and Deflated are safe for concurrent use.
+// Invariant: the records of a block that a snapshot contains do not change. Its encodings do; the
+// methods Encoded, Ends and Deflated are safe for concurrent use.
 type Block struct {
 	cache   *encodingCache
 	records []*Record
@@ -57,7 +58,7 @@ func (b *Block) clone(epoch uint64) *Block {
 	return out
 }
 
-// formerEncodings returns the encodings of b for a block that replaces b.
+// formerEncodings returns the encodings of b, for a new block that replaces b.
 func (b *Block) formerEncodings() []heldEncoding {
 	b.mu.Lock()
 	defer b.mu.Unlock()

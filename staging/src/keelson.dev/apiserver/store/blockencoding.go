@@ -24,13 +24,13 @@ type blockEncoding struct {
 	form Form
 	keys []string
 	revs []int64
-	ends []uint32 // where each encoded record ends
+	ends []uint32 // the offset at which each encoded record ends
 
 	mu         sync.Mutex
-	compressed []byte        // the text, compressed by s2; nil if dropped
-	deflated   deflate.Piece // the text as a part of a gzip response; empty until a client accepts gzip
+	compressed []byte        // the encoded records, compressed with s2; nil if dropped
+	deflated   deflate.Piece // the encoded records as a part of a gzip response; empty until a client accepts gzip
 
-	place *list.Element // guarded by encodingCache.mu; nil if the cache does not count it
+	place *list.Element // guarded by encodingCache.mu; nil if the cache does not contain the encoding
 }
 
 func newBlockEncoding(form Form, records []*Record) *blockEncoding {
@@ -44,8 +44,8 @@ func newBlockEncoding(form Form, records []*Record) *blockEncoding {
 	return e
 }
 
-// build appends the text of records to dst. It copies the texts of unchanged records from former,
-// which may be nil, and lets j encode the others.
+// build appends the encoded records to dst. It copies the encodings of unchanged records from
+// former, which may be nil, and encodes the others with j.
 func (e *blockEncoding) build(
 	cache *encodingCache, j *Joiner, records []*Record, former *blockEncoding, dst []byte,
 ) ([]byte, error) {

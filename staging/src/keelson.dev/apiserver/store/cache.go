@@ -26,8 +26,8 @@ const (
 	ready                     // events are applied as soon as they arrive
 	closed
 
-	// outside is not a state of a cache. snapshot returns it if the requested state is older than
-	// the window.
+	// outside is not a state of a cache. The method snapshot returns it if the requested state is
+	// older than the window.
 	outside
 )
 
@@ -53,22 +53,22 @@ type cache struct {
 	pending  *pendingWrites
 	received atomic.Int64 // events received so far
 
-	// mu guards the fields below.
+	// mu guards all fields below.
 	mu sync.RWMutex
 
-	// Loading.
+	// Loading of the cache.
 	state   cacheState
 	gen     int           // counts resets
 	loadAt  int64         // revision at which to load; 0 for the present one
 	loaded  chan struct{} // closed when the load is complete or has failed
-	loadErr error         // error of the last load, if waiting would not help
+	loadErr error         // why the last load failed, if the waiting callers should get the error
 	base    int64         // revision of the loaded state
 	// buffer contains the events that install applies: all events since loading began, and also
 	// those since revision loadAt if loadAt is not 0. An idle cache drops it at keepUntil.
 	buffer    []kv.Event
 	keepUntil time.Time
 
-	// The state, once the cache is ready.
+	// The state of the resource, once the cache is ready.
 	rev      int64 // revision of the last event applied, or of the load
 	records  *tree
 	indexes  map[string]index // indexes by field
@@ -280,7 +280,7 @@ func unreadable(events []kv.Event) bool {
 // calls it.
 func (c *cache) apply(events []kv.Event) {
 	if unreadable(events) {
-		// Load the cache again, as often as necessary, until all values can be read.
+		// Load the cache again, repeatedly if necessary, until all values can be read.
 		c.reset(0, time.Time{})
 		return
 	}

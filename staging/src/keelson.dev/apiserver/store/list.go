@@ -15,13 +15,13 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// listPlan is the result of interpreting ListOptions.
+// listPlan is what ListOptions mean for the cache and the key-value store.
 type listPlan struct {
 	match matcher
 	limit int64  // 0 means no limit
 	start string // the key to start at, without the resource's prefix
-	// exact is the revision to list, or 0. If it is 0, the list may be at any revision not less
-	// than atLeast; if current is set, it is a consistent read.
+	// exact is the revision to list, or 0. If it is 0, the list may have any revision that is not
+	// less than atLeast. current is set for a consistent read.
 	exact, atLeast int64
 	current        bool
 	token          bool // the list continues another one from its token
@@ -119,7 +119,7 @@ func (s *Store) list(ctx context.Context, p *listPlan) (page *Page, err error) {
 		case outside:
 			return s.listStored(ctx, p)
 		}
-		// The cache has been reset meanwhile: wait for it again.
+		// The cache has been reset meanwhile, so wait until it is ready again.
 	}
 }
 

@@ -50,7 +50,7 @@ func (l *loader) start(target int64) {
 	}
 }
 
-// add queues a cache.
+// add queues a cache for loading.
 func (l *loader) add(c *cache) {
 	l.mu.Lock()
 	l.queued = append(l.queued, c)
@@ -169,7 +169,7 @@ type pageRead struct {
 	err error
 }
 
-// readPage reads a page in a goroutine. The channel receives the result.
+// readPage starts to read a page in a goroutine. The returned channel receives the result.
 func (c *cache) readPage(ctx context.Context, opts kv.RangeOptions) <-chan pageRead {
 	out := make(chan pageRead, 1)
 	go func() {

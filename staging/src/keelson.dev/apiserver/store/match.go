@@ -38,7 +38,7 @@ func newMatcher(p Predicate) matcher {
 	return m
 }
 
-// selective reports whether a record with the right prefix may fail to match.
+// selective reports whether some records with the matcher's prefix may not match.
 func (m *matcher) selective() bool { return m.name != "" || m.labels != nil || m.fields != nil }
 
 // prefix returns the common prefix of all matching keys.
@@ -115,7 +115,7 @@ func (m *matcher) filter(dst, records []*Record, seen labelMatches) []*Record {
 	return dst
 }
 
-// selects reports whether a record with the matcher's prefix matches.
+// selects reports whether r matches. r must have the matcher's prefix.
 func (m *matcher) selects(r *Record, seen labelMatches) bool {
 	return (m.name == "" || nameOf(r.Key) == m.name) &&
 		(r.broken || (m.labels == nil || seen.matches(m.labels, r.Labels)) &&

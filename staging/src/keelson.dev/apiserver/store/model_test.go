@@ -19,8 +19,8 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// op is one step of a random run. The meaning of its numbers depends on its kind and on the state
-// of the run, so that every sequence is valid.
+// op is one step of a random run. Each kind of step derives keys and values from the numbers and
+// the state of the run, so that every sequence of steps is valid.
 type op struct {
 	Kind    string
 	A, B, C int

@@ -25,7 +25,7 @@ type packer struct {
 	minBytes   int64 // the packer skips blocks with fewer unpacked bytes
 	wakeBytes  int64 // number of new bytes after which the packer runs
 
-	newBytes atomic.Int64 // bytes written or loaded since the last run
+	newBytes atomic.Int64 // number of bytes written or loaded since the last run
 	wake     chan struct{}
 	buffers  sync.Pool // pool of *packBuffers
 

@@ -35,7 +35,7 @@ type pendingWrite struct {
 
 	mu     sync.Mutex
 	obj    Object  // the written object; nil once record has it
-	record *Record // set when the write is acknowledged or delivered
+	record *Record // nil until the write is acknowledged or delivered
 }
 
 func newPendingWrites() *pendingWrites {

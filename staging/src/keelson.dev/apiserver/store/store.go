@@ -142,7 +142,7 @@ type Form struct {
 // Predicate selects records. A nil selector selects everything.
 type Predicate struct {
 	Namespace string // all namespaces if empty
-	Name      string // set if a selector or a watch asks for one name
+	Name      string // the only name that can match; empty for all names
 	Labels    labels.Selector
 	Fields    fields.Selector
 }
@@ -196,8 +196,8 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is a change as seen by one watcher: an object that begins to match the watcher's predicate
-// is Added, and one that ceases to match is Deleted.
+// Event is a change as one watcher sees it. If an object begins to match the watcher's predicate,
+// the type is Added. If the object ceases to match, the type is Deleted.
 type Event struct {
 	Type EventType
 	// Record is the object after the change. For Deleted it is the last state, at the revision of
@@ -218,10 +218,11 @@ type Watcher interface {
 	Stop()
 }
 
-// UpdateFunc computes the next state of an object from its present one, which it must not modify.
+// UpdateFunc computes the next state of an object from its present state, which it must not modify.
 // It returns nil, nil to delete the object. The result belongs to the store. If it encodes to the
 // same bytes as cur, nothing is written.
 //
-// An update starts with the cached state. fn is called again if another client wrote the object
-// first, or if fn rejected or did not change a state that turned out to be old.
+// An update first calls the function with the cached state. It calls the function again if another
+// client wrote the object first, or if the function rejected or did not change a cached state that
+// turned out to be old.
 type UpdateFunc func(ctx context.Context, cur *Record) (Object, error)

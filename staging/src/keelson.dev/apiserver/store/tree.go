@@ -18,7 +18,7 @@ import (
 type tree struct {
 	cache  *encodingCache
 	blocks []*Block
-	epoch  uint64 // counts snapshots
+	epoch  uint64 // number of snapshots so far
 	shared bool   // whether a snapshot refers to the slice blocks
 	n      int    // number of records
 }

@@ -59,8 +59,8 @@ func (s *Store) Watch(ctx context.Context, opts WatchOptions) (Watcher, error) {
 	return w, nil
 }
 
-// join adds a watcher. It starts with the present state if wantState, or else after revision
-// w.after. join returns false if the cache is not ready.
+// join adds w to the cache's watchers. If wantState is set, w starts with the present state, and
+// otherwise after revision w.after. join returns false if the cache is not ready.
 func (c *cache) join(w *watcher, wantState bool) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -50,7 +50,7 @@ type watcher struct {
 
 	wake chan struct{} // receives when poll may have a result
 
-	// The position, guarded by c.mu.
+	// Position in the window and timer, guarded by c.mu.
 	timer   clock.Timer // timer of the next bookmark; may be nil
 	pending bool        // changes at position next or later may be selected
 	next    uint64

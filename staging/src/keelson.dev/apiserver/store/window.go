@@ -13,7 +13,7 @@ type windowLimits struct {
 	min   int           // minimum number of changes that are kept, whatever their age and size
 	max   int           // maximum number of changes that are kept
 	age   time.Duration // changes beyond min are kept for this long
-	bytes int64         // maximum memory of the previous states, which only the window keeps
+	bytes int64         // maximum memory size of previous states, which only the window keeps
 }
 
 // defaultLimits has Kubernetes' limits for the number and the age of changes.
@@ -29,7 +29,7 @@ type window struct {
 	head    int
 	first   uint64 // position of changes[head]
 	floor   int64  // the window contains all changes after this revision
-	bytes   int64  // memory of the previous states
+	bytes   int64  // memory size of previous states
 	packed  uint64 // previous states before this position have been packed already
 }
 

@@ -118,8 +118,8 @@ func refusals(all []batchItem) []error {
 	return refused
 }
 
-// writeAll writes the next states of all items in one transaction. It returns false if an object
-// has changed meanwhile.
+// writeAll writes the next states of all items in one transaction. It returns false if another
+// client has changed one of the objects meanwhile.
 func (s *Store) writeAll(ctx context.Context, all []batchItem) (bool, error) {
 	changes := make([]kv.Change, len(all))
 	added := make([]bool, len(all))

@@ -109,7 +109,8 @@ func AppendLine(dst []byte, line Line) ([]byte, error) {
 	return append(dst, `,"object":`...), nil
 }
 
-// appendCell appends the value of a cell. Nearly all are strings and integers.
+// appendCell appends the value of a cell as JSON. It has fast paths for strings and integers, which
+// nearly all cells are.
 func appendCell(dst []byte, cell any) ([]byte, error) {
 	switch c := cell.(type) {
 	case string:

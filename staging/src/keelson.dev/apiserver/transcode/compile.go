@@ -43,7 +43,7 @@ type message struct {
 // kind says how a value is encoded.
 type kind uint8
 
-// The kinds up to uint64Kind are varints.
+// boolKind and the kinds up to uint64Kind are encoded as varints.
 const (
 	boolKind kind = iota
 	int32Kind

@@ -75,7 +75,7 @@ func (r *reader) value(p *plan, v reflect.Value) bool {
 	return false
 }
 
-// own lets the type's UnmarshalJSON read the value.
+// own reads the value with the UnmarshalJSON method of its type.
 func (r *reader) own(v reflect.Value) bool {
 	start := r.at
 	if !r.skip() {

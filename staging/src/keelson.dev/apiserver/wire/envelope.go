@@ -1,17 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire edits encoded objects without decoding them: Kubernetes' protobuf envelope ("k8s\0"
-// and a runtime.Unknown), the object in it, the resourceVersion in the object's metadata, and lists
-// and watch events of encoded objects.
+// Package wire edits encoded objects without decoding them. It handles Kubernetes' protobuf
+// envelope ("k8s\0" and a runtime.Unknown), the object in it, the resourceVersion in the object's
+// metadata, and lists and watch events of encoded objects.
 //
 // It relies on the field numbers of the API: every stored kind has its ObjectMeta in field 1.
 // ObjectMeta has uid in field 5, resourceVersion in field 6, deletionTimestamp in field 9 and
 // deletionGracePeriodSeconds in field 10. A list has its ListMeta in field 1 and its items in field
 // 2.
 //
-// Functions that return false found an unexpected layout; their callers then decode the object. The
-// package has no state and is safe for concurrent use.
+// If a function returns false, the bytes have an unexpected layout, and the caller has to decode
+// the object. The package has no state and is safe for concurrent use.
 package wire
 
 import (

@@ -20,6 +20,6 @@ const (
 	Version = "v1alpha1"
 	// NodesPath is the prefix of the paths of all nodes.
 	NodesPath = "/apis/" + Group + "/" + Version + "/nodes/"
-	// DriversSubresource is the path element after the node's name.
+	// DriversSubresource is the path element that follows the node's name.
 	DriversSubresource = "csi"
 )

@@ -30,7 +30,7 @@ type Compactor struct {
 	Compacted func(rev int64)
 
 	seen int64 // ModRevision of CompactRevKey at the last step
-	rev  int64 // revision of the store at the last step; 0 before the first
+	rev  int64 // revision of the store at the last step; 0 before the first step
 }
 
 // Run compacts until ctx is done.

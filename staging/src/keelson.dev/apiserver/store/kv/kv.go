@@ -118,8 +118,8 @@ type Watch interface {
 	// Next blocks until there is a batch. The error is ErrCompacted if the watch needs events that
 	// have been compacted, ErrClosed after Stop, or that of ctx.
 	Next(ctx context.Context) (Batch, error)
-	// RequestProgress asks for a batch with the progress of the watch. The store may answer late or
-	// not at all: the caller asks again.
+	// RequestProgress requests a batch with the progress of the watch. The store may send it late
+	// or not at all, so callers should repeat the request.
 	RequestProgress(ctx context.Context) error
 	// Stop ends the watch. It may be called concurrently and more than once.
 	Stop()

@@ -22,8 +22,8 @@ import (
 // DefaultQuota is the size in bytes at which an embedded etcd rejects further writes.
 const DefaultQuota = 8 << 30
 
-// Limits for one transaction: it must have room for the binding of a gang, 8,192 pods of 8 KiB
-// each.
+// Limits for one transaction. One transaction must be able to bind a gang (pods that are scheduled
+// together) of 8,192 pods, with 8 KiB for each pod.
 const (
 	maxTxnOps   = 8192
 	maxTxnBytes = 64 << 20
@@ -102,14 +102,14 @@ func (e Embedded) config() *embed.Config {
 	// etcd keeps this many log entries in memory for members that lag behind. An embedded etcd has
 	// no other members.
 	cfg.SnapshotCatchUpEntries = 100
-	// A start reads the log and applies the entries after the snapshot. With more than 5,000
-	// entries it logs warnings.
+	// At start, etcd reads its log and applies the entries after the last snapshot. It logs
+	// warnings if there are more than 5,000 such entries.
 	cfg.SnapshotCount, cfg.MaxWalFiles = 4000, 2
-	// Acknowledged writes are in the log. They are written to the database in batches, and other
-	// writes wait meanwhile.
+	// Acknowledged writes are safe in etcd's log. etcd writes them to its database in batches,
+	// during which other writes wait.
 	cfg.BackendBatchInterval = 500 * time.Millisecond
-	// One transaction binds all pods of a gang. maxRequest keeps etcd's default bound for a single
-	// object.
+	// Allow one transaction to bind all pods of a gang. maxRequest keeps etcd's default limit for a
+	// single object.
 	cfg.MaxTxnOps, cfg.MaxRequestBytes = maxTxnOps, maxTxnBytes
 	cfg.UnsafeNoFsync = e.UnsafeNoFsync
 	cfg.WatchProgressNotifyInterval = 10 * time.Second

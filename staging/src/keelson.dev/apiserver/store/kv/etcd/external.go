@@ -16,7 +16,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// The settings of Kubernetes' etcd client.
+// These are the settings of Kubernetes' etcd client.
 const (
 	dialTimeout      = 20 * time.Second
 	keepaliveTime    = 30 * time.Second
@@ -30,7 +30,7 @@ type External struct {
 	CAFile, CertFile, KeyFile string
 	// Options are further gRPC options.
 	Options []grpc.DialOption
-	// LeaseReuse is for how many seconds a lease accepts further keys with the same TTL.
+	// LeaseReuse is the number of seconds for which a lease accepts further keys with the same TTL.
 	LeaseReuse int64
 	Clock      clock.Clock
 	Log        *slog.Logger

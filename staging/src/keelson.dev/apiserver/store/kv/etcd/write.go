@@ -15,7 +15,7 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// Limits for the writes of a group in one transaction: etcd's defaults, minus the overhead.
+// Limits for the group writes in one transaction: etcd's defaults, minus the overhead.
 const (
 	groupWrites = kv.MaxChanges / 2 // each write is a nested transaction with one operation
 	groupBytes  = 1 << 20

@@ -224,7 +224,8 @@ func (s *Store) pastLocked(rev int64) *btree.BTreeG[kv.Item] {
 	return items
 }
 
-// usableLocked removes expired keys. It returns an error if the store is closed or ctx has ended.
+// usableLocked prepares an operation: it removes expired keys, and returns an error if the store is
+// closed or ctx has ended.
 func (s *Store) usableLocked(ctx context.Context) error {
 	if s.closed {
 		return kv.ErrClosed
