@@ -110,7 +110,7 @@ func (s *Stream) Piece(p Piece) error {
 	return s.err
 }
 
-// Close ends the stream. It does not close the writer below it.
+// Close ends the stream. It does not close the writer that was passed to Pool.Stream.
 func (s *Stream) Close() error {
 	end := []byte{1, 0, 0, 0xff, 0xff} // the last block, empty
 	end = binary.LittleEndian.AppendUint32(end, s.sum)

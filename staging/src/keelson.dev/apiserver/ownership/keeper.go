@@ -77,7 +77,7 @@ func unowned() set {
 	})
 }
 
-// kind returns the compiled kind, or nil.
+// kind returns the compiled kind, or nil if the package does not support it.
 func (k *Keeper) kind() *node {
 	k.once.Do(func() {
 		obj := k.cfg.New()

@@ -30,8 +30,8 @@ type merging struct {
 // its value changes, and whether the stored value is certain to change.
 type fate struct{ owned, changed, certain bool }
 
-// step calls merge for the path that ends with element, and adds the path to the sets as merge
-// returns.
+// step calls merge for the path that ends with element. It adds the path to owned, changed and
+// unsure, depending on the result of merge.
 func (m *merging) step(element string, merge func() fate) {
 	owned, changed, unsure := m.owned.begin(), m.changed.begin(), m.unsure.begin()
 	f := merge()

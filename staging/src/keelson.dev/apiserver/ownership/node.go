@@ -46,8 +46,8 @@ type node struct {
 	check  func(v any) bool              // for whole: reports whether the schema accepts a value of a document
 	same   func(a, b reflect.Value) bool // reports whether two present values are equal
 
-	// The following fields are for other shapes. The comment on each begins with the shapes that
-	// have it.
+	// The following fields are for other shapes. The comment on each field begins with the shapes
+	// that use it.
 	root   bool             // structure: the object itself
 	texts  bool             // dictionary: a map[string]string
 	fields []field          // structure, in order of names

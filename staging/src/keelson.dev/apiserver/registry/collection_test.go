@@ -145,7 +145,7 @@ func TestDeleteCollectionFails(t *testing.T) {
 }
 
 // TestDeleteTogether checks that expiring objects are deleted at one revision, unless one of them
-// has finalizers or has changed.
+// has finalizers.
 func TestDeleteTogether(t *testing.T) {
 	for name, tc := range map[string]struct {
 		finalizer bool

@@ -341,7 +341,7 @@ func (d *deletion) shorten(ctx context.Context, obj resource.Object) (graceful, 
 	if end.Before(&now) {
 		end = now
 		if want != 0 {
-			want = 1 // the grace period has passed, but the kubelet has not confirmed the deletion yet
+			want = 1 // the grace period has passed, but no client has confirmed the deletion yet
 		}
 	}
 	obj.SetDeletionTimestamp(&end)

@@ -78,8 +78,8 @@ func TestEndIsOneWrite(t *testing.T) {
 	}
 }
 
-// TestEndOfAnother checks that the final delete of a pod does not remove another pod with a
-// finalizer that has replaced it under the same name.
+// TestEndOfAnother replaces a pod by a new pod of the same name with a finalizer, just before the
+// final delete of the old pod. The delete must not remove the new pod.
 func TestEndOfAnother(t *testing.T) {
 	var e *env
 	var replaced bool

@@ -47,7 +47,7 @@ type madeDocument struct {
 	data []byte
 }
 
-// partsBefore returns the parts of the current state, for the next state.
+// partsBefore returns the cached parts of the current state, which the next state takes over.
 func (s *Server) partsBefore() *parts {
 	if st := s.state.Load(); st != nil {
 		return st.parts

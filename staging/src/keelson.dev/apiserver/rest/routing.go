@@ -72,7 +72,7 @@ func (builtIn) verb(info *request.RequestInfo, method string) string {
 func (builtIn) locate(_ *state, t *target, method string) error {
 	info := t.info
 	if info.Verb == "proxy" {
-		return errNotFound() // Kubernetes has removed these paths; proxy is a subresource now
+		return errNotFound() // the old paths /proxy/... no longer exist; proxy is a subresource
 	}
 	if oldWatch(info) {
 		if err := t.watched(method); err != nil {

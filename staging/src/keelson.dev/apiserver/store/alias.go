@@ -83,7 +83,7 @@ func (s *Store) writtenView(r *Record, obj Object) *Record {
 	return r.sharedWithCodec(s.Codec, obj)
 }
 
-// withCodec returns a copy of the record whose bytes codec decodes.
+// withCodec returns a copy of the record that decodes the stored bytes with codec.
 func (r *Record) withCodec(codec Codec) *Record {
 	out := r.at(r.Revision)
 	out.codec = codec

@@ -199,8 +199,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// forgetful is a key-value store that makes the writes. If its error is set, it returns that error
-// instead of the results.
+// forgetful is a key-value store that can lose results: if lose is set, Put makes the write but
+// returns lose.
 type forgetful struct {
 	kv.Store
 	lose error

@@ -30,7 +30,7 @@ func podAndName() (doc, digits []byte) {
 // number writes n into digits.
 func number(digits []byte, n int) { copy(digits, fmt.Sprintf("%06d", n%1e6)) }
 
-// TestAllocations checks the number of allocations for reading another pod of the same shape.
+// TestAllocations bounds the number of allocations for reading another pod of the same shape.
 func TestAllocations(t *testing.T) {
 	doc, name := podAndName()
 	n := 0

@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// A lease accepts further keys for at most 1/leaseReusePart of its TTL, as in Kubernetes.
+	// leaseReusePart limits for how long a lease accepts further keys: for at most
+	// TTL/leaseReusePart, as in Kubernetes.
 	leaseReusePart = 20
 	// leaseKeys bounds the number of keys of a lease, which are deleted at one revision.
 	leaseKeys = 1000

@@ -50,7 +50,7 @@ func testGroup(t *testing.T, ctx context.Context, s kv.Store) {
 }
 
 // writeAlong creates a key, changes it several times, and deletes it if its last digit is odd.
-// Before each write it tries the same with a wrong expectation, which must fail.
+// Before each write it tries the same write with a wrong expected revision, which must fail.
 func writeAlong(ctx context.Context, s kv.Store, key string, rounds int) error {
 	var rev int64
 	for i := range rounds {
