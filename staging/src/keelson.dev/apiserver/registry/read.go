@@ -76,7 +76,9 @@ func (r *Registry) List(ctx context.Context, namespace string, options metav1.Li
 	}
 	match := options.ResourceVersionMatch
 	if match == "" && options.Continue == "" && options.ResourceVersion != "" && r.single(predicate) {
-		match = metav1.ResourceVersionMatchNotOlderThan // in Kubernetes, only other lists need exactly this revision
+		// A limit without resourceVersionMatch requests exactly this revision, but not for a single
+		// object.
+		match = metav1.ResourceVersionMatchNotOlderThan
 	}
 	return r.store.List(ctx, store.ListOptions{
 		Predicate: predicate, ResourceVersion: options.ResourceVersion, Match: match,

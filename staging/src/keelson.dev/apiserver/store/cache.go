@@ -286,7 +286,7 @@ func (c *cache) apply(events []kv.Event) {
 	}
 	c.received.Add(int64(len(events)))
 	records, live := c.presentRecords(events)
-	if live { // decode objects that other servers wrote before taking the lock
+	if live { // before taking the lock, decode the objects that other servers wrote
 		for i := range events {
 			records[i] = c.record(&events[i], records[i])
 		}

@@ -272,8 +272,7 @@ func TestFutureRevision(t *testing.T) {
 		_, err := e.store.Get(patient(t), "ns/t", "1000")
 		done <- err
 	}()
-	// stepUntil advances the clock repeatedly, because runProgress may have a timer as well as the
-	// read.
+	// Advance the clock repeatedly: runProgress may have a timer that fires before that of the read.
 	err := stepUntil(clk, barrierTimeout, done)
 	if !isTooLarge(err) || err.Error() != "Timeout: Too large resource version: 1000, current: 2" {
 		t.Errorf("Get at a future revision: %v", err)
