@@ -18,7 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/shutdown"
 )
 
-// admission decides whether the node accepts a pod.
+// admission decides whether the node accepts a new pod and whether a running pod can be resized in
+// place.
 type admission struct {
 	shutdown   interface{ Down() error }
 	eviction   interface{ RejectReason(pod *v1.Pod) string }
@@ -31,9 +32,9 @@ type admission struct {
 	resources *resources
 }
 
-// nodeObject is the Node in the API.
+// nodeObject gives access to the node's own Node object in the API.
 type nodeObject interface {
-	// Current returns the node as it was last read from the API, and Refresh reads it again.
+	// Current returns the Node as it was last read from the API. Refresh reads it from the API now.
 	Current() *v1.Node
 	Refresh(ctx context.Context) (*v1.Node, error)
 }
@@ -48,8 +49,9 @@ func newAdmission(s *shared, r *resources, h *hardware, e *eviction.Manager, d *
 		resources: r}, nil
 }
 
-// check runs the checks of a new pod in Kubernetes' order and returns the first refusal, or nil. If
-// a critical pod does not fit, it preempts others.
+// check runs the checks of a new pod in Kubernetes' order and returns the first refusal, or nil if
+// the node accepts the pod. others are the pods already admitted. If a critical pod does not fit,
+// check accepts it and starts to end enough pods of others to make room.
 func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if a.shutdown.Down() != nil {
 		return &allocation.Refusal{Reason: shutdown.RefusalReason, Message: shutdown.RefusalMessage}
@@ -68,7 +70,7 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	if r != nil && r.Outdated() {
 		var err error
 		if n.Object, err = a.node.Refresh(context.Background()); err != nil {
-			return r // the node could not be read again, so the last known version decides
+			return r // reading the node failed, so the result for its last known version stands
 		}
 		r = allocation.Check(pod, others, n)
 	}
@@ -88,8 +90,8 @@ func (a *admission) check(pod *v1.Pod, others []*v1.Pod) *allocation.Refusal {
 	return nil
 }
 
-// fixed returns why the resources of a pod can never be changed from those in has to those in pod,
-// or nil if they can.
+// fixed returns why the resources of a running pod can never be changed in place from those in has
+// to those in pod, or nil if they can be changed.
 func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if swapFixed(a.resources.qos.Swap, pod, has) {
 		return &allocation.Refusal{
@@ -100,8 +102,9 @@ func (a *admission) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	return a.hardware.fixed(pod, has)
 }
 
-// swapFixed reports whether a container would get another memory request without a restart although
-// it may use swap. Its swap limit depends on the request and cannot change while it runs.
+// swapFixed reports whether the change from has to pod would alter the memory request of a running
+// container that may use swap. This is impossible without a restart: the container's swap limit
+// depends on its memory request, and the kubelet does not change it while the container runs.
 func swapFixed(swap qos.Swap, pod, has *v1.Pod) bool {
 	for _, lists := range [][2][]v1.Container{{pod.Spec.InitContainers, has.Spec.InitContainers},
 		{pod.Spec.Containers, has.Spec.Containers}} {

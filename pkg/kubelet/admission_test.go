@@ -13,7 +13,7 @@ import (
 )
 
 // TestSwapFixed checks that the memory request of a container that may use swap cannot change while
-// it runs, because its share of the swap depends on it.
+// the container runs, because the container's swap limit depends on its memory request.
 func TestSwapFixed(t *testing.T) {
 	pod := func(request, limit, cpu string, policy v1.ResourceResizeRestartPolicy) *v1.Pod {
 		r := v1.ResourceRequirements{

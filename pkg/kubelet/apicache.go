@@ -25,14 +25,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// apiCache holds the API objects that the kubelet watches.
+// apiCache watches the API objects that the kubelet needs and caches them.
 type apiCache struct {
 	factory  informers.SharedInformerFactory
 	pods     *follow.Cache[v1.Pod, v1.Pod] // pods of this node
 	services corelisters.ServiceLister
 	classes  nodelisters.RuntimeClassLister
 	drivers  storageinformers.CSIDriverInformer
-	changed  func(old, current *v1.Pod) // called for changed pods; set before run
+	changed  func(old, current *v1.Pod) // called for changed pods; run sets it
 }
 
 var _ worker.Environment = (*apiCache)(nil)
@@ -67,8 +67,8 @@ func (c *apiCache) subscribe(changed func()) error {
 	return nil
 }
 
-// updatePeriod returns how often the kubelet asks a storage driver how many volumes the node can
-// have. Zero means never.
+// updatePeriod returns how often the kubelet asks a storage driver how many of the driver's volumes
+// can be attached to the node. Zero means never.
 func (c *apiCache) updatePeriod(driver string) time.Duration {
 	d, err := c.drivers.Lister().Get(driver)
 	if err != nil || d.Spec.NodeAllocatableUpdatePeriodSeconds == nil {
@@ -77,18 +77,19 @@ func (c *apiCache) updatePeriod(driver string) time.Duration {
 	return time.Duration(*d.Spec.NodeAllocatableUpdatePeriodSeconds) * time.Second
 }
 
-// attaches reports whether a storage driver's volumes are attached to nodes, which is the default
-// for drivers without a CSIDriver object.
+// attaches reports whether a storage driver's volumes must be attached to the node before they are
+// mounted. They must be for drivers without a CSIDriver object.
 func (c *apiCache) attaches(driver string) bool {
 	d, err := c.drivers.Lister().Get(driver)
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// run starts the watches. It returns when it has passed all existing pods to the pool. It passes
-// changes to the pool until ctx ends.
+// run starts the watches and returns after it has passed all existing pods to the pool. From then
+// until ctx ends, a goroutine passes changes of pods to the pool.
 func (c *apiCache) run(ctx context.Context, pool withoutMirrors) error {
 	c.factory.StartWithContext(ctx)
-	// A container's environment is made from these caches, so no container may start before them.
+	// The environment of a container includes the Services in this cache, so no container may start
+	// before the cache has loaded.
 	if err := c.factory.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
 		return fmt.Errorf("objects for pods' environments: %w", err)
 	}
@@ -97,7 +98,7 @@ func (c *apiCache) run(ctx context.Context, pool withoutMirrors) error {
 	return follow.Wait(ctx, c.pods)
 }
 
-// listed reports whether all pods that the API binds to the node are known.
+// listed reports whether the cache has loaded all pods that the API binds to the node.
 func (c *apiCache) listed() bool {
 	select {
 	case <-c.pods.Synced():
@@ -107,19 +108,20 @@ func (c *apiCache) listed() bool {
 	}
 }
 
-// bound returns the pods that the API binds to the node, including mirror pods of static pods, and
-// reports whether all of them are known.
+// bound returns the cached pods that the API binds to the node, including mirror pods of static
+// pods. The second result reports whether the cache has loaded all of them.
 func (c *apiCache) bound() ([]*v1.Pod, bool) {
 	all := c.listed()
 	return slices.Collect(maps.Values(c.pods.All())), all
 }
 
-// named returns a pod that the API binds to the node by its name, or nil.
+// named returns the pod with this namespace and name if the API binds it to the node, or nil.
 func (c *apiCache) named(namespace, name string) *v1.Pod {
 	return c.pods.Get(types.NamespacedName{Namespace: namespace, Name: name})
 }
 
-// Services implements worker.Environment.
+// Services implements worker.Environment. It returns the Services of the namespace and of the
+// namespace default, whose addresses containers get as environment variables.
 func (c *apiCache) Services(namespace string) ([]*v1.Service, error) {
 	own, err := c.services.Services(namespace).List(labels.Everything())
 	if err != nil {
@@ -135,7 +137,8 @@ func (c *apiCache) Services(namespace string) ([]*v1.Service, error) {
 	return append(own, common...), nil
 }
 
-// RuntimeHandler implements worker.Environment.
+// RuntimeHandler implements worker.Environment. It returns the runtime handler of a RuntimeClass,
+// or "", the default handler, if class is empty.
 func (c *apiCache) RuntimeHandler(class string) (string, error) {
 	if class == "" {
 		return "", nil

@@ -25,12 +25,12 @@ import (
 	"keelson.dev/keelson/pkg/network"
 )
 
-// New builds a Kubelet. It starts nothing.
+// New builds a Kubelet without starting it.
 //
 // Parts are built in the order of their dependencies: what all parts share; the machine and the
-// runtime; pods; the node's resources that pods use; upkeep; and last the workers, which use all of
-// them. Parts that come before the workers wake and end pods through shared.workers, and update the
-// Node's status through shared.node.
+// runtime; pods; the node's resources that pods use; upkeep; and last the workers, which use all
+// the other parts. Parts that are built before the workers wake and end pods through
+// shared.workers, and update the Node's status through shared.node.
 func New(cfg Config) (*Kubelet, error) {
 	client, err := cri.Dial(cri.Target{
 		Endpoint: cfg.Kubelet.ContainerRuntimeEndpoint, Images: cfg.Kubelet.ImageServiceEndpoint,
@@ -60,7 +60,8 @@ func New(cfg Config) (*Kubelet, error) {
 	return k, err
 }
 
-// newNetwork returns the node's pod network, or nil if CNI plugins of the operator provide it.
+// newNetwork returns the built-in pod network, or nil if the operator has installed CNI plugins
+// instead.
 func newNetwork(cfg Config) *network.Network {
 	if cfg.ExternalNetwork {
 		return nil
@@ -133,8 +134,8 @@ func (k *Kubelet) buildNode() error {
 	return nil
 }
 
-// buildUpkeep builds the parts that keep resources of the node free and remove leftovers, then
-// admission and the workers, and the status of the node.
+// buildUpkeep builds the parts that free the node's disk and memory and remove leftovers of pods;
+// then admission, the workers and the status of the node.
 func (k *Kubelet) buildUpkeep() error {
 	s, cfg := k.shared, k.shared.cfg
 	u := &k.upkeep
@@ -168,7 +169,8 @@ func (k *Kubelet) buildUpkeep() error {
 	return nil
 }
 
-// nodeConfig connects the Node's status to the parts that it reports.
+// nodeConfig returns the configuration of the part that keeps the Node object. It names the parts
+// whose state the Node's status reports.
 func (k *Kubelet) nodeConfig() node.Config {
 	cfg, c, r := k.shared.cfg, k.shared.cfg.Kubelet, k.node.resources
 	info := r.machine.Info
@@ -187,7 +189,8 @@ func (k *Kubelet) nodeConfig() node.Config {
 	}
 }
 
-// workerConfig connects the workers to all parts that they use.
+// workerConfig returns the configuration of the pod workers. It names all the parts that workers
+// use.
 func (k *Kubelet) workerConfig() worker.Config {
 	s, cfg, c := k.shared, k.shared.cfg, k.shared.cfg.Kubelet
 	clean := k.upkeep.cleanup

@@ -22,16 +22,17 @@ import (
 	"keelson.dev/keelson/pkg/network"
 )
 
-// cleanupPeriod is how often the node is searched for leftovers of pods.
+// cleanupPeriod is how often the kubelet searches the node for leftovers of pods.
 const cleanupPeriod = 30 * time.Second
 
-// cleanup releases what the node still holds for pods that are in neither the API nor the runtime.
+// cleanup releases everything that the node still holds for pods that have no worker and do not
+// exist in the runtime.
 type cleanup struct {
 	cfg     Config
 	client  *cri.Client
 	workers interface{ HasWorker(uid types.UID) bool }
 
-	// Parts that hold something for pods.
+	// The parts below hold resources or state of pods.
 
 	volumes    *volume.Manager
 	logs       *logs.Keeper
@@ -110,7 +111,8 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 	if err := c.sandboxes.sweep(ctx); err != nil {
 		return err
 	}
-	// The hardware comes last, because its drivers may not answer.
+	// The hardware is released last: its drivers may not answer, which must not delay the other
+	// parts.
 	for _, uid := range c.hardware.pods() {
 		if unknown(uid) {
 			if err := c.hardware.release(ctx, uid); err != nil {
@@ -121,14 +123,14 @@ func (c *cleanup) releaseAll(ctx context.Context) error {
 	return nil
 }
 
-// forget drops the state kept for a pod that has left nothing on the node.
+// forget drops the kubelet's records about a pod that no longer has anything on the node.
 func (c *cleanup) forget(uid types.UID) {
 	c.preemption.released(uid)
 	c.preemption.forget(uid)
 	c.allocation.Forget(uid)
 }
 
-// release releases the resources of the node that are assigned to a pod when the pod has ended.
+// release releases what the kubelet holds for a pod while the pod's worker ends the pod.
 type release struct {
 	*cleanup
 	sources *sources
@@ -136,7 +138,8 @@ type release struct {
 
 var _ worker.Release = release{}
 
-// Release implements worker.Release.
+// Release implements worker.Release. It releases the pod's hardware and wakes the critical pods
+// that wait for this pod's end.
 func (r release) Release(ctx context.Context, uid types.UID) error {
 	if err := r.hardware.release(ctx, uid); err != nil {
 		return err
@@ -145,13 +148,15 @@ func (r release) Release(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// Forget implements worker.Release.
+// Forget implements worker.Release. It drops the kubelet's records about the pod.
 func (r release) Forget(uid types.UID) { r.forget(uid) }
 
-// Removed implements worker.Release. A static pod may start again now.
+// Removed implements worker.Release. A static pod that was waiting for the removed pod's end may
+// start now.
 func (r release) Removed(types.UID) { r.sources.poke() }
 
-// sandboxes are leftovers of the runtime: network namespaces, addresses and shims.
+// sandboxes removes what the runtime may leave behind of pod sandboxes: network namespaces,
+// addresses and containerd shims.
 type sandboxes struct {
 	cfg        Config
 	runtime    *runtime
@@ -180,7 +185,7 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	// If the runtime is busy, the next cleanup removes them.
+	// If the runtime is creating a sandbox now, the namespaces stay until the next cleanup.
 	_, err = s.runtime.client.TryBetweenSandboxes(func() error {
 		for _, file := range left {
 			s.cfg.Log.Warn("Removing network namespace without a sandbox", "file", file)
@@ -193,7 +198,7 @@ func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	return err
 }
 
-// endShims kills the shims that the runtime has lost.
+// endShims kills containerd shims that containerd no longer manages.
 func (s *sandboxes) endShims() error {
 	lost, err := s.shims.FindLost()
 	if err != nil {
@@ -217,7 +222,7 @@ func (s *sandboxes) releaseAddresses(ctx context.Context) error {
 	return s.runtime.network.Collect(ctx, inUse)
 }
 
-// awaitRuntime waits until the runtime answers, and releases addresses that no sandbox uses.
+// awaitRuntime waits until the runtime answers, and then releases addresses that no sandbox uses.
 func (s *sandboxes) awaitRuntime(ctx context.Context) error {
 	for {
 		err := s.releaseAddresses(ctx)

@@ -25,19 +25,19 @@ import (
 type Config struct {
 	// Kubelet is the configuration, with defaults applied.
 	Kubelet *kubeletconfig.KubeletConfiguration
-	// Flags are the values of the process's flags, for /flagz.
+	// Flags are the values of the process's flags. The kubelet serves them at /flagz.
 	Flags map[string]string
 	// Version is the version that the kubelet reports.
 	Version string
 
-	// The node.
+	// Settings of the node:
 
 	NodeName string
 	Hostname string
 	NodeIPs  []string
 	Labels   map[string]string
 
-	// Files.
+	// Files and programs on the node:
 
 	RootDir string
 	CertDir string
@@ -46,22 +46,25 @@ type Config struct {
 	// empty, the cgroup of the process that serves the runtime's socket is used.
 	RuntimeCgroups string
 
-	// What the node provides.
+	// Services for pods that the kubelet itself may provide:
 
-	// ExternalNetwork leaves the pod network to CNI plugins that the operator installed.
+	// ExternalNetwork leaves the pod network to CNI plugins that the operator has installed.
+	// Otherwise the kubelet provides the pod network.
 	ExternalNetwork bool
-	// PodNetwork are the cluster's pod ranges. If it is empty, a Node may have any pod range.
+	// PodNetwork lists the cluster's address ranges for pods. The pod range of the Node must be
+	// within them. If PodNetwork is empty, any pod range is accepted.
 	PodNetwork []netip.Prefix
-	// DiskVolumes serves the driver for volumes on the node's own disk.
+	// DiskVolumes makes the kubelet serve its built-in CSI driver, whose volumes are on the node's
+	// own disk.
 	DiskVolumes bool
 
-	// Connections to other programs.
+	// Connections to other programs and the kubelet's instrumentation:
 
 	Client kubernetes.Interface
-	// GetCertificate returns the server's certificate. If it is nil, the certificate is read from
-	// the files that the configuration names.
+	// GetCertificate returns the certificate of the kubelet's HTTPS server. If it is nil, the
+	// kubelet reads the certificate from the files that the configuration names.
 	GetCertificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Tracing exports spans; nil disables that.
+	// Tracing exports spans. If it is nil, the kubelet exports none.
 	Tracing *daemon.Tracing
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -74,15 +77,15 @@ type Registry interface {
 	prometheus.Gatherer
 }
 
-// Plugins are programs that provide credentials for image registries. Both fields are empty if
-// there are none.
+// Plugins configures the programs that provide credentials for image registries. Both fields are
+// empty if there are no such programs.
 type Plugins struct {
 	// Config is a CredentialProviderConfig file or a directory of such files. BinDir is the
 	// directory of the programs.
 	Config, BinDir string
 }
 
-// Paths on a node that other software around Kubernetes relies on.
+// Paths on a node that other software for Kubernetes relies on.
 const (
 	linkRoot    = "/var/log/containers"
 	logDir      = "/var/log"
@@ -92,16 +95,17 @@ const (
 	cniCacheDir = "/var/lib/cni"
 )
 
-// cniPlugin is the path of our CNI plugin, which is installed beside the kubelet.
+// cniPlugin returns the path of Keelson's own CNI plugin, which is installed in the kubelet's
+// directory.
 func cniPlugin() string {
 	self, err := os.Executable()
 	if err != nil {
-		return "" // the network then reports that the plugin is missing
+		return "" // the network later reports that the plugin is missing
 	}
 	return filepath.Join(filepath.Dir(self), "cni")
 }
 
-// tracer creates the kubelet's own spans.
+// tracer returns the tracer for spans that the kubelet itself starts.
 func (c Config) tracer() trace.Tracer { return c.Tracing.Tracer("keelson.dev/keelson/pkg/kubelet") }
 
 // maxBackoff returns the longest delay before a container restarts; 0 means Kubernetes' default.
@@ -123,7 +127,8 @@ func parallelPulls(c *kubeletconfig.KubeletConfiguration) int {
 	return 0
 }
 
-// pullRate returns a function that reports whether another pull may begin now, or nil for no limit.
+// pullRate returns a function that reports whether another image pull may begin now. It returns nil
+// if the rate of pulls is not limited.
 func pullRate(c *kubeletconfig.KubeletConfiguration) func() bool {
 	if c.RegistryPullQPS == nil || *c.RegistryPullQPS <= 0 {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
-// newLogs returns the keeper of containers' logs.
+// newLogs returns the logs.Keeper that rotates and removes the log files of containers.
 func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 	c := cfg.Kubelet
 	size, err := resource.ParseQuantity(c.ContainerLogMaxSize)
@@ -28,9 +28,9 @@ func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 	})
 }
 
-// containerLogs implements logs.Runtime for one goroutine. The path of a container's log never
-// changes, so the runtime is asked for it once per container. On an idle node only the list of
-// containers is read.
+// containerLogs implements logs.Runtime. Only one goroutine may use it. Because the path of a
+// container's log never changes, containerLogs requests the container's status only once and keeps
+// the path. On an idle node, each call then only lists the running containers.
 type containerLogs struct {
 	client *cri.Client
 	paths  map[string]string // log paths of the containers that ran at the last call, by container ID
@@ -38,7 +38,7 @@ type containerLogs struct {
 
 var _ logs.Runtime = (*containerLogs)(nil)
 
-// Logs implements logs.Runtime.
+// Logs implements logs.Runtime. It returns the log files of all running containers.
 func (l *containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
 	list, err := l.client.Runtime.ListContainers(ctx,
 		&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{
@@ -71,10 +71,10 @@ func (l *containerLogs) Logs(ctx context.Context) ([]logs.Log, error) {
 	return out, nil
 }
 
-// reopenTimeout is how long the runtime may take to open a new log file.
+// reopenTimeout is the timeout of the call that makes the runtime open a new log file.
 const reopenTimeout = 10 * time.Second
 
-// ReopenLog implements logs.Runtime.
+// ReopenLog implements logs.Runtime. It makes the runtime write the container's log to a new file.
 func (l *containerLogs) ReopenLog(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()

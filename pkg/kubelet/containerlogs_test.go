@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// logging is a runtime with running containers, by ID. It counts requests for their statuses.
+// logging is a container runtime with the given running containers, by container ID. It counts the
+// requests for their statuses.
 type logging struct {
 	runtimeapi.RuntimeServiceClient
 	running []string
@@ -37,8 +38,8 @@ func (f *logging) ContainerStatus(_ context.Context, r *runtimeapi.ContainerStat
 	}}, nil
 }
 
-// TestLogsOfIdleContainers checks that the path of a log is requested once for each container, and
-// that paths of removed containers are dropped.
+// TestLogsOfIdleContainers checks that containerLogs requests the log path of each container only
+// once, and that it drops the paths of removed containers.
 func TestLogsOfIdleContainers(t *testing.T) {
 	f := &logging{}
 	l := &containerLogs{client: &cri.Client{Runtime: f}}

@@ -11,9 +11,10 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// declared returns the features that the node's status declares. The scheduler binds pods that need
-// a feature to nodes that declare it, and the API server passes WebSockets on to kubelets that
-// support them. Feature gates in the configuration can disable each of these features.
+// declared returns the features that the Node's status declares. The scheduler binds pods that need
+// a feature only to nodes that declare the feature, and the API server passes WebSocket connections
+// on only to kubelets that declare support for them. Each of these features can be disabled by a
+// feature gate in the configuration.
 func declared(gates map[string]bool) []string {
 	here := types.FeatureGateMap{}
 	for _, f := range []types.Feature{

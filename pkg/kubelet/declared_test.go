@@ -13,8 +13,8 @@ import (
 	"k8s.io/component-helpers/nodedeclaredfeatures/types"
 )
 
-// TestDeclared checks that the node declares the features that pods may require, unless the
-// configuration disables them.
+// TestDeclared checks that the node declares the features that pods may require, except those that
+// the configuration disables.
 func TestDeclared(t *testing.T) {
 	pod := &v1.PodSpec{Containers: []v1.Container{
 		{RestartPolicyRules: []v1.ContainerRestartRule{{Action: v1.ContainerRestartRuleActionRestartAllContainers}}}}}

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// storage adds the disk usage of a pod to its statistics: its volumes, the logs of its containers,
-// and the total on the node's own disk.
+// storage adds the disk usage of a pod to the pod's statistics: the usage of each volume and of
+// each container's logs, and the pod's total usage of the node's own disk.
 func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) error {
 	var err error
 	if s.VolumeStats, err = u.volumes.Stats(ctx, types.UID(s.PodRef.UID)); err != nil {
@@ -50,15 +50,16 @@ func (u *usage) storage(ctx context.Context, s *statsapi.PodStats, pod *v1.Pod) 
 	return nil
 }
 
-// onNode reports whether a volume counts as use of the node's own disk.
+// onNode reports whether the volume counts towards the pod's use of the node's own disk. Unknown
+// volumes do not count.
 func onNode(pod *v1.Pod, volume string) bool {
 	return pod != nil && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
 		return v.Name == volume && (v.ConfigMap != nil || v.EmptyDir != nil && v.EmptyDir.Medium == v1.StorageMediumDefault)
 	})
 }
 
-// disks adds the usage of the node's file systems and of process IDs to its statistics. It omits
-// values that cannot be measured.
+// disks adds the usage of the node's file systems and of process IDs to the node's statistics. It
+// omits values that cannot be measured.
 func (u *usage) disks(ctx context.Context, n *statsapi.NodeStats, now metav1.Time) {
 	o, err := u.observe(ctx)
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// Cgroup drivers, as KubeletConfiguration names them.
+// Cgroup drivers, named as in KubeletConfiguration.
 const (
 	driverSystemd  = "systemd"
 	driverCgroupfs = "cgroupfs"
-	// lostIn is the first version of Kubernetes that requires the runtime to report its cgroup
-	// driver.
+	// lostIn is the first Kubernetes version that requires the runtime to report its cgroup driver.
 	lostIn = "1.37.0"
 )
 
-// driver is the cgroup driver: the runtime's, or the configured one if the runtime does not report
-// its driver. It is determined once, because existing cgroups keep their names.
+// driver determines the cgroup driver: the one that the runtime reports, or the configured one if
+// the runtime does not report any. It does so only once per kubelet process, because the names of
+// cgroups that already exist depend on the driver.
 type driver struct {
 	configured string
 	losing     *prometheus.GaugeVec
@@ -48,8 +48,8 @@ func newDriver(cfg Config) *driver {
 	}
 }
 
-// resolve asks the runtime for its driver until it has answered once. The error says why pods
-// cannot run yet.
+// resolve asks the runtime for its cgroup driver, unless an earlier call got an answer. The error
+// explains why pods cannot run yet.
 func (d *driver) resolve(ctx context.Context, client runtimeapi.RuntimeServiceClient) error {
 	select {
 	case <-d.settled:

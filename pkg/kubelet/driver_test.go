@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// fakeRuntime is a ready runtime that reports a cgroup driver.
+// fakeRuntime is a container runtime that is ready and reports a cgroup driver.
 type fakeRuntime struct {
 	runtimeapi.RuntimeServiceClient
 	answer *runtimeapi.RuntimeConfigResponse
@@ -48,8 +48,8 @@ func linux(d runtimeapi.CgroupDriver) *runtimeapi.RuntimeConfigResponse {
 }
 
 // TestCgroupDriver checks that the driver that the runtime reports takes precedence, that the
-// configured one is used for runtimes that do not support the call, and that a runtime whose call
-// fails is not ready and is asked again.
+// configured driver is used if the runtime does not implement the call, and that the kubelet treats
+// a runtime whose call fails as not ready and asks it again.
 func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Values of enforceNodeAllocatable. Those that end in "compressible" limit only CPU.
+// Values of enforceNodeAllocatable. Values that end in "compressible" limit only CPU.
 const (
 	enforceNone               = "none"
 	enforcePods               = "pods"
@@ -27,20 +27,21 @@ const (
 	enforceKubeCompressible   = "kube-reserved-compressible"
 )
 
-// enforced are the limits that enforceNodeAllocatable requires.
+// enforced holds the limits of cgroups that enforceNodeAllocatable requires.
 type enforced struct {
 	pods   *qos.PodLimits // limits of all pods together; nil if there are none
 	others map[string]qos.PodLimits
 }
 
-// enforce returns the limits of cgroups above those of pods.
+// enforce computes the limits of the cgroup of all pods together and of the cgroups of the system
+// and Kubernetes.
 func enforce(c *kubeletconfig.KubeletConfiguration, m node.Machine, r reserved) enforced {
 	out := enforced{others: map[string]qos.PodLimits{}}
 	for _, what := range c.EnforceNodeAllocatable {
 		switch what {
 		case enforcePods:
-			// The eviction threshold is not subtracted, so that pods are evicted before the kernel
-			// enforces the limit.
+			// The amounts that eviction keeps free are not subtracted from the limit of all pods.
+			// The kubelet thus evicts pods before the kernel enforces this limit.
 			limits := limitsOf(node.Allocatable(m.Capacity(maxPods(c, m.CPUs)), r.nodes), true)
 			if pids, ok := r.nodes["pid"]; ok {
 				limits.Pids = m.MaxPIDs - pids.Value()
@@ -74,8 +75,8 @@ func checkEnforced(c *kubeletconfig.KubeletConfiguration) error {
 	return nil
 }
 
-// limitsOf returns the limits of a cgroup that may use these resources. Unless all is true only CPU
-// is limited.
+// limitsOf returns the limits of a cgroup that may use the resources in l. If all is false, only
+// CPU is limited.
 func limitsOf(l v1.ResourceList, all bool) qos.PodLimits {
 	out := qos.PodLimits{HugePages: map[string]int64{}}
 	if cpu, ok := l[v1.ResourceCPU]; ok {
@@ -102,7 +103,7 @@ func limitsOf(l v1.ResourceList, all bool) qos.PodLimits {
 	return out
 }
 
-// parsed parses quantities that reservations has validated.
+// parsed parses the quantities in list, which the function reservations has already validated.
 func parsed(list map[string]string) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, text := range list {

@@ -38,8 +38,8 @@ func TestCheckEnforced(t *testing.T) {
 	}
 }
 
-// TestEnforced checks that all pods together may use everything that is not reserved, including the
-// amount that eviction keeps free.
+// TestEnforced checks that the limit of all pods together excludes what is reserved for the system
+// and Kubernetes, but includes the amount that eviction keeps free.
 func TestEnforced(t *testing.T) {
 	c := &kubeletconfig.KubeletConfiguration{
 		EnforceNodeAllocatable: []string{"pods", "system-reserved", "kube-reserved-compressible"},

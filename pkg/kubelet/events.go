@@ -28,7 +28,7 @@ type events struct {
 	recorder    record.EventRecorder
 	name        string                  // name of the node
 	limit       flowcontrol.RateLimiter // rate limit of writes; nil for no limit
-	// stop ends the writing of events at once, even while a write is being retried.
+	// stop ends the writing of events immediately, even if the kubelet is just retrying a write.
 	stop context.CancelFunc
 }
 
@@ -40,7 +40,7 @@ func newEvents(cfg Config) *events {
 		eventRate(cfg.Kubelet), stop}
 }
 
-// start begins to write events. stop ends it.
+// start begins to write recorded events to the API server. Calling e.stop ends the writing.
 func (e *events) start() {
 	var sink record.EventSink = &typedcorev1.EventSinkImpl{Interface: e.client.CoreV1().Events("")}
 	if e.limit != nil {
@@ -49,7 +49,7 @@ func (e *events) start() {
 	e.broadcaster.StartRecordingToSink(sink)
 }
 
-// eventRate returns the limit of event writes, or nil for no limit.
+// eventRate returns the rate limiter for writes of events, or nil if the rate is not limited.
 func eventRate(c *kubeletconfig.KubeletConfiguration) flowcontrol.RateLimiter {
 	if *c.EventRecordQPS == 0 {
 		return nil
@@ -57,36 +57,36 @@ func eventRate(c *kubeletconfig.KubeletConfiguration) flowcontrol.RateLimiter {
 	return flowcontrol.NewTokenBucketRateLimiter(float32(*c.EventRecordQPS), int(c.EventBurst))
 }
 
-// limitedSink delays writes that exceed the limit. Later events wait in the bounded queue of the
-// broadcaster.
+// limitedSink delays writes of events that exceed the rate limit. During the delay, later events
+// wait in the event broadcaster's queue, whose length is limited.
 type limitedSink struct {
 	record.EventSink
 	limit flowcontrol.RateLimiter
 }
 
-// Create implements record.EventSink.
+// Create implements record.EventSink. It waits for the rate limiter.
 func (s limitedSink) Create(event *v1.Event) (*v1.Event, error) {
 	s.limit.Accept()
 	return s.EventSink.Create(event)
 }
 
-// Update implements record.EventSink.
+// Update implements record.EventSink. It waits for the rate limiter.
 func (s limitedSink) Update(event *v1.Event) (*v1.Event, error) {
 	s.limit.Accept()
 	return s.EventSink.Update(event)
 }
 
-// Patch implements record.EventSink.
+// Patch implements record.EventSink. It waits for the rate limiter.
 func (s limitedSink) Patch(event *v1.Event, data []byte) (*v1.Event, error) {
 	s.limit.Accept()
 	return s.EventSink.Patch(event, data)
 }
 
-// pod records an event on a pod, or on one of its containers.
+// pod records an event on a pod, or on one of its containers if container is not empty.
 func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) {
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
-		return // fails only if the scheme does not have pods
+		return // GetReference fails only if the scheme does not know pods
 	}
 	if container != "" {
 		ref.FieldPath = fieldPath(pod, container)
@@ -94,7 +94,7 @@ func (e *events) pod(pod *v1.Pod, container, eventType, reason, message string) 
 	e.recorder.Event(ref, eventType, reason, strings.ToValidUTF8(message, "?"))
 }
 
-// node records a warning on the node.
+// node records a warning event on the node.
 func (e *events) node(reason, message string) {
 	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: e.name, UID: types.UID(e.name)}
 	e.recorder.Event(ref, v1.EventTypeWarning, reason, strings.ToValidUTF8(message, "?"))
@@ -114,7 +114,8 @@ func fieldPath(pod *v1.Pod, container string) string {
 	return "spec.containers{" + container + "}"
 }
 
-// fellBack records that a lifecycle handler failed over HTTPS and succeeded over HTTP.
+// fellBack records that a pod's HTTPS lifecycle hook got an HTTP response, and that the retry over
+// HTTP succeeded.
 func (s *shared) fellBack(t prober.Target, host string) {
 	s.metrics.pods.FellBack()
 	s.events.pod(t.Pod, "", v1.EventTypeWarning, "LifecycleHTTPFallback",

@@ -11,8 +11,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// newEviction returns the manager that evicts pods if the node runs out of memory, disk or process
-// IDs.
+// newEviction returns the manager that evicts pods when the node runs out of memory, disk space or
+// process IDs.
 func newEviction(s *shared, pods *podView, u *usage, collector *images.Collector) (*eviction.Manager, error) {
 	c := s.cfg.Kubelet
 	thresholds, err := eviction.Parse(c)
@@ -34,7 +34,8 @@ func (s *shared) evict(e eviction.Eviction) {
 	}, e.Grace)
 }
 
-// pressures returns the pressure conditions that are true, for the node's status.
+// pressures returns the pressure conditions that are true now, for the Node's status. They are the
+// keys of the result; the values are empty.
 func pressures(m *eviction.Manager) map[v1.NodeConditionType]string {
 	out := map[v1.NodeConditionType]string{}
 	for _, c := range m.Pressures() {

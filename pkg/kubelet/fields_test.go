@@ -33,7 +33,8 @@ func TestMaxPods(t *testing.T) {
 	}
 }
 
-// sink and turns are a sink of events and a rate limiter that record the order of their calls.
+// sink records the order of the writes of events. turns, below, is a rate limiter that adds "turn"
+// to the same list each time a write waits for it.
 type sink struct{ order *[]string }
 
 func (s sink) note(e *v1.Event, what string) (*v1.Event, error) {
@@ -51,7 +52,8 @@ type turns struct {
 
 func (t turns) Accept() { *t.order = append(*t.order, "turn") }
 
-// TestEventRate checks that each write of an event waits for the rate limiter, if there is one.
+// TestEventRate checks that each write of an event waits for the rate limiter, and that eventRate
+// returns a limiter only if the configured rate is not 0.
 func TestEventRate(t *testing.T) {
 	var order []string
 	s := limitedSink{sink{&order}, turns{order: &order}}
@@ -75,8 +77,8 @@ func TestEventRate(t *testing.T) {
 	}
 }
 
-// TestRuntimeRequestTimeout checks that images may have an endpoint of their own, and that a call
-// times out.
+// TestRuntimeRequestTimeout checks that the image service may have an endpoint of its own, and that
+// a call to the runtime ends at the configured timeout.
 func TestRuntimeRequestTimeout(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// series collects the metrics of /metrics/cadvisor.
+// series returns the collector of the metrics that the kubelet serves at /metrics/cadvisor.
 func (u *usage) series() cadvisor.Collector {
 	return cadvisor.Collector{
 		Machine: cadvisor.Machine{CPUs: u.machine.CPUs, Memory: u.machine.Memory, Swap: u.machine.Swap, Info: u.machine.Info},
@@ -105,8 +105,8 @@ func (u *usage) containerGroups(ctx context.Context, pods map[types.UID]*v1.Pod)
 	return out, nil
 }
 
-// waits adds the pressure stall information of a cgroup to statistics, as far as the kernel
-// provides it.
+// waits adds the pressure stall information of a cgroup to CPU and memory statistics and returns
+// that for I/O, as far as the kernel provides it.
 func waits(p map[string]stat.Pressure, now time.Time, cpu *statsapi.CPUStats,
 	memory *statsapi.MemoryStats) *statsapi.IOStats {
 	if v, ok := p["cpu"]; ok && cpu != nil {

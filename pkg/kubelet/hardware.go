@@ -32,8 +32,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// hardware holds the parts of the node that are assigned to one pod at a time: devices of device
-// plugins, resource claims of DRA drivers, ranges of user IDs, CPUs and memory of NUMA nodes.
+// hardware manages the parts of the machine that are assigned to one pod at a time: devices of
+// device plugins, resource claims of DRA drivers, ranges of user IDs, CPUs and the memory of NUMA
+// nodes.
 type hardware struct {
 	align   *numa.Manager
 	cpus    *cpus.Manager
@@ -42,7 +43,7 @@ type hardware struct {
 	claims  *dra.Manager
 	users   *userns.Manager
 	plugins *plugins.Watcher
-	// handlers finds a handler of the container runtime.
+	// handlers returns a handler of the container runtime by its name.
 	handlers interface {
 		handler(name string) *runtimeapi.RuntimeHandler
 	}
@@ -53,9 +54,9 @@ var (
 	_ worker.Placement = (*hardware)(nil)
 )
 
-// newHardware reads the machine's layout. The resources in kept are not assigned to pods. The
-// handler storage registers storage drivers. cpusChanged is called when the shared CPUs change, on
-// which pods without CPUs of their own run.
+// newHardware reads the machine's layout and builds the managers. The resources in kept are
+// reserved and not assigned to pods. The handler storage registers CSI drivers. Pods without CPUs
+// of their own run on shared CPUs; cpusChanged is called when the set of shared CPUs changes.
 func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, cpusChanged func()) (*hardware, error) {
 	cfg := s.cfg
 	length := int64(userns.DefaultLength)
@@ -95,8 +96,8 @@ func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, 
 	return h, nil
 }
 
-// wipe returns a function that deletes the node's ResourceSlices of a driver, or of all drivers if
-// driver is empty.
+// wipe returns a function that deletes the ResourceSlices of this node that belong to the given DRA
+// driver, or to any driver if the name is empty.
 func wipe(cfg Config) func(context.Context, string) error {
 	return func(ctx context.Context, driver string) error {
 		of := fields.Set{resourceapi.ResourceSliceSelectorNodeName: cfg.NodeName}
@@ -108,8 +109,8 @@ func wipe(cfg Config) func(context.Context, string) error {
 	}
 }
 
-// pin creates the managers of CPUs and memory, and the topology manager that aligns them with
-// devices.
+// pin creates the CPU manager, the memory manager, and the topology manager, which aligns CPUs and
+// memory with devices.
 func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChanged func()) error {
 	c := cfg.Kubelet
 	options, err := cpus.ParseOptions(c.CPUManagerPolicyOptions, c.FeatureGates)
@@ -142,7 +143,7 @@ func (h *hardware) pin(cfg Config, layout *numa.Layout, kept reserved, cpusChang
 	return nil
 }
 
-// admit assigns the pod its devices, CPUs and memory, or returns why it cannot.
+// admit assigns devices, CPUs and memory to the pod, or returns why that is impossible.
 func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 	err := h.align.Admit(ctx, pod)
 	var far *numa.AffinityError
@@ -159,8 +160,8 @@ func (h *hardware) admit(ctx context.Context, pod *v1.Pod) *allocation.Refusal {
 		Message: fmt.Sprintf("Allocate failed due to %v, which is unexpected", err)}
 }
 
-// fixed returns why the resources of a pod cannot be changed from those in has to those in pod, or
-// nil if they can.
+// fixed returns why the resources of a running pod cannot be changed in place from those in has to
+// those in pod, or nil if they can be changed.
 func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	if qos.Class(pod) != v1.PodQOSGuaranteed {
 		return nil
@@ -188,21 +189,24 @@ func (h *hardware) fixed(pod, has *v1.Pod) *allocation.Refusal {
 	return nil
 }
 
-// Pinned implements worker.Placement.
+// Pinned implements worker.Placement. It returns the CPUs and the NUMA nodes that the container may
+// use, as lists for cpuset cgroups.
 func (h *hardware) Pinned(pod types.UID, container string) (cpuList, nodes string) {
 	return h.cpus.AllowedCPUs(pod, container).String(),
 		cpuset.New(h.memory.AllowedNodes(pod, container).Nodes()...).String()
 }
 
-// Exclusive implements worker.Placement.
+// Exclusive implements worker.Placement. It reports whether the container has CPUs of its own or,
+// if container is empty, whether any container of the pod has.
 func (h *hardware) Exclusive(pod types.UID, container string) bool {
 	return h.cpus.Exclusive(pod, container)
 }
 
-// Prepare implements worker.Devices.
+// Prepare implements worker.Devices. It makes the DRA drivers prepare the pod's resource claims.
 func (h *hardware) Prepare(ctx context.Context, pod *v1.Pod) error { return h.claims.Prepare(ctx, pod) }
 
-// Container implements worker.Devices.
+// Container implements worker.Devices. It returns what the runtime must give to the container for
+// the container's devices and resource claims.
 func (h *hardware) Container(ctx context.Context, pod *v1.Pod,
 	c *v1.Container) ([]*deviceapi.ContainerAllocateResponse, error) {
 	out, err := h.devices.Container(ctx, pod, c)
@@ -220,7 +224,8 @@ func (h *hardware) Container(ctx context.Context, pod *v1.Pod,
 	return append(out, claimed), nil
 }
 
-// Health implements worker.Devices.
+// Health implements worker.Devices. It returns the health of the container's devices and claims for
+// the pod's status.
 func (h *hardware) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return append(h.devices.Health(pod.UID, c.Name), h.claims.Health(pod, c)...)
 }
@@ -236,12 +241,13 @@ func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	return h.users.Free(uid)
 }
 
-// pods returns the pods that have hardware assigned.
+// pods returns the UIDs of the pods that have hardware assigned. A UID can occur more than once.
 func (h *hardware) pods() []types.UID {
 	return slices.Concat(h.users.Pods(), h.claims.Pods(), h.devices.Pods(), h.cpus.Pods(), h.memory.Pods())
 }
 
-// UserNamespace implements worker.Placement.
+// UserNamespace implements worker.Placement. It returns the range of user IDs of a pod with
+// `hostUsers: false`, or nil for other pods.
 func (h *hardware) UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserNamespace, error) {
 	if pod.Spec.HostUsers == nil || *pod.Spec.HostUsers {
 		return nil, nil
@@ -256,7 +262,7 @@ func (h *hardware) UserNamespace(pod *v1.Pod, handler string) (*runtimeapi.UserN
 	return h.users.Get(pod.UID)
 }
 
-// run runs the managers of devices and claims and the watcher of plugins until ctx ends.
+// run runs the device manager, the watcher of plugins and the claim manager until ctx ends.
 func (h *hardware) run(ctx context.Context) error {
 	return runAll(ctx, h.devices.Run, h.plugins.Run, h.claims.Run)
 }

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestWipe checks that a kubelet deletes only ResourceSlices of its own node, either of one driver
-// or of all drivers.
+// TestWipe checks that the kubelet deletes only ResourceSlices of its own node: those of the given
+// driver, or those of all drivers if no driver is given.
 func TestWipe(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	client, err := kubernetes.NewForConfig(s.UserConfig(t, "system:node:n1", "system:nodes"))

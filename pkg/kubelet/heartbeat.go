@@ -11,15 +11,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// heartbeatPatience is how long one listing of the runtime may take: longer than any call to it.
+// heartbeatPatience is how long one listing of the container runtime may take before the kubelet
+// counts as unhealthy. It is longer than the timeout of any call to the runtime.
 const heartbeatPatience = 5 * time.Minute
 
-// heartbeat records that the kubelet still follows its runtime. It is safe for concurrent use.
+// heartbeat records when the kubelet last began to list the container runtime, to detect that it
+// hangs. It is safe for concurrent use.
 type heartbeat struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	begun time.Time // start of the last listing; zero before the first
+	begun time.Time // start of the last listing; zero before the first one
 }
 
 // beat records that a listing begins.
@@ -29,7 +31,8 @@ func (h *heartbeat) beat() {
 	h.begun = h.clock.Now()
 }
 
-// check fails if the last listing has not ended in time.
+// check returns an error if the last listing began longer than heartbeatPatience ago. The kubelet
+// begins one at least every relistPeriod, unless the last one hangs.
 func (h *heartbeat) check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

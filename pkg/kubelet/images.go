@@ -26,7 +26,7 @@ func newImages(s *shared, r *runtime, o *objects.Manager) (*containerImages, err
 	if err != nil {
 		return nil, err
 	}
-	var plugins *images.Plugins // nil if no plugins are configured
+	var plugins *images.Plugins // stays nil if no credential plugins are configured
 	if cfg.Plugins.Config != "" {
 		if plugins, err = images.NewPlugins(pluginsConfig(cfg, o)); err != nil {
 			return nil, err

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// Kubelet is the agent of one node. New builds it (see assembly.go) and Run runs it.
+// Kubelet is the node agent of one node. New builds it (see assembly.go) and Run runs it.
 type Kubelet struct {
 	shared  *shared
 	runtime *runtime
@@ -39,13 +39,13 @@ type podParts struct {
 	status  *status.Manager
 	events  *podEvents
 	workers worker.Config
-	// What pods refer to and mount.
+	// The managers of the objects and volumes that pods refer to:
 	objects *objects.Manager
 	drivers *csi.Manager
 	volumes *volume.Manager
 }
 
-// nodeParts are the machine and the Node object.
+// nodeParts manage the machine's resources and the Node object.
 type nodeParts struct {
 	resources *resources
 	hardware  *hardware
@@ -55,7 +55,8 @@ type nodeParts struct {
 	status    *node.Node
 }
 
-// upkeepParts keep the node's disk and memory within bounds, and end pods when the node must.
+// upkeepParts keep the use of the node's disk and memory within bounds, and end pods if the node
+// runs out of resources or shuts down.
 type upkeepParts struct {
 	images   *containerImages
 	logs     *logs.Keeper
@@ -64,7 +65,7 @@ type upkeepParts struct {
 	cleanup  *cleanup
 }
 
-// Run runs the kubelet until ctx ends or a part fails. Pods keep running.
+// Run runs the kubelet until ctx ends or a part fails. Pods keep running after Run returns.
 func (k *Kubelet) Run(ctx context.Context) error {
 	defer func() { _ = k.runtime.client.Close() }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -85,7 +86,7 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		k.runtime.watchState,
 		func(ctx context.Context) error { return k.work(ctx, pool) },
 	)
-	cancel() // if a part has failed, the workers must stop too
+	cancel() // if a part has failed, stop the workers too
 	pool.Wait()
 	if errors.Is(err, context.Canceled) {
 		return nil
@@ -93,14 +94,15 @@ func (k *Kubelet) Run(ctx context.Context) error {
 	return err
 }
 
-// work waits for the runtime, and then follows the API and the runtime.
+// work waits for the container runtime. It then follows the pods in the API and the containers in
+// the runtime.
 func (k *Kubelet) work(ctx context.Context, pool *worker.Pool) error {
 	driver, err := k.runtime.cgroupDriver(ctx)
 	if err == nil {
 		err = k.upkeep.cleanup.sandboxes.awaitRuntime(ctx)
 	}
 	if err != nil {
-		return nil // waiting ends with an error only when ctx ends
+		return nil // both waits fail only when ctx ends
 	}
 	if err := k.node.cgroups.setup(driver); err != nil {
 		return err
@@ -123,24 +125,26 @@ func (k *Kubelet) work(ctx context.Context, pool *worker.Pool) error {
 	return runAll(ctx, parts...)
 }
 
-// followAPI hands the pods of the API to the pool. When all are known, it starts the parts that end
-// pods and remove leftovers of pods.
+// followAPI passes the pods of the API to the pool. When the pool has all of them, followAPI starts
+// the parts that evict pods and remove leftovers of pods.
 func (k *Kubelet) followAPI(ctx context.Context, pool *worker.Pool) error {
 	if err := k.pods.sources.run(ctx, pool); err != nil {
 		return err
 	}
-	k.pods.events.again.raise() // now pods that only the runtime has can be ended
+	k.pods.events.again.raise() // list the runtime now, to end pods that the API does not have
 	return runAll(ctx, k.upkeep.cleanup.run, k.upkeep.eviction.Run)
 }
 
-// objectChanged wakes pods that could not start because an object was missing.
+// objectChanged wakes the workers of pods that refer to an object, because a pod may be waiting for
+// it in order to start.
 func (k *Kubelet) objectChanged(_ objects.Ref, pods []*v1.Pod) {
 	for _, pod := range pods {
 		k.shared.workers.Wake(pod.UID)
 	}
 }
 
-// localDisk serves the driver for volumes on the node's own disk.
+// localDisk serves the built-in CSI driver, whose volumes are on the node's own disk, if it is
+// enabled.
 func (k *Kubelet) localDisk(ctx context.Context) error {
 	cfg := k.shared.cfg
 	if !cfg.DiskVolumes {
@@ -150,7 +154,8 @@ func (k *Kubelet) localDisk(ctx context.Context) error {
 		Log: cfg.Log}).Run(ctx)
 }
 
-// runAll runs all parts until they end. The first error ends the others.
+// runAll runs all parts until they end. The first part that returns an error cancels the context of
+// the others.
 func runAll(ctx context.Context, parts ...func(context.Context) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, part := range parts {

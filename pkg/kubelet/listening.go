@@ -16,12 +16,13 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// stateListen is a listening socket's state in /proc/PID/net/tcp.
+// stateListen marks a listening socket in the column st of /proc/PID/net/tcp.
 const stateListen = "0A"
 
-// Listening implements worker.RuntimeState. It reads the kernel's socket tables and does not
-// connect. If the tables cannot be read, it returns true, so that no container waits for a state
-// that cannot be observed.
+// Listening implements worker.RuntimeState. It reports whether the container listens on all the
+// given TCP ports, according to the kernel's socket tables. If the container's process is not
+// found, it returns true, so that the container does not wait for a state that the kubelet cannot
+// observe.
 func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool {
 	pid, err := r.pid(ctx, id)
 	if err != nil {
@@ -31,7 +32,7 @@ func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool 
 	for _, table := range []string{"tcp", "tcp6"} {
 		f, err := os.Open(fmt.Sprintf("/proc/%d/net/%s", pid, table))
 		if err != nil {
-			continue // the kernel does not support the address family, or the process has just ended
+			continue // the kernel does not support this address family, or the process has just ended
 		}
 		listeners(f, open)
 		_ = f.Close()
@@ -44,11 +45,11 @@ func (r *runtime) Listening(ctx context.Context, id string, ports []int32) bool 
 	return true
 }
 
-// listeners adds the ports of the listening sockets in a socket table of the kernel.
+// listeners adds the ports of all listening sockets in one of the kernel's socket tables to open.
 func listeners(table io.Reader, open map[int32]bool) {
 	lines := bufio.NewScanner(table)
 	for lines.Scan() {
-		// The columns of a line are: sl local_address rem_address st...
+		// Each line has these columns: sl local_address rem_address st...
 		fields := strings.Fields(lines.Text())
 		if len(fields) < 4 || fields[3] != stateListen {
 			continue
@@ -60,7 +61,7 @@ func listeners(table io.Reader, open map[int32]bool) {
 	}
 }
 
-// pid returns the first process of a running container.
+// pid returns the ID of a running container's first process.
 func (r *runtime) pid(ctx context.Context, id string) (int, error) {
 	resp, err := r.client.Runtime.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/eviction"
 )
 
-// observe measures the resources that eviction watches.
+// observe measures the resources whose shortage leads to evictions.
 func (u *usage) observe(ctx context.Context) (eviction.Observation, error) {
 	dir, dirErr := u.runtime.imageDir(ctx)
 	o, err := eviction.Observe(u.cfg.RootDir, dir)
@@ -26,7 +26,7 @@ func (u *usage) observe(ctx context.Context) (eviction.Observation, error) {
 	return o, errors.Join(dirErr, err)
 }
 
-// imageDisk measures the file system of the images.
+// imageDisk measures the file system on which the runtime stores images. The results are in bytes.
 func (r *runtime) imageDisk(ctx context.Context) (capacity, available uint64, err error) {
 	dir, err := r.imageDir(ctx)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *runtime) imageDir(ctx context.Context) (string, error) {
 	return "", errors.New("the runtime does not report where its images are")
 }
 
-// imagesInUse returns the images of all containers in the runtime, by name and by ID.
+// imagesInUse returns the names and IDs of the images of all containers in the runtime.
 func (r *runtime) imagesInUse(ctx context.Context) (map[string]bool, error) {
 	list, err := r.client.Runtime.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 	if err != nil {

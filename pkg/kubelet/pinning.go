@@ -13,19 +13,19 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// pinning moves running containers that have no CPUs of their own to the CPUs that no container
-// owns.
+// pinning keeps running containers on the CPUs that the CPU manager allows them. When CPUs are
+// assigned to a container or freed, containers without CPUs of their own must move.
 type pinning struct {
 	cfg     Config
 	client  *cri.Client
 	cpus    *cpus.Manager
 	sources *sources
 	changed signal            // raised when containers may have to move
-	last    map[string]string // CPUs that containers were last given, by container ID
+	last    map[string]string // CPUs last set for each running container, by container ID
 }
 
-// run moves containers when the shared CPUs change. It also does so periodically, because a
-// container may just have been starting when they changed.
+// run moves containers when the set of shared CPUs changes. It also moves them periodically,
+// because a container that was just starting at the time of the change was missed.
 func (p *pinning) run(ctx context.Context) error {
 	if !p.cpus.Static() {
 		return nil
@@ -46,7 +46,7 @@ func (p *pinning) run(ctx context.Context) error {
 }
 
 func (p *pinning) moveAll(ctx context.Context) error {
-	last := map[string]string{} // the new value of p.last, without containers that were removed
+	last := map[string]string{} // becomes p.last; has no entries of removed containers
 	defer func() { p.last = last }()
 	for _, pod := range p.sources.all() {
 		seen, err := p.client.Pod(ctx, pod.UID)

@@ -14,17 +14,17 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// podCgroups are the cgroups of pods and of their QoS classes.
+// podCgroups manages the cgroups of pods and of QoS classes.
 type podCgroups struct {
 	*cgroup.Manager
-	// live returns the pods that have not ended.
+	// live returns the node's pods that have not ended.
 	live func() []*v1.Pod
 }
 
 var _ worker.Cgroups = podCgroups{}
 
-// newPodCgroups returns podCgroups. It creates no cgroups yet. exclusive reports whether a
-// container of the pod has CPUs of its own.
+// newPodCgroups returns the manager of pods' cgroups without creating any cgroup. exclusive reports
+// whether any container of a pod has CPUs of its own.
 func newPodCgroups(s *shared, r *resources, live func() []*v1.Pod, exclusive func(types.UID) bool) (podCgroups, error) {
 	c := s.cfg.Kubelet
 	config := cgroup.Config{
@@ -38,7 +38,7 @@ func newPodCgroups(s *shared, r *resources, live func() []*v1.Pod, exclusive fun
 	return podCgroups{m, live}, err
 }
 
-// setup creates the cgroups above those of pods, with the runtime's driver.
+// setup creates the cgroups above those of pods. driver is the cgroup driver that the runtime uses.
 func (c podCgroups) setup(driver string) error {
 	if driver == driverSystemd {
 		c.Use(cgroup.System())
@@ -49,7 +49,7 @@ func (c podCgroups) setup(driver string) error {
 	return nil
 }
 
-// Ensure creates or updates the pod's cgroup, and updates the share of its class.
+// Ensure creates or updates the pod's cgroup, and adjusts the cgroups of the QoS classes.
 func (c podCgroups) Ensure(pod *v1.Pod) error {
 	if err := c.Manager.Ensure(pod); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (c podCgroups) Ensure(pod *v1.Pod) error {
 	return c.share()
 }
 
-// share gives each QoS class the CPU that its pods request together.
+// share adjusts the cgroups of the QoS classes to what the pods of each class request together.
 func (c podCgroups) share() error { return c.Share(c.live()) }
 
 // cgroupReader reads the usage of cgroups.

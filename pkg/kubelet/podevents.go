@@ -12,31 +12,31 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// relistPeriod is how often the runtime is listed without an event.
+// relistPeriod is how often the kubelet lists the runtime's pods if no event triggers a listing.
 const relistPeriod = 10 * time.Second
 
-// podWorkers are the workers of pods.
+// podWorkers are the workers of pods. Each worker runs one pod.
 type podWorkers interface {
 	HasWorker(uid types.UID) bool
 	Wake(uid types.UID)
-	// Orphan ends a pod that the runtime has and the API does not.
+	// Orphan ends a pod that exists in the runtime but not in the API.
 	Orphan(seen *cri.Pod)
 }
 
-// podEvents follows the container runtime and wakes the workers of pods that changed in it.
+// podEvents follows the container runtime and wakes the workers of pods that have changed there.
 type podEvents struct {
 	shared *shared
 	client *cri.Client
-	// listed reports whether all pods of the API are known.
+	// listed reports whether the kubelet has loaded all pods that the API binds to the node.
 	listed func() bool
-	again  signal // raised to list the runtime now
+	again  signal // raised to make relist list the runtime now
 }
 
 func newPodEvents(s *shared, client *cri.Client, listed func() bool) *podEvents {
 	return &podEvents{shared: s, client: client, listed: listed, again: newSignal()}
 }
 
-// run follows the runtime's events and lists the runtime periodically, until ctx ends.
+// run follows the runtime's event stream and lists the runtime's pods periodically, until ctx ends.
 func (p *podEvents) run(ctx context.Context, workers podWorkers) error {
 	return runAll(ctx,
 		func(ctx context.Context) error { return p.watch(ctx, workers) },
@@ -44,7 +44,8 @@ func (p *podEvents) run(ctx context.Context, workers podWorkers) error {
 	)
 }
 
-// watch follows the runtime's event stream. The runtime is listed when the stream opens.
+// watch wakes the worker of each pod that the runtime's event stream names. Each time the stream
+// opens, it makes relist list the runtime, because events may have been missed.
 func (p *podEvents) watch(ctx context.Context, workers podWorkers) error {
 	opened := func() {
 		p.shared.metrics.upkeep.Stream(true)
@@ -67,7 +68,8 @@ func (p *podEvents) watch(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// relist lists the runtime and compares the result with the previous listing.
+// relist lists the runtime's pods and wakes the workers of those that differ from the previous
+// listing.
 func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	clock := p.shared.cfg.Clock
 	t := clock.NewTicker(relistPeriod)
@@ -83,7 +85,7 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 			listed = begun
 			for uid, word := range digest {
 				if last[uid] != word && !p.changed(ctx, workers, uid) {
-					digest[uid] = "" // another digest than any real one, so that the next listing tries this pod again
+					digest[uid] = "" // differs from every real digest, so that the next listing tries this pod again
 				}
 			}
 			for uid := range last {
@@ -102,15 +104,15 @@ func (p *podEvents) relist(ctx context.Context, workers podWorkers) error {
 	}
 }
 
-// changed wakes the worker of a pod, or ends the pod if the API does not have it. It returns false
-// if it must be tried again later.
+// changed wakes the worker of a pod that has changed in the runtime. If the API does not have the
+// pod, changed ends it. It returns false if the caller must try again later.
 func (p *podEvents) changed(ctx context.Context, workers podWorkers, uid types.UID) bool {
 	if workers.HasWorker(uid) {
 		workers.Wake(uid)
 		return true
 	}
 	if !p.listed() {
-		return false // it is not known yet whether the API has the pod
+		return false // the API may still have this pod, so it must not be ended yet
 	}
 	seen, err := p.client.Pod(ctx, uid)
 	if err != nil {

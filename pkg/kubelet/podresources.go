@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/podresources"
 )
 
-// assigned reports the hardware that is assigned to containers.
+// assigned reports the hardware that is assigned to containers. It serves the pod resources API.
 type assigned struct {
 	pods     *podView
 	hardware *hardware
@@ -24,10 +24,11 @@ type assigned struct {
 
 var _ podresources.Source = assigned{}
 
-// Pods implements podresources.Source.
+// Pods implements podresources.Source. It returns the node's pods that have not ended.
 func (a assigned) Pods() []*v1.Pod { return a.pods.live() }
 
-// Container implements podresources.Source.
+// Container implements podresources.Source. It returns the hardware that is assigned to the
+// container.
 func (a assigned) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResources {
 	h := a.hardware
 	out := &api.ContainerResources{
@@ -48,7 +49,8 @@ func (a assigned) Container(pod *v1.Pod, c *v1.Container) *api.ContainerResource
 	return out
 }
 
-// Allocatable implements podresources.Source.
+// Allocatable implements podresources.Source. It returns the hardware that can be assigned to
+// containers.
 func (a assigned) Allocatable() *api.AllocatableResourcesResponse {
 	h := a.hardware
 	return &api.AllocatableResourcesResponse{
@@ -57,8 +59,8 @@ func (a assigned) Allocatable() *api.AllocatableResourcesResponse {
 	}
 }
 
-// devicesOf converts a list of devices by resource and ID, each with its NUMA nodes, to the API's
-// form.
+// devicesOf converts devices to the API's form. The keys of list are the resource and the device
+// ID; the values are the NUMA nodes of the device.
 func devicesOf(list map[string]map[string]numa.Mask) []*api.ContainerDevices {
 	var out []*api.ContainerDevices
 	for _, name := range slices.Sorted(maps.Keys(list)) {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// podView provides the node's pods with their newest statuses.
+// podView provides the node's pods with the newest statuses that the kubelet has computed.
 type podView struct {
 	sources  *sources
 	statuses interface {
@@ -26,7 +26,7 @@ type podView struct {
 
 var _ server.Pods = (*podView)(nil)
 
-// Pods implements server.Pods.
+// Pods implements server.Pods. It returns all the node's pods with their newest statuses.
 func (p *podView) Pods() []*v1.Pod {
 	list := p.sources.all()
 	for i := range list {
@@ -35,7 +35,8 @@ func (p *podView) Pods() []*v1.Pod {
 	return list
 }
 
-// present returns a pod with its newest status, which the API may not have yet.
+// present returns a copy of the pod with its newest status, which the kubelet may not have written
+// to the API yet.
 func (p *podView) present(pod *v1.Pod) *v1.Pod {
 	s, ok := p.statuses.Get(pod.UID)
 	if !ok {
@@ -49,7 +50,7 @@ func (p *podView) present(pod *v1.Pod) *v1.Pod {
 // live returns the pods that have not ended.
 func (p *podView) live() []*v1.Pod { return slices.DeleteFunc(p.Pods(), ended) }
 
-// Pod implements server.Pods.
+// Pod implements server.Pods. It returns the pod with its newest status.
 func (p *podView) Pod(namespace, name string) (*v1.Pod, bool) {
 	pod := p.sources.named(namespace, name)
 	if pod == nil {
@@ -58,7 +59,8 @@ func (p *podView) Pod(namespace, name string) (*v1.Pod, bool) {
 	return p.present(pod), true
 }
 
-// RunningPods implements server.Pods.
+// RunningPods implements server.Pods. It returns the pods that run in the container runtime, even
+// if the API does not have them.
 func (p *podView) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	digest, err := p.client.Digest(ctx)
 	if err != nil {
@@ -77,7 +79,8 @@ func (p *podView) RunningPods(ctx context.Context) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// ContainerLog implements server.Pods.
+// ContainerLog implements server.Pods. It finds the log file of the container's latest run, or of
+// the run before it if previous is true.
 func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container string,
 	previous bool) (server.LogSource, error) {
 	st := statusOf(pod, container)
@@ -91,8 +94,8 @@ func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container strin
 	run := seen.Latest(container)
 	if previous {
 		run = seen.Run(container, 1)
-		// If the container waits for its restart, its newest run is what the request calls the
-		// previous run.
+		// While the container waits for its next start, the request's "previous" run is the newest
+		// run in the runtime.
 		if latest := seen.Latest(container); st.State.Waiting != nil && latest != nil && latest.State == cri.Exited {
 			run = latest
 		}
@@ -118,7 +121,7 @@ func (p *podView) ContainerLog(ctx context.Context, pod *v1.Pod, container strin
 	}}, nil
 }
 
-// notStarted returns why there is no log, with Kubernetes' text.
+// notStarted returns an error that explains why there is no log. Its text is that of Kubernetes.
 func notStarted(pod *v1.Pod, container string, st *v1.ContainerStatus) error {
 	why := " - no logs yet"
 	if w := st.State.Waiting; w != nil && w.Reason != "" {

@@ -20,46 +20,48 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// defaultGrace is the grace period in seconds of a pod whose spec has none.
+// defaultGrace is the grace period, in seconds, of a pod whose spec does not set one.
 const defaultGrace = 30
 
-// minPatience is the minimum time that a critical pod waits for a victim to end.
+// minPatience is the minimum time that a critical pod waits for a preempted pod to end.
 const minPatience = 10 * time.Second
 
-// preemptionsFile stores the victims. If the kubelet is killed meanwhile, it continues to end the
-// victims after its restart, because the critical pods were already admitted.
+// preemptionsFile stores which pods are being preempted (the victims). If the kubelet restarts
+// before they have ended, the new process continues to end them, because the critical pods that
+// need the room were already admitted.
 const preemptionsFile = "preempted_pods_state"
 
-// preemptions records which pods end to make room for critical pods, and what the critical pods
-// wait for. It is safe for concurrent use.
+// preemptions records which pods (victims) the kubelet ends to make room for critical pods, and
+// which victims each critical pod waits for. It is safe for concurrent use.
 type preemptions struct {
 	clock clock.Clock
 	log   *slog.Logger
 	path  string
 
 	mu sync.Mutex
-	// victims are the pods that are being ended and still have something on the node. mu guards the
-	// file too.
+	// victims are the pods that are being ended, by UID. A pod stays here until it has left nothing
+	// on the node. The mutex mu also guards the file at path.
 	victims map[types.UID]*victim
-	rooms   map[types.UID]*room // key: UID of the critical pod
-	loaded  map[types.UID]bool  // victims of an earlier kubelet process
+	rooms   map[types.UID]*room // what each waiting critical pod waits for, by its UID
+	loaded  map[types.UID]bool  // UIDs of the victims that an earlier kubelet process began to end
 }
 
-// victim is a pod that ends: the critical pods that it makes room for, and its grace period in
-// seconds.
+// victim is a pod that is being ended. For lists the UIDs of the critical pods that it makes room
+// for, and Grace is its grace period in seconds.
 type victim struct {
 	For   []types.UID `json:"for"`
 	Grace int64       `json:"grace"`
 }
 
-// room is what a critical pod waits for: the end of all these pods, or the given time.
+// room is what a critical pod waits for: until all pods in by have ended, but no longer than until
+// the time until.
 type room struct {
 	by    map[types.UID]bool
 	until time.Time
 }
 
-// newPreemptions reads preemptions from the file in dir. The time for which critical pods wait for
-// their victims starts again.
+// newPreemptions reads the unfinished preemptions from the file in dir. The time limits for which
+// critical pods wait start again.
 func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	p := &preemptions{clock: c, log: log, path: filepath.Join(dir, preemptionsFile),
 		rooms: map[types.UID]*room{}, loaded: map[types.UID]bool{}}
@@ -78,15 +80,15 @@ func newPreemptions(c clock.Clock, log *slog.Logger, dir string) *preemptions {
 	return p
 }
 
-// save writes the file. The caller holds the lock.
+// save writes the victims to the file. The caller holds the lock.
 func (p *preemptions) save() {
 	if err := checkpoint.Write(p.path, p.victims); err != nil {
 		p.log.Warn("Failed to write the file of preempted pods", "err", err)
 	}
 }
 
-// begin records that the pod uid must end for another pod. It reports whether that was not recorded
-// before.
+// begin records that the kubelet ends the victim uid to make room for the critical pod. It returns
+// true if the victim was not being ended before.
 func (p *preemptions) begin(pod, uid types.UID, grace int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,7 +106,8 @@ func (p *preemptions) begin(pod, uid types.UID, grace int64) bool {
 	return first
 }
 
-// await records that a pod waits for the end of the pod victim. The caller holds the lock.
+// await records that the critical pod waits for the end of the victim uid. The caller holds the
+// lock.
 func (p *preemptions) await(pod, uid types.UID, grace int64) {
 	r := p.rooms[pod]
 	if r == nil {
@@ -125,7 +128,7 @@ func (p *preemptions) resumed(uid types.UID) bool {
 	return p.loaded[uid]
 }
 
-// forget records that a pod has left nothing on the node.
+// forget removes the record of a victim that no longer has anything on the node.
 func (p *preemptions) forget(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,15 +139,15 @@ func (p *preemptions) forget(uid types.UID) {
 	}
 }
 
-// all returns the victims.
+// all returns the UIDs of the victims.
 func (p *preemptions) all() []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Collect(maps.Keys(p.victims))
 }
 
-// until returns the latest time at which to start a critical pod, even if not all of its victims
-// have ended by then. Zero means now.
+// until returns the time at which the critical pod starts even if not all of its victims have
+// ended. The zero time means that the pod need not wait.
 func (p *preemptions) until(pod types.UID) time.Time {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +162,8 @@ func (p *preemptions) until(pod types.UID) time.Time {
 	return r.until
 }
 
-// podEnded records that all containers of a pod have ended, and returns the pods that need not wait
-// any longer.
+// podEnded records that all containers of a pod have ended. It returns the critical pods that no
+// longer have to wait because of that.
 func (p *preemptions) podEnded(pod types.UID) []types.UID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -175,7 +178,7 @@ func (p *preemptions) podEnded(pod types.UID) []types.UID {
 	return free
 }
 
-// preemption ends pods to make room for critical ones.
+// preemption ends pods to make room for critical pods.
 type preemption struct {
 	*preemptions
 	shared *shared
@@ -187,8 +190,8 @@ func newPreemption(s *shared) *preemption {
 	return &preemption{newPreemptions(s.cfg.Clock, s.cfg.Log, s.cfg.RootDir), s}
 }
 
-// preempt ends a pod for a critical one, within its own grace period. missing is the resource that
-// the critical pod lacks.
+// preempt ends the pod victim to make room for the critical pod. The victim keeps its own grace
+// period. missing is the resource that the critical pod lacks.
 func (p *preemption) preempt(critical, victim *v1.Pod, missing v1.ResourceName) {
 	grace := int64(defaultGrace)
 	if g := victim.Spec.TerminationGracePeriodSeconds; g != nil {
@@ -203,7 +206,7 @@ func (p *preemption) preempt(critical, victim *v1.Pod, missing v1.ResourceName) 
 	p.shared.metrics.pods.Preempted(string(missing))
 }
 
-// preempted returns the status of a pod that is ended to make room for a critical one.
+// preempted returns the status of a pod that is ended to make room for a critical pod.
 func preempted() status.Verdict {
 	return status.Verdict{
 		Phase: v1.PodFailed, Reason: "Preempting", Message: "Preempted in order to admit critical pod",
@@ -211,10 +214,12 @@ func preempted() status.Verdict {
 	}
 }
 
-// StartBy implements worker.Preemption.
+// StartBy implements worker.Preemption. It returns the time until which the pod waits for its
+// victims.
 func (p *preemption) StartBy(pod types.UID) time.Time { return p.until(pod) }
 
-// Victim implements worker.Preemption.
+// Victim implements worker.Preemption. It returns the status of a pod that an earlier kubelet
+// process began to preempt, or nil for other pods.
 func (p *preemption) Victim(pod types.UID) *status.Verdict {
 	if !p.resumed(pod) {
 		return nil
@@ -223,7 +228,7 @@ func (p *preemption) Victim(pod types.UID) *status.Verdict {
 	return &v
 }
 
-// released wakes pods that waited for the end of this one.
+// released wakes the critical pods that were waiting only for the end of this pod.
 func (p *preemption) released(pod types.UID) {
 	for _, waiting := range p.podEnded(pod) {
 		p.shared.workers.Wake(waiting)

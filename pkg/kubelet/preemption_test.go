@@ -15,8 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// TestPreemptions checks that a critical pod waits for all its victims, but not forever, and that
-// each victim is ended once.
+// TestPreemptions checks that a critical pod waits until all its victims have ended or a time limit
+// has passed, and that each victim is ended only once.
 func TestPreemptions(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c := clocktesting.NewFakeClock(start)
@@ -58,8 +58,8 @@ func TestPreemptions(t *testing.T) {
 	}
 }
 
-// TestPreemptionsSurviveRestart checks that a restarted kubelet continues to end victims and to
-// wait for them, until they have left the node.
+// TestPreemptionsSurviveRestart checks that a restarted kubelet continues to end victims and makes
+// critical pods wait for them. Victims are forgotten once they have left the node.
 func TestPreemptionsSurviveRestart(t *testing.T) {
 	start := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	c, dir := clocktesting.NewFakeClock(start), t.TempDir()

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// resizes are the metrics of in-place pod resizes.
+// resizes holds the metrics of in-place pod resizes.
 type resizes struct {
 	requested, never, late *prometheus.CounterVec
 	duration               *prometheus.HistogramVec
@@ -46,10 +46,10 @@ func (s resizes) took(d time.Duration, err error) {
 	s.duration.WithLabelValues(strconv.FormatBool(err == nil)).Observe(float64(d.Milliseconds()))
 }
 
-// asked counts which requests and limits of containers a new version of a pod changes.
+// asked counts the requests and limits of containers that differ between two versions of a pod.
 func (s resizes) asked(before, now *v1.Pod) {
 	if before.Generation == now.Generation && before.Generation != 0 {
-		return // only the status or the metadata changed
+		return // the spec is unchanged
 	}
 	had := map[string]v1.ResourceRequirements{}
 	for _, c := range slices.Concat(before.Spec.InitContainers, before.Spec.Containers) {
@@ -84,7 +84,7 @@ func (s resizes) count(name v1.ResourceName, requirement string, old, now resour
 	s.requested.WithLabelValues(string(name), requirement, operation).Inc()
 }
 
-// waitingResizes counts pending and unfinished resizes in the statuses of pods.
+// waitingResizes counts pending and unfinished resizes according to the conditions of pods.
 type waitingResizes struct{ pods func() []*v1.Pod }
 
 var (
@@ -100,7 +100,7 @@ func (*waitingResizes) Describe(ch chan<- *prometheus.Desc) {
 	ch <- inProgressResizes
 }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It counts the resizes at each scrape.
 func (w *waitingResizes) Collect(ch chan<- prometheus.Metric) {
 	pending, inProgress := map[string]int{}, 0
 	for _, pod := range w.pods() {
@@ -119,7 +119,7 @@ func (w *waitingResizes) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(inProgressResizes, prometheus.GaugeValue, float64(inProgress))
 }
 
-// podObserver records what workers report about pods.
+// podObserver records what workers report about pods in metrics.
 type podObserver struct {
 	starts  starts
 	resizes resizes
@@ -127,13 +127,13 @@ type podObserver struct {
 
 var _ worker.Observer = podObserver{}
 
-// Started implements worker.Observer.
+// Started implements worker.Observer. It records how long a pod took to start.
 func (o podObserver) Started(took time.Duration, phases map[worker.Phase]time.Duration) {
 	o.starts.observe(took, phases)
 }
 
-// Updated implements worker.Observer.
+// Updated implements worker.Observer. It counts the resizes that a new version of a pod requests.
 func (o podObserver) Updated(before, now *v1.Pod) { o.resizes.asked(before, now) }
 
-// Resized implements worker.Observer.
+// Resized implements worker.Observer. It records how long a resize took and whether it succeeded.
 func (o podObserver) Resized(took time.Duration, err error) { o.resizes.took(took, err) }

@@ -41,7 +41,7 @@ func TestRequestedResizes(t *testing.T) {
 	metrics := prometheus.NewPedanticRegistry()
 	s := newResizes(metrics)
 	before := pod(1, of("1Mi", ""), of("1Mi", "2Mi"), of("", "4Mi"))
-	// Not counted, because it is the same version of the pod.
+	// This call counts nothing, because both versions of the pod have the same generation.
 	s.asked(before, pod(1, of("9Mi", ""), of("9Mi", "9Mi"), of("", "9Mi")))
 	s.asked(before, pod(2, of("2Mi", ""), of("1024Ki", "3Mi"), of("1Mi", "2Mi")))
 	s.asked(before, pod(3, of("1Mi", ""), of("", "2Mi"), of("", "")))
@@ -66,7 +66,8 @@ kubelet_container_requested_resizes_total{operation="remove",requirement="reques
 	}
 }
 
-// TestWaitingResizes checks that pending resizes are counted from the statuses of pods.
+// TestWaitingResizes checks that pending and unfinished resizes are counted by the conditions of
+// pods.
 func TestWaitingResizes(t *testing.T) {
 	with := func(conditions ...v1.PodCondition) *v1.Pod {
 		return &v1.Pod{Status: v1.PodStatus{Conditions: conditions}}

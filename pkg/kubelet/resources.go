@@ -23,20 +23,22 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// resources is the machine's capacity, and the part of it that pods may use.
+// resources describes the machine's capacity and the part of it that pods may use.
 type resources struct {
 	machine  node.Machine
 	capacity v1.ResourceList
 	reserved reserved
 	// allocatable is the capacity minus the reserved amounts.
 	allocatable v1.ResourceList
-	// qos are the values that limits are computed from.
+	// qos holds the values from which the limits of pods and containers are computed.
 	qos qos.Node
-	// cgroups are the limits of the pods together and of the system's cgroups.
+	// cgroups holds the limits of the cgroups of all pods together, of the system and of
+	// Kubernetes.
 	cgroups enforced
 }
 
-// readResources reads the machine and the amounts that the configuration reserves.
+// readResources reads the machine's capacity and subtracts the amounts that the configuration
+// reserves.
 func readResources(cfg Config) (*resources, error) {
 	m, err := node.ReadMachine(cfg.RootDir)
 	if err != nil {
@@ -54,7 +56,8 @@ func readResources(cfg Config) (*resources, error) {
 	return r, nil
 }
 
-// podMemory returns the memory that all pods together may use, or 0 if that is not enforced.
+// podMemory returns how many bytes of memory all pods together may use, or 0 if this is not
+// limited.
 func (r *resources) podMemory() int64 {
 	if p := r.cgroups.pods; p != nil && p.Memory != nil {
 		return *p.Memory
@@ -62,7 +65,7 @@ func (r *resources) podMemory() int64 {
 	return 0
 }
 
-// maxPods returns how many pods may be on a node with that many CPUs.
+// maxPods returns how many pods may run on a node that has the given number of CPUs.
 func maxPods(c *kubeletconfig.KubeletConfiguration, cpus int) int32 {
 	if c.PodsPerCore == 0 {
 		return c.MaxPods
@@ -70,19 +73,20 @@ func maxPods(c *kubeletconfig.KubeletConfiguration, cpus int) int32 {
 	return int32(min(int64(c.MaxPods), int64(c.PodsPerCore)*int64(cpus)))
 }
 
-// reserved is the part of the machine that pods cannot use.
+// reserved describes the part of the machine that pods cannot use.
 type reserved struct {
-	// nodes has the amounts that are reserved for the system and for Kubernetes. list has, in
-	// addition, the amounts that eviction keeps free.
+	// nodes holds the amounts that are reserved for the system and for Kubernetes. list holds these
+	// amounts plus the amounts that eviction keeps free.
 	nodes, list v1.ResourceList
-	// cpus are the reserved CPUs. If none are specified, count is their number.
+	// cpus are the reserved CPUs; the set is empty if the configuration does not name any. count is
+	// the number of reserved CPUs in both cases.
 	cpus  cpuset.CPUSet
 	count int
-	// memory is the memory of the machine.
+	// memory is the total memory of the machine in bytes.
 	memory int64
 }
 
-// reservations returns the part of the capacity that pods cannot use.
+// reservations computes which part of the capacity pods cannot use.
 func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceList) (reserved, error) {
 	out := reserved{nodes: v1.ResourceList{}, memory: capacity.Memory().Value()}
 	err := checkEnforced(c)
@@ -103,7 +107,8 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 			out.nodes[v1.ResourceName(name)] = q
 		}
 	}
-	// The CPUs are specified, so the amount of CPU in the lists is ignored.
+	// If the configuration names the reserved CPUs, their number replaces the amounts of CPU in
+	// kubeReserved and systemReserved.
 	if n := out.cpus.Size(); n > 0 {
 		out.nodes[v1.ResourceCPU] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 	}
@@ -125,7 +130,8 @@ func reservations(c *kubeletconfig.KubeletConfiguration, capacity v1.ResourceLis
 	return out, nil
 }
 
-// threshold parses an eviction threshold, which is an amount or a percentage of the capacity.
+// threshold parses an eviction threshold, which is either an amount or a percentage of the
+// capacity.
 func threshold(text string, capacity resource.Quantity) (resource.Quantity, error) {
 	percent, ok := strings.CutSuffix(text, "%")
 	if !ok {
@@ -140,12 +146,12 @@ func threshold(text string, capacity resource.Quantity) (resource.Quantity, erro
 
 const (
 	capSysResource = 24
-	// oomUnlimited is the lowest oom_score_adj.
+	// oomUnlimited is the lowest value of oom_score_adj.
 	oomUnlimited = -1000
 )
 
-// minOOMScore returns the lowest oom_score_adj that the kubelet may set. Without the capability to
-// lower it, that is the oom_score_adj of the kubelet itself.
+// minOOMScore returns the lowest oom_score_adj that the kubelet may set for containers. If the
+// kubelet lacks the capability to lower oom_score_adj, that is the kubelet's own value.
 func minOOMScore() int64 {
 	if b, err := os.ReadFile("/proc/self/status"); err == nil {
 		for _, line := range strings.Split(string(b), "\n") {
@@ -167,7 +173,8 @@ func minOOMScore() int64 {
 	return own
 }
 
-// nodeQOS returns the values that limits of pods and containers are computed from.
+// nodeQOS returns the properties of the node from which the limits of pods and containers are
+// computed.
 func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable v1.ResourceList) (qos.Node, error) {
 	n := qos.Node{
 		Memory: m.Memory, CFSQuota: c.CPUCFSQuota == nil || *c.CPUCFSQuota, Period: c.CPUCFSQuotaPeriod.Duration,
@@ -198,8 +205,8 @@ func nodeQOS(c *kubeletconfig.KubeletConfiguration, m node.Machine, allocatable 
 	return n, nil
 }
 
-// swapController reports whether the kernel accounts and limits swap. The root cgroup has no
-// limits, so the cgroup of this process is checked.
+// swapController reports whether the kernel accounts and limits the use of swap by cgroups. It
+// looks for the limit in this process's cgroup, because the root cgroup has no limits.
 func swapController() bool {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {

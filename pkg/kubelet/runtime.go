@@ -22,34 +22,35 @@ import (
 )
 
 const (
-	// startPoll is the interval between polls of a runtime that is not ready, and statePoll of one
-	// that is.
+	// startPoll is how often the kubelet polls a runtime that is not ready. statePoll is how often
+	// it polls a runtime that is ready.
 	startPoll = 50 * time.Millisecond
 	statePoll = 5 * time.Second
-	// callTimeout is how long a call for the node's status may take.
+	// callTimeout is the timeout of a call to the runtime for the node's status.
 	callTimeout = 5 * time.Second
 	// startGrace is how long a starting kubelet waits for the runtime and the network before it
 	// reports that the node is not ready.
 	startGrace = 10 * time.Second
-	// maxImages is the maximum number of images in the node's status.
+	// maxImages is the default maximum number of images in the Node's status.
 	maxImages = 50
 	podIface  = "eth0"
 )
 
-// runtime is the container runtime and its last known state.
+// runtime is the connection to the container runtime and what the runtime last reported.
 type runtime struct {
 	client    *cri.Client
-	network   *network.Network // nil with an external network
+	network   *network.Network // nil if CNI plugins of the operator provide the pod network
 	driver    *driver
 	clock     clock.Clock
 	maxImages int
 	timeout   time.Duration // timeout of a call for the node's status
-	// changed is called when the runtime or its network becomes ready or stops being ready.
+	// changed is called when the runtime or its network becomes ready or unready, or when the
+	// reason changes.
 	changed func()
 
 	mu    sync.Mutex
 	known answer              // what the runtime last reported about itself
-	last  []v1.ContainerImage // the last list of images
+	last  []v1.ContainerImage // the result of the last successful call of images
 }
 
 var _ worker.RuntimeState = (*runtime)(nil)
@@ -79,7 +80,7 @@ func (r *runtime) watchState(ctx context.Context) error {
 	}
 }
 
-// pause waits for d. It reports false if ctx ends first.
+// pause waits for the duration d. It returns false if ctx ends first.
 func pause(ctx context.Context, c clock.Clock, d time.Duration) bool {
 	t := c.NewTimer(d)
 	defer t.Stop()
@@ -95,7 +96,7 @@ func (r *runtime) refresh(ctx context.Context) error {
 	now := r.ask(ctx)
 	r.mu.Lock()
 	changed := errorText(r.known.state) != errorText(now.state) || errorText(r.known.netState) != errorText(now.netState)
-	if now.name == "" { // the runtime did not answer
+	if now.name == "" { // the runtime did not answer, so keep what it reported before
 		now.name, now.handlers, now.features = r.known.name, r.known.handlers, r.known.features
 	}
 	r.known = now
@@ -113,16 +114,17 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// answer is what the runtime reports about itself.
+// answer is what the runtime reports about itself. The fields state and netState are nil if all is
+// well.
 type answer struct {
-	state    error // why pods cannot run
-	netState error // why pods cannot have a network
+	state    error // why the runtime cannot run pods
+	netState error // why the runtime cannot connect pods to the network
 	name     string
 	handlers []*runtimeapi.RuntimeHandler
 	features *runtimeapi.RuntimeFeatures
 }
 
-// ask reads the runtime's version and status.
+// ask requests the runtime's version and status.
 func (r *runtime) ask(ctx context.Context) answer {
 	down := func(err error) answer {
 		return answer{
@@ -146,7 +148,7 @@ func (r *runtime) ask(ctx context.Context) answer {
 	}
 	for _, c := range s.GetStatus().GetConditions() {
 		if c.Status || c.Type != runtimeapi.RuntimeReady && c.Type != runtimeapi.NetworkReady {
-			continue // other conditions do not prevent pods from running
+			continue // the condition is true, or it does not prevent pods from running
 		}
 		err := fmt.Errorf("%s=%t reason:%s message:%s", c.Type, c.Status, c.Reason, c.Message)
 		if c.Type == runtimeapi.NetworkReady {
@@ -170,19 +172,20 @@ func (r *runtime) lastAnswer() answer {
 	return r.known
 }
 
-// ready returns nil if pods can run on the node, or why they cannot.
+// ready returns nil if pods can run on the node, and otherwise the reason why they cannot.
 func (r *runtime) ready() error {
 	a := r.lastAnswer()
 	return cmp.Or(a.state, a.netState)
 }
 
-// NetworkReady implements worker.RuntimeState.
+// NetworkReady implements worker.RuntimeState. It returns nil if pods can be connected to the
+// network.
 func (r *runtime) NetworkReady() error { return r.lastAnswer().netState }
 
-// version returns the name and version of the runtime.
+// version returns the name and version of the runtime in the form NAME://VERSION.
 func (r *runtime) version() string { return r.lastAnswer().name }
 
-// handlers returns the runtime's handlers for the node's status.
+// handlers returns the runtime's handlers in the form of the Node's status.
 func (r *runtime) handlers() []v1.NodeRuntimeHandler {
 	var out []v1.NodeRuntimeHandler
 	for _, h := range r.lastAnswer().handlers {
@@ -195,7 +198,8 @@ func (r *runtime) handlers() []v1.NodeRuntimeHandler {
 	return out
 }
 
-// features returns the runtime's features for the node's status, or nil if they are not known.
+// features returns the runtime's features in the form of the Node's status, or nil if the runtime
+// has not reported its features.
 func (r *runtime) features() *v1.NodeFeatures {
 	f := r.lastAnswer().features
 	if f == nil {
@@ -205,12 +209,13 @@ func (r *runtime) features() *v1.NodeFeatures {
 	return &v1.NodeFeatures{SupplementalGroupsPolicy: &groups}
 }
 
-// RecursiveReadOnly implements worker.RuntimeState.
+// RecursiveReadOnly implements worker.RuntimeState. It reports whether a runtime handler supports
+// recursive read-only mounts.
 func (r *runtime) RecursiveReadOnly(handler string) bool {
 	return r.handler(handler).GetFeatures().GetRecursiveReadOnlyMounts()
 }
 
-// handler returns a handler of the runtime by its name, or nil.
+// handler returns the runtime's handler with this name, or nil if there is none.
 func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
 	for _, h := range r.lastAnswer().handlers {
 		if h.GetName() == name {
@@ -220,9 +225,9 @@ func (r *runtime) handler(name string) *runtimeapi.RuntimeHandler {
 	return nil
 }
 
-// images returns the node's images for its status, the largest first. If the runtime does not
-// answer it returns the last list: the status must not wait, because its Ready condition reports
-// exactly that.
+// images returns the images for the Node's status, largest first. If the runtime is down or does
+// not answer, images returns the previous list, so that the Node's status, which must report that
+// the runtime is down, is not delayed.
 func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	r.mu.Lock()
 	last, down := r.last, r.known.state != nil
@@ -255,14 +260,15 @@ func (r *runtime) images(ctx context.Context) []v1.ContainerImage {
 	return out
 }
 
-// exec runs a command in a container for a probe or a lifecycle handler, until ctx ends.
+// exec runs a command in a container, for a probe or a lifecycle handler. It returns an error if
+// the command has not ended when ctx ends.
 func (r *runtime) exec(ctx context.Context, id string, command []string) (output string, exit int32, err error) {
 	var timeout time.Duration
 	if deadline, ok := ctx.Deadline(); ok {
 		timeout = max(deadline.Sub(r.clock.Now()), time.Second)
 	}
 	resp, err := r.client.Run(ctx, id, command, timeout)
-	if cri.TimedOut(err) { // the call timed out on the runtime's clock, which may be ahead
+	if cri.TimedOut(err) { // the runtime ended the call at its timeout, perhaps before ctx ended
 		return "", 0, fmt.Errorf("%s: %w", cri.Message(err), context.DeadlineExceeded)
 	}
 	if err != nil {
@@ -271,7 +277,7 @@ func (r *runtime) exec(ctx context.Context, id string, command []string) (output
 	return string(resp.Stdout) + string(resp.Stderr), resp.ExitCode, nil
 }
 
-// attachments returns the network interfaces of the sandboxes that are ready.
+// attachments returns the network interfaces of all sandboxes that are ready.
 func (r *runtime) attachments(ctx context.Context) ([]network.Attachment, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()

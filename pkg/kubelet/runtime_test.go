@@ -20,14 +20,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// mute is a runtime with one image. While hangs is set, it does not answer.
+// mute is an image service with one image. While hangs is true, it does not answer.
 type mute struct {
 	runtimeapi.UnimplementedImageServiceServer
 	hangs bool
 	end   chan struct{}
 }
 
-// ListImages implements runtimeapi.ImageServiceServer.
+// ListImages implements runtimeapi.ImageServiceServer. It hangs until the call or the test ends if
+// hangs is true.
 func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) (*runtimeapi.ListImagesResponse,
 	error) {
 	if m.hangs {
@@ -41,7 +42,8 @@ func (m *mute) ListImages(ctx context.Context, _ *runtimeapi.ListImagesRequest) 
 		Images: []*runtimeapi.Image{{Id: "i", RepoTags: []string{"img:1"}, Size: 5}}}, nil
 }
 
-// TestImagesOfAHungRuntime checks that the node's status does not wait for a runtime that is down.
+// TestImagesOfAHungRuntime checks that images returns the previous list of images, without waiting,
+// if the runtime is known to be down, and after a timeout if the runtime hangs.
 func TestImagesOfAHungRuntime(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -68,7 +70,7 @@ func TestImagesOfAHungRuntime(t *testing.T) {
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that is down: %v", got)
 	}
-	r.known.state = nil // the state before the kubelet notices that the runtime is down
+	r.known.state = nil // the kubelet has not noticed yet that the runtime hangs
 	r.timeout = 10 * time.Millisecond
 	if got := r.images(t.Context()); len(got) != 1 {
 		t.Errorf("images of a runtime that hangs: %v", got)

@@ -45,7 +45,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// measured is a runtime with one pod of one container.
+// measured is a container runtime with one pod that has one container.
 type measured struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer
@@ -80,7 +80,7 @@ func (measured) ListPodSandboxStats(context.Context, *runtimeapi.ListPodSandboxS
 	}}}, nil
 }
 
-// runtimeOf serves the runtime measured, and returns a client of it.
+// runtimeOf serves the fake runtime measured, and returns a client that is connected to it.
 func runtimeOf(t *testing.T, registry *prometheus.Registry) *cri.Client {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
@@ -101,7 +101,7 @@ func runtimeOf(t *testing.T, registry *prometheus.Registry) *cri.Client {
 	return client
 }
 
-// scraped is the HTTPS server of a kubelet without workers, with one pod in its runtime.
+// scraped is the HTTPS server of a kubelet that runs no pods but has one pod in its runtime.
 type scraped struct {
 	api    *testserver.Server
 	probes *prometheus.Registry
@@ -149,7 +149,7 @@ func newScraped(t *testing.T) *scraped {
 	u := &usage{
 		cfg: cfg, begun: cfg.Clock.Now(), machine: m, runtime: r, sources: src, cgroups: cgroups, volumes: volumes,
 	}
-	t.Cleanup(func() { // ends the goroutines of queues and of the event recorder
+	t.Cleanup(func() { // ends the goroutines of the queues and of the event recorder
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		if err := errors.Join(statuses.Run(over), volumes.Run(over)); err != nil {
@@ -191,8 +191,9 @@ func (s *scraped) serve(t *testing.T, config server.Config) {
 	})
 }
 
-// account creates a service account with a role, or without one if role is "". It returns the
-// account's token once the API server knows the role.
+// account creates a service account and, unless role is "", binds it to the ClusterRole role. It
+// then waits until the API server lets the account get the subresource knownBy of nodes. It returns
+// a token of the account.
 func (s *scraped) account(t *testing.T, name, role, knownBy string) string {
 	t.Helper()
 	ctx, c := t.Context(), s.api.Client
@@ -255,7 +256,7 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// probe runs a probe of a container once.
+// probe starts a readiness probe of the container and waits for its first result.
 func (s *scraped) probe(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -278,8 +279,8 @@ func (s *scraped) probe(t *testing.T) {
 	<-changed
 }
 
-// TestScrape reads the metrics that Prometheus, metrics-server and dashboards use from the
-// kubelet's HTTPS server, and checks which permission each requires.
+// TestScrape reads the metrics that Prometheus, metrics-server and dashboards read from the
+// kubelet's HTTPS server, and checks which permission each path requires.
 func TestScrape(t *testing.T) {
 	s := newScraped(t)
 	s.probe(t)

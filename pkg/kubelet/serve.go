@@ -23,8 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// serving consists of the kubelet's servers: its HTTPS API, health checks and the pod resources
-// API.
+// serving holds the kubelet's servers: the HTTPS API, the health checks and the pod resources API.
 type serving struct {
 	cfg          Config
 	heartbeat    *heartbeat
@@ -56,7 +55,7 @@ func (s *serving) run(ctx context.Context) error {
 	return runAll(ctx, parts...)
 }
 
-// serverConfig returns the configuration of the HTTPS server, without storage drivers.
+// serverConfig returns the configuration of the HTTPS server. The caller adds the CSI drivers.
 func serverConfig(s *shared, pods *podView, client *cri.Client, u *usage) server.Config {
 	cfg, c := s.cfg, s.cfg.Kubelet
 	containers := prometheus.NewRegistry()
@@ -78,7 +77,8 @@ const (
 	shutdownTimeout   = 2 * time.Second
 )
 
-// serveHealth serves /healthz on a port of its own, as Kubernetes does.
+// serveHealth serves health checks such as /healthz over HTTP on a separate port, as Kubernetes
+// does.
 func serveHealth(ctx context.Context, c *kubeletconfig.KubeletConfiguration, h http.Handler) error {
 	if c.HealthzPort == nil || *c.HealthzPort == 0 {
 		return nil

@@ -11,14 +11,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// shared holds what most parts of the kubelet use. It depends on no other part.
+// shared holds what most parts of the kubelet use. It does not depend on any other part.
 type shared struct {
 	cfg    Config
 	events *events
-	// workers wakes and ends pods.
+	// workers finds the workers of pods, to wake pods or to end them.
 	workers *worker.Registry
-	// node is the Node object as last read. Its method Poke makes the kubelet update the Node's
-	// status.
+	// node holds the Node object as it was last read from the API. Its method Poke makes the
+	// kubelet update the Node's status.
 	node      *node.Handle
 	heartbeat *heartbeat
 	metrics   nodeMetrics
@@ -33,15 +33,16 @@ func newShared(cfg Config) *shared {
 	}
 }
 
-// nodeMetrics are the kubelet's metrics, by what they measure.
+// nodeMetrics holds the kubelet's metrics, grouped by what they measure.
 type nodeMetrics struct {
 	pods    *metrics.Pods
 	starts  starts
 	resizes resizes
-	// upkeep holds the metrics about keeping the node in order.
+	// upkeep holds the metrics of work for the node as a whole, such as listings of the runtime.
 	upkeep  *metrics.Node
 	storage *metrics.Storage
-	// probes have a registry of their own because there are many of them.
+	// probes is a separate registry, because the kubelet serves the metrics of probes separately,
+	// at /metrics/probes.
 	probes *prometheus.Registry
 }
 
@@ -52,12 +53,13 @@ func newNodeMetrics(r prometheus.Registerer) nodeMetrics {
 	}
 }
 
-// signal wakes one goroutine. It holds at most one token.
+// signal wakes one waiting goroutine. It holds at most one token, so signals that are raised before
+// the goroutine receives are merged into one.
 type signal chan struct{}
 
 func newSignal() signal { return make(signal, 1) }
 
-// raise wakes the goroutine. It does not block.
+// raise wakes the goroutine that waits for the signal. It does not block.
 func (s signal) raise() {
 	select {
 	case s <- struct{}{}:

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// newShutdown returns the manager that ends pods before the machine shuts down.
+// newShutdown returns the manager that ends the node's pods before the machine shuts down.
 func newShutdown(s *shared, pods *podView, client *cri.Client) *shutdown.Manager {
 	return shutdown.New(shutdown.Config{
 		Kubelet: s.cfg.Kubelet, Connect: shutdown.System, Pods: pods.live, Changed: s.node.Poke,

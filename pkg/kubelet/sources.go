@@ -14,13 +14,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/static"
 )
 
-// sources are where the node's pods come from: the API and, for static pods, files and a URL.
+// sources provides the node's pods. They come from the API and, for static pods, from files and a
+// URL.
 type sources struct {
 	api    *apiCache
-	static *static.Manager // nil if there are no static pods
+	static *static.Manager // nil if the configuration names no source of static pods
 }
 
-// newSources reads static pods if the configuration names a path or a URL.
+// newSources returns the sources of pods. It includes static pods if the configuration names a path
+// or a URL for them.
 func newSources(s *shared, api *apiCache, reflect func()) *sources {
 	c := s.cfg.Kubelet
 	if !hasStatic(s.cfg) {
@@ -38,7 +40,8 @@ func hasStatic(cfg Config) bool {
 	return cfg.Kubelet.StaticPodPath != "" || cfg.Kubelet.StaticPodURL != ""
 }
 
-// mirrors returns a function that finds the pod of the API that mirrors a static pod.
+// mirrors returns a function that finds the mirror pod of a static pod in the API, or nil if the
+// pod has none.
 func mirrors(cfg Config, api *apiCache) func(*v1.Pod) *v1.Pod {
 	if !hasStatic(cfg) {
 		return func(*v1.Pod) *v1.Pod { return nil }
@@ -49,14 +52,14 @@ func mirrors(cfg Config, api *apiCache) func(*v1.Pod) *v1.Pod {
 	}
 }
 
-// podPool runs pods.
+// podPool runs the pods that are set until they are removed.
 type podPool interface {
 	Set(pod *v1.Pod)
 	Remove(uid types.UID)
 }
 
-// run passes all pods of the API to the pool. It returns when the pool has all existing pods, and
-// then passes changes to the pool until ctx ends.
+// run passes all pods of the API to the pool. It returns when the pool has all existing pods; until
+// ctx ends, changes are still passed to the pool.
 func (s *sources) run(ctx context.Context, pool podPool) error {
 	if err := s.api.run(ctx, withoutMirrors{pool, s.poke}); err != nil {
 		return err
@@ -65,14 +68,15 @@ func (s *sources) run(ctx context.Context, pool podPool) error {
 	return nil
 }
 
-// poke makes the manager of static pods check pods and mirrors again.
+// poke makes the manager of static pods compare its pods with their mirror pods again.
 func (s *sources) poke() {
 	if s.static != nil {
 		s.static.Poke()
 	}
 }
 
-// all returns the node's pods, as they were last read from the API and from files.
+// all returns the node's pods, as the kubelet last read them from the API, files and the URL. It
+// leaves out mirror pods.
 func (s *sources) all() []*v1.Pod {
 	list, _ := s.api.bound()
 	list = slices.DeleteFunc(list, source.Mirror)
@@ -82,15 +86,16 @@ func (s *sources) all() []*v1.Pod {
 	return list
 }
 
-// live returns the node's pods that have not ended according to the API.
+// live returns the node's pods that have not ended, according to the status last read from the API.
 func (s *sources) live() []*v1.Pod { return slices.DeleteFunc(s.all(), ended) }
 
-// ended reports whether a pod has ended.
+// ended reports whether the pod has ended according to its phase.
 func ended(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
-// named returns a pod of the node by its name, or nil.
+// named returns the node's pod with this namespace and name, or nil if there is none. It ignores
+// mirror pods.
 func (s *sources) named(namespace, name string) *v1.Pod {
 	if pod := s.api.named(namespace, name); pod != nil && !source.Mirror(pod) {
 		return pod
@@ -105,14 +110,15 @@ func (s *sources) named(namespace, name string) *v1.Pod {
 	return nil
 }
 
-// withoutMirrors passes on all pods except mirrors, which concern only the manager of static pods.
+// withoutMirrors passes changes of pods to the pool, except those of mirror pods. For these it only
+// calls changed, which wakes the manager of static pods.
 type withoutMirrors struct {
 	pool    podPool
 	changed func()
 }
 
-// change passes on a change of a pod. A pod can be replaced by one of the same name while the watch
-// is interrupted.
+// change handles a change of the pod of one name. old and current may be different pods, because
+// the watch may miss that a pod was deleted and another one of the same name was created.
 func (w withoutMirrors) change(old, current *v1.Pod) {
 	if old != nil && (current == nil || current.UID != old.UID) && !w.mirror(old) {
 		w.pool.Remove(old.UID)
@@ -122,7 +128,7 @@ func (w withoutMirrors) change(old, current *v1.Pod) {
 	}
 }
 
-// mirror reports whether a pod is a mirror, and announces the change of one.
+// mirror reports whether the pod is a mirror pod. If so, it wakes the manager of static pods.
 func (w withoutMirrors) mirror(pod *v1.Pod) bool {
 	if !source.Mirror(pod) {
 		return false

@@ -11,14 +11,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// starts are the metrics of pod starts.
+// starts holds the metrics of pod starts.
 type starts struct {
 	whole  prometheus.Histogram
 	phases *prometheus.HistogramVec
 }
 
-// own is the label value for the kubelet's own share of the time of a start: the total minus the
-// time that it waited for the runtime, images and handlers.
+// own is the value of the label "phase" for the time that the kubelet itself needs to start a pod:
+// the total minus the time that the kubelet waited for the runtime, images and lifecycle handlers.
 const own = "kubelet"
 
 func newStarts(r prometheus.Registerer) starts {
@@ -31,7 +31,7 @@ func newStarts(r prometheus.Registerer) starts {
 				"time spent waiting for the runtime, images and handlers.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 16)}, []string{"phase"}),
 	}
-	// All series exist from the start, so that a rate does not miss the first pod.
+	// Create all series now, with the value 0, so that the rate of a series includes the first pod.
 	for _, p := range worker.Phases() {
 		s.phases.WithLabelValues(string(p))
 	}
@@ -40,7 +40,8 @@ func newStarts(r prometheus.Registerer) starts {
 	return s
 }
 
-// observe records the time from when a pod was first seen until it ran, and the part of each phase.
+// observe records the time from when the kubelet first saw a pod until the pod ran, and the time of
+// each phase.
 func (s starts) observe(took time.Duration, phases map[worker.Phase]time.Duration) {
 	s.whole.Observe(took.Seconds())
 	rest := took

@@ -13,7 +13,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/worker"
 )
 
-// TestPhases checks that time that is in no phase counts as the kubelet's own.
+// TestPhases checks that time that belongs to no phase counts as the kubelet's own time.
 func TestPhases(t *testing.T) {
 	s := newStarts(prometheus.NewRegistry())
 	s.observe(200*time.Millisecond, map[worker.Phase]time.Duration{

@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// newState returns the metrics of the pods that are on the node now.
+// newState returns the metrics about the pods that the node has now.
 func newState(s *shared, pods *podView) *metrics.State {
 	state := &metrics.State{Node: s.cfg.NodeName, CgroupVersion: 1, Census: s.workers.Census, Counts: pods.counts}
 	if cgroup.Unified(cgroupMount) {
@@ -31,7 +31,8 @@ func (p *podView) counts() metrics.Counts {
 	return countPods(p.Pods(), mirrors)
 }
 
-// countPods counts pods. They must have their newest statuses, and no mirrors may be among them.
+// countPods counts the node's pods. The argument pods contains no mirror pods, and all its statuses
+// are the newest; mirrors is the number of mirror pods.
 func countPods(pods []*v1.Pod, mirrors int) metrics.Counts {
 	out := metrics.Counts{Desired: map[bool]int{}, Active: map[bool]int{}, Mirrors: mirrors}
 	for _, pod := range pods {

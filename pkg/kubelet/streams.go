@@ -18,7 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// streams opens the runtime's streaming endpoints for the server.
+// streams returns the URLs of the runtime's streaming endpoints, for exec, attach and port-forward
+// requests.
 type streams struct {
 	cfg    Config
 	client *cri.Client
@@ -26,7 +27,7 @@ type streams struct {
 
 var _ server.Runtime = (*streams)(nil)
 
-// running returns the ID of the running container for a stream. It returns an error if the
+// running returns the ID of the pod's running container with this name. It returns an error if the
 // container does not run.
 func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (string, error) {
 	seen, err := s.client.Pod(ctx, pod.UID)
@@ -40,7 +41,7 @@ func (s *streams) running(ctx context.Context, pod *v1.Pod, container string) (s
 	return run.ID, nil
 }
 
-// Exec implements server.Runtime.
+// Exec implements server.Runtime. It returns the URL at which the runtime runs the command.
 func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, command []string,
 	o server.StreamOptions) (*url.URL, error) {
 	id, err := s.running(ctx, pod, container)
@@ -56,7 +57,8 @@ func (s *streams) Exec(ctx context.Context, pod *v1.Pod, container string, comma
 	return url.Parse(resp.Url)
 }
 
-// Attach implements server.Runtime.
+// Attach implements server.Runtime. It returns the URL at which the runtime attaches to the
+// container.
 func (s *streams) Attach(ctx context.Context, pod *v1.Pod, container string, o server.StreamOptions) (*url.URL, error) {
 	id, err := s.running(ctx, pod, container)
 	if err != nil {
@@ -71,7 +73,8 @@ func (s *streams) Attach(ctx context.Context, pod *v1.Pod, container string, o s
 	return url.Parse(resp.Url)
 }
 
-// PortForward implements server.Runtime.
+// PortForward implements server.Runtime. It returns the URL at which the runtime forwards ports of
+// the pod.
 func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (*url.URL, error) {
 	seen, err := s.client.Pod(ctx, pod.UID)
 	if err != nil {
@@ -88,17 +91,19 @@ func (s *streams) PortForward(ctx context.Context, pod *v1.Pod, ports []int32) (
 	return url.Parse(resp.Url)
 }
 
-// maxFileName is the longest file name that file systems allow.
+// maxFileName is the maximum length of a file name in bytes.
 const maxFileName = 255
 
-// checkpointName returns the file name of a checkpoint. It truncates the pod's name if necessary.
+// checkpointName returns the file name for a container's checkpoint. It truncates the pod's name if
+// the file name would become too long.
 func checkpointName(pod *v1.Pod, container string, at time.Time) string {
 	rest := fmt.Sprintf("_%s-%s-%s.tar", pod.Namespace, container, at.Format(time.RFC3339))
 	name := "checkpoint-" + pod.Name
 	return name[:min(len(name), maxFileName-len(rest))] + rest
 }
 
-// Checkpoint implements server.Runtime.
+// Checkpoint implements server.Runtime. It makes the runtime write a checkpoint of the container
+// and returns the path of the file.
 func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string, seconds int64) (string, error) {
 	id, err := s.running(ctx, pod, container)
 	if err != nil {
@@ -114,7 +119,7 @@ func (s *streams) Checkpoint(ctx context.Context, pod *v1.Pod, container string,
 	return file, err
 }
 
-// Run implements server.Runtime.
+// Run implements server.Runtime. It runs the command and returns its output.
 func (s *streams) Run(ctx context.Context, pod *v1.Pod, container string, command []string) ([]byte, error) {
 	id, err := s.running(ctx, pod, container)
 	if err != nil {

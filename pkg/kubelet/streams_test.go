@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestCheckpointName checks that the file of a checkpoint can be created for the longest names that
-// the API accepts.
+// TestCheckpointName checks that the file name of a checkpoint is not too long, even for the
+// longest names that the API accepts.
 func TestCheckpointName(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.FixedZone("", 2*60*60))
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}

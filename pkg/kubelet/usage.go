@@ -22,13 +22,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/server"
 )
 
-// usage measures the resource usage of the node and its pods. Most values of pods come from the
-// runtime.
+// usage measures the resource usage of the node and its pods. Most values of pods are those that
+// the container runtime reports.
 type usage struct {
 	cfg       Config
 	begun     time.Time // start time of the kubelet
 	machine   node.Machine
-	podMemory int64 // memory limit of all pods together in bytes; 0 if there is none
+	podMemory int64 // memory limit of all pods together in bytes; 0 if there is no limit
 	runtime   *runtime
 	sources   *sources
 	cgroups   *cgroup.Manager
@@ -40,7 +40,7 @@ type usage struct {
 
 var _ server.Stats = (*usage)(nil)
 
-// Summary implements server.Stats.
+// Summary implements server.Stats. It returns the usage of the node and all pods.
 func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.Summary, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{})
 	if err != nil {
@@ -85,7 +85,8 @@ func (u *usage) Summary(ctx context.Context, onlyCPUAndMemory bool) (*statsapi.S
 	return s, nil
 }
 
-// waiting adds how long the pod and its containers waited for resources.
+// waiting adds how long processes of the pod and of its containers waited for resources (pressure
+// stall information).
 func (u *usage) waiting(item *runtimeapi.PodSandboxStats, s *statsapi.PodStats, pod *v1.Pod) {
 	if pod == nil {
 		return
@@ -98,7 +99,7 @@ func (u *usage) waiting(item *runtimeapi.PodSandboxStats, s *statsapi.PodStats, 
 	}
 }
 
-// swap adds how much of the machine's swap is used.
+// swap adds the used and free swap of the machine to the node's statistics.
 func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	free, err := node.SwapFree()
 	if err != nil || u.machine.Swap == 0 {
@@ -108,8 +109,8 @@ func (u *usage) swap(n *statsapi.NodeStats, now metav1.Time) {
 	n.Swap = &statsapi.SwapStats{Time: now, SwapAvailableBytes: &left, SwapUsageBytes: &used}
 }
 
-// podUsage returns the usage of one pod, including storage, or nil if the runtime does not have the
-// pod.
+// podUsage returns the usage of one pod, including its disk usage. It returns nil if the runtime
+// does not have the pod.
 func (u *usage) podUsage(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error) {
 	list, err := u.runtime.client.Runtime.ListPodSandboxStats(ctx, &runtimeapi.ListPodSandboxStatsRequest{
 		Filter: &runtimeapi.PodSandboxStatsFilter{LabelSelector: map[string]string{cri.LabelPodUID: string(pod.UID)}},
@@ -124,7 +125,8 @@ func (u *usage) podUsage(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, 
 	return &s, u.storage(ctx, &s, pod)
 }
 
-// setStartTimes adds the start times of the pod and its containers, from its status in the API.
+// setStartTimes adds the start times of the pod and its containers, which it reads from the pod's
+// status.
 func setStartTimes(s *statsapi.PodStats, pod *v1.Pod) {
 	if pod == nil {
 		return
@@ -179,7 +181,8 @@ func interfaceStats(n *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats
 	}
 }
 
-// addSwap adds the swap of a container to that of its pod.
+// addSwap returns the sum of a pod's swap usage and that of another of its containers. Either may
+// be nil.
 func addSwap(sum, one *statsapi.SwapStats) *statsapi.SwapStats {
 	if one == nil || one.SwapUsageBytes == nil {
 		return sum

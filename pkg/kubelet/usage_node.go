@@ -12,7 +12,8 @@ import (
 )
 
 // setNodeTotals replaces the sums over all pods by the usage of the whole node, as far as the root
-// cgroup provides it. Unlike the sums, its CPU time never decreases when pods are removed.
+// cgroup provides it. The sum of the pods' CPU time decreases when a pod is removed, but the CPU
+// time of the root cgroup never decreases.
 func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	r := cgroupReader()
 	root := r.Read(u.cfg.Kubelet.CgroupRoot)
@@ -25,7 +26,7 @@ func (u *usage) setNodeTotals(n *statsapi.NodeStats, now metav1.Time) {
 	capacity := uint64(max(u.machine.Memory, 0))
 	if _, memory := groupStats(root, now); memory != nil {
 		n.Memory = memory
-	} else if a, err := eviction.Memory(); err == nil { // the root cgroup of cgroup v2 has no memory.current
+	} else if a, err := eviction.Memory(); err == nil { // with cgroup v2, the root cgroup has no file memory.current
 		used := uint64(max(a.Capacity-a.Available, 0))
 		n.Memory.WorkingSetBytes, n.Memory.UsageBytes = &used, &used
 	}
@@ -38,8 +39,8 @@ func remaining(capacity, used uint64) *uint64 {
 	return &rest
 }
 
-// groupStats converts the usage of a cgroup. A result is nil if the cgroup does not provide the
-// values.
+// groupStats converts the usage of a cgroup to the form of the API. Either result is nil if the
+// cgroup does not provide the values for it.
 func groupStats(g stat.Usage, now metav1.Time) (*statsapi.CPUStats, *statsapi.MemoryStats) {
 	var cpu *statsapi.CPUStats
 	if g.CPU != nil {

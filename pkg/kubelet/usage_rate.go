@@ -12,26 +12,29 @@ import (
 )
 
 const (
-	// rateWindow is the time over which a rate is computed, if counts of that age exist. Over a
-	// shorter time, a process that does its work late because it was blocked would look busier than
-	// it is.
+	// rateWindow is the time span over which a rate is computed, if counts of that age exist. Over
+	// a shorter span, a process that was blocked and then catches up on its work would look busier
+	// than it is.
 	rateWindow = 10 * time.Second
-	// minRate is the minimum time over which a rate is computed.
+	// minRate is the minimum time span over which a rate is computed.
 	minRate = time.Second
-	// countsApart is the minimum time between two counts that are kept.
+	// countsApart is the minimum time between two counts that are kept for computing rates.
 	countsApart = rateWindow / 4
-	// countsKept is the maximum age of a count. A rate since an older count would be useless.
+	// countsKept is the maximum age of a count. A rate over a longer time would say little about
+	// the present.
 	countsKept = 2 * time.Minute
 )
 
-// rates computes the growth rates of counters, by name. It is safe for concurrent use.
+// rates computes how fast counters grow. Counters are identified by name. It is safe for concurrent
+// use.
 type rates struct {
 	mu     sync.Mutex
 	byName map[string]*rate
 	swept  time.Time
 }
 
-// observe adds a count and returns the growth per second, or nil if it is not known yet.
+// observe adds the value of a counter at the time now. It returns the counter's growth per second,
+// or nil if the counts do not suffice to compute it.
 func (r *rates) observe(name string, now time.Time, total uint64) *uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,7 +45,7 @@ func (r *rates) observe(name string, now time.Time, total uint64) *uint64 {
 	return r.byName[name].observe(now, total)
 }
 
-// sweep drops counters that are no longer read. The caller holds r.mu.
+// sweep drops counters that have not been observed recently. The caller holds r.mu.
 func (r *rates) sweep(now time.Time) {
 	if r.byName == nil {
 		r.byName = map[string]*rate{}
@@ -58,8 +61,8 @@ func (r *rates) sweep(now time.Time) {
 	}
 }
 
-// pod sets the CPU rates of a pod and its containers. The runtime's rate, which may cover only a
-// moment, is kept until the rate over rateWindow is known.
+// pod sets the CPU rates of a pod and its containers to the rates over rateWindow. As long as such
+// a rate is not known, pod keeps the rate that the runtime reports, which may cover only a moment.
 func (r *rates) pod(item *runtimeapi.PodSandboxStats, pod *statsapi.PodStats) {
 	r.processors("pod/"+item.GetAttributes().GetId(), pod.CPU)
 	for i, c := range item.GetLinux().GetContainers() {
@@ -76,7 +79,7 @@ func (r *rates) processors(name string, cpu *statsapi.CPUStats) {
 	}
 }
 
-// count is the value of a counter at a time.
+// count is the value of a counter at one time.
 type count struct {
 	at    time.Time
 	total uint64
@@ -84,10 +87,10 @@ type count struct {
 
 // rate computes the growth rate of one counter.
 type rate struct {
-	counts []count // oldest first; the first one is about as old as the window
+	counts []count // oldest first; the first is the newest one that is at least rateWindow old, if there is one
 }
 
-// isRecent reports whether there is a recent count.
+// isRecent reports whether the newest count is younger than countsKept.
 func (r *rate) isRecent(now time.Time) bool {
 	if len(r.counts) == 0 {
 		return false
@@ -97,7 +100,7 @@ func (r *rate) isRecent(now time.Time) bool {
 }
 
 func (r *rate) observe(now time.Time, total uint64) *uint64 {
-	// There is no recent count, the counter was reset or the clock was changed.
+	// Start again if there is no recent count, the counter was reset or the clock was set back.
 	if !r.isRecent(now) || total < r.counts[len(r.counts)-1].total {
 		r.counts = append(r.counts[:0], count{now, total})
 		return nil

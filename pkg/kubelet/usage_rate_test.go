@@ -17,20 +17,20 @@ func TestRate(t *testing.T) {
 	for i, step := range []struct {
 		after time.Duration
 		total uint64
-		want  int64 // -1 if the rate is not known
+		want  int64 // growth per second; -1 if observe must return nil
 	}{
 		{0, 100, -1},
 		{500 * time.Millisecond, 900, -1}, // the time since the first count is too short
 		{1500 * time.Millisecond, 4100, 2000},
 		{8 * time.Second, 4100, 400},
-		{4 * time.Second, 9000, 635}, // the rate since the first count
-		{5 * time.Second, 9000, 468}, // still since the first count, because the next one is only 9 s old
-		{1 * time.Second, 9000, 490}, // since the second count, which is old enough now
+		{4 * time.Second, 9000, 635}, // the rate is computed since the first count
+		{5 * time.Second, 9000, 468}, // still since the first count, because the second count is only 9 s old
+		{1 * time.Second, 9000, 490}, // since the second count, which is now 10 s old
 		{10 * time.Second, 100, -1},  // the counter was reset
 		{10 * time.Second, 100, 0},
 		{-time.Hour, 200, -1}, // the clock was set back
 		{2 * time.Second, 400, 100},
-		{time.Hour, 500, -1}, // the counter was not read for a long time
+		{time.Hour, 500, -1}, // the last count is too old
 		{2 * time.Second, 700, 100},
 	} {
 		now = now.Add(step.after)
@@ -47,7 +47,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRatesAreForgotten checks that counters that are not read any more are dropped.
+// TestRatesAreForgotten checks that counters that are no longer observed are dropped.
 func TestRatesAreForgotten(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -60,8 +60,9 @@ func TestRatesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestCatchingUp checks the rate of a container that does its work late because it was blocked. The
-// runtime's rate, over the last second, is ten times as high.
+// TestCatchingUp checks the rate of a container that was blocked and then catches up on its work.
+// Over the last second, the runtime reports a rate of up to 600 millicores, but over 10 s the rate
+// stays at about 100 millicores.
 func TestCatchingUp(t *testing.T) {
 	var r rates
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)

@@ -15,15 +15,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// systemGroup is a cgroup that is reported in addition to those of pods.
+// systemGroup is a cgroup that is not a pod's but whose usage is reported too.
 type systemGroup struct {
 	name, path string
 	began      time.Time
 	most       int64 // memory limit in bytes; 0 if there is none
 }
 
-// systemGroups returns the cgroups of the kubelet, of the runtime and of all pods together. It
-// leaves out those that do not exist.
+// systemGroups returns the cgroups of the kubelet, of the container runtime and of all pods
+// together. It leaves out the first two if they cannot be found.
 func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	var out []systemGroup
 	if path, err := r.GroupOf("/proc", os.Getpid()); err == nil {
@@ -41,7 +41,8 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 		most: u.podMemory})
 }
 
-// systemStats returns the usage of the cgroups for which any values are known.
+// systemStats returns the usage of the given cgroups. It leaves out cgroups whose usage cannot be
+// read.
 func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time) []statsapi.ContainerStats {
 	var out []statsapi.ContainerStats
 	for _, g := range groups {
@@ -65,12 +66,12 @@ func (u *usage) systemStats(r stat.Reader, groups []systemGroup, now metav1.Time
 	return out
 }
 
-// defaultInterface is the interface whose traffic is shown in those fields of the API that are for
-// a single interface.
+// defaultInterface is the network interface whose traffic is reported in those fields of the API
+// that hold the values of a single interface.
 const defaultInterface = "eth0"
 
-// nodeNetwork returns the traffic of the node's interfaces, except the host ends of pods'
-// interfaces.
+// nodeNetwork returns the traffic of the node's network interfaces. It leaves out interfaces whose
+// names show that they belong to the networks of containers.
 func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats {
 	out := &statsapi.NetworkStats{Time: now, Interfaces: []statsapi.InterfaceStats{}}
 	for _, i := range list {
@@ -89,7 +90,7 @@ func nodeNetwork(list []stat.Interface, now metav1.Time) *statsapi.NetworkStats 
 }
 
 // rooms adds to a pod's statistics the capacity and free space of the disks that its containers
-// use.
+// use: nodefs is the disk of logs and of ephemeral storage, imagefs that of writable layers.
 func rooms(pod *statsapi.PodStats, nodefs, imagefs *statsapi.FsStats) {
 	of := func(s, disk *statsapi.FsStats) {
 		if s != nil && disk != nil {

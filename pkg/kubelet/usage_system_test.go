@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// TestSystemStats checks that both versions of cgroups give the same values for the kubelet, and
-// that unknown values are left out.
+// TestSystemStats checks that the usage of a cgroup is reported equally with cgroup v1 and cgroup
+// v2, and that a cgroup that does not exist is left out.
 func TestSystemStats(t *testing.T) {
 	const pressure = "some avg10=1.50 avg60=0.50 avg300=0.10 total=7\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=3\n"
 	for version, files := range map[string]map[string]string{
@@ -98,8 +98,8 @@ func TestNodeNetwork(t *testing.T) {
 	}
 }
 
-// TestPodStats checks that all interfaces are listed, and that a pod's swap is the sum of its
-// containers'.
+// TestPodStats checks that all network interfaces of a pod are listed, and that the pod's swap
+// usage is the sum of its containers' swap usage.
 func TestPodStats(t *testing.T) {
 	n := func(v uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: v} }
 	swap := func(v uint64) *runtimeapi.ContainerStats {
@@ -134,5 +134,5 @@ func TestPodStats(t *testing.T) {
 		*c.Logs.InodesFree != 100 || *c.Rootfs.AvailableBytes != 200 || *c.Rootfs.UsedBytes != 1 {
 		t.Errorf("%+v %+v %+v", pod.EphemeralStorage, c.Logs, c.Rootfs)
 	}
-	rooms(&pod, nil, nil) // the sizes of the disks are not known
+	rooms(&pod, nil, nil) // without the sizes of the disks, rooms must change nothing
 }

@@ -11,12 +11,13 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 )
 
-// leastWatchdog is the lower bound of WatchdogSec. On a busy machine the notifications could be too
-// late for a shorter one.
+// leastWatchdog is the lower bound of WatchdogSec; the setting must be longer. With a shorter
+// setting, the notifications could be too late on a busy machine.
 const leastWatchdog = time.Second
 
-// watchdog notifies systemd's watchdog as long as the kubelet is healthy, twice in each period of
-// WatchdogSec, a setting of the kubelet's unit. Without notifications systemd restarts the kubelet.
+// watchdog notifies systemd's watchdog as long as the kubelet is healthy. Unless systemd receives a
+// notification within WatchdogSec, a setting of the kubelet's unit, it restarts the kubelet.
+// watchdog therefore notifies it twice in that time.
 func watchdog(ctx context.Context, cfg Config, h *heartbeat) error {
 	limit, err := systemd.SdWatchdogEnabled(false)
 	switch {

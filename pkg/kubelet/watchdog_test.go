@@ -16,7 +16,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// systemdSocket returns a function that counts the notifications to systemd since its last call.
+// systemdSocket replaces systemd's notification socket. The function that it returns counts the
+// notifications since its last call.
 func systemdSocket(t *testing.T) func() int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -43,8 +44,8 @@ func systemdSocket(t *testing.T) func() int {
 	}
 }
 
-// TestWatchdog checks that systemd is notified twice per WatchdogSec by a healthy kubelet, and not
-// at all by a kubelet that hangs.
+// TestWatchdog checks that a healthy kubelet notifies systemd twice per WatchdogSec, and that a
+// kubelet that hangs does not notify it.
 func TestWatchdog(t *testing.T) {
 	told := systemdSocket(t)
 	t.Setenv("WATCHDOG_USEC", "1200000000")
