@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// advance carries out a plan. It returns the time at which to sync again, unless the worker is
-// woken earlier.
+// advance carries out a plan. It returns the time at which the worker must sync the pod again,
+// unless something wakes the worker earlier.
 func (w *worker) advance(parent context.Context, l observation, plan Plan) time.Time {
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
@@ -36,7 +36,7 @@ func (w *worker) advance(parent context.Context, l observation, plan Plan) time.
 	stops := w.stopSome(l.pod, plan.Stop)
 	starts := plan.Sandbox || len(plan.Start) > 0
 	idle := !starts && len(plan.Update) == 0
-	w.cfg.Volumes.Update(l.pod, !starts) // if containers start, the volumes are prepared then
+	w.cfg.Volumes.Update(l.pod, !starts) // volumes of a pod whose containers start are prepared later, by startSome
 	if l.pod.Status.StartTime == nil || idle {
 		w.report(l, false, false)
 	}
@@ -57,13 +57,13 @@ func (w *worker) advance(parent context.Context, l observation, plan Plan) time.
 		return earliest(retry, stops, w.failed(ctx, "Failed to sync the pod", err))
 	}
 	if retry.IsZero() {
-		w.wakeUp() // sync again at once, because there may be more to do
+		w.wakeUp() // sync again immediately, because more work may follow
 	}
 	return earliest(retry, plan.Retry, stops, w.deadline(l.pod))
 }
 
-// stopSome begins to stop containers and does not wait for them. It returns the time at which to
-// retry containers that did not stop.
+// stopSome begins to stop containers without waiting until they have stopped. If earlier attempts
+// failed, it returns the time at which to retry.
 func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	var again time.Time
 	for _, s := range list {
@@ -75,7 +75,8 @@ func (w *worker) stopSome(pod *v1.Pod, list []Stop) time.Time {
 	return again
 }
 
-// deadline returns when the pod's activeDeadlineSeconds is over, or zero.
+// deadline returns the time at which the pod's activeDeadlineSeconds ends, or the zero time if the
+// pod has no deadline.
 func (w *worker) deadline(pod *v1.Pod) time.Time {
 	if pod.Spec.ActiveDeadlineSeconds == nil || pod.Status.StartTime == nil {
 		return time.Time{}
@@ -121,7 +122,8 @@ func (w *worker) address(pod *v1.Pod, box *cri.Sandbox) string {
 	return ips[0]
 }
 
-// specOf returns the spec of a container of any kind, or nil.
+// specOf returns the spec of the pod's container with this name, or nil. It searches init, main and
+// ephemeral containers.
 func specOf(pod *v1.Pod, name string) *v1.Container {
 	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
@@ -138,12 +140,12 @@ func specOf(pod *v1.Pod, name string) *v1.Container {
 	return nil
 }
 
-// act resizes and starts containers as planned. It returns the time at which to retry actions that
-// failed for a reason which the pod's status shows.
+// act resizes and starts containers as planned. If an image could not be pulled, it returns the
+// time at which to try again. Other failures are returned as the error.
 func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	var updated error
 	if len(plan.Update) > 0 {
-		w.report(l, false, false) // so that the status shows the resize as in progress
+		w.report(l, false, false) // show in the pod's status that the resize is in progress
 		updated = w.update(ctx, l, plan.Update)
 	}
 	if !plan.Sandbox && len(plan.Start) == 0 {
@@ -192,7 +194,8 @@ func deref(s *string) string {
 	return *s
 }
 
-// prepare prepares the cgroup, resource claims and volumes of a pod, which its sandbox needs.
+// prepare prepares everything that the pod's sandbox needs: its cgroup, resource claims and
+// volumes.
 func (w *worker) prepare(ctx context.Context, l observation) (volume.Mounts, error) {
 	ctx, spent := w.enter(ctx, PhaseVolumes)
 	defer spent()
@@ -221,13 +224,14 @@ func (w *worker) prepare(ctx context.Context, l observation) (volume.Mounts, err
 	return mounts, err
 }
 
-// event records a warning on the pod.
+// event records a warning event on the pod.
 func (w *worker) event(pod *v1.Pod, reason, message string) {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 }
 
-// prune removes old runs of containers except the newest two, and empty sandboxes that are not
-// ready.
+// prune removes what the pod no longer needs from the runtime: of each container all runs but the
+// newest two, and sandboxes that are neither ready nor used by a container. A run is one CRI
+// container.
 func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	runs, used := map[string]int{}, map[string]bool{}
 	for i := range seen.Containers {
@@ -246,8 +250,8 @@ func (w *worker) prune(ctx context.Context, seen *cri.Pod) {
 	}
 }
 
-// drop removes a container, log or sandbox that is not needed. If that fails, the next sync retries
-// it.
+// drop removes a container, log or sandbox that the pod no longer needs. If the removal fails, the
+// next sync tries again.
 func (w *worker) drop(ctx context.Context, what, id string, remove func(context.Context, string) error) {
 	if err := remove(ctx, id); err != nil {
 		w.cfg.Log.Debug("Failed to remove an unused container, sandbox or log",
@@ -255,7 +259,7 @@ func (w *worker) drop(ctx context.Context, what, id string, remove func(context.
 	}
 }
 
-// startAll starts containers in order. If one fails, the others still start.
+// startAll starts containers in order. It continues with the next container if one fails to start.
 func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time, error) {
 	var retry time.Time
 	var errs []error
@@ -263,7 +267,7 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 		if ctx.Err() != nil {
 			break
 		}
-		if i > 0 && !s.showStarted(ctx) { // report now, because pulling the next image may take long
+		if i > 0 && !s.showStarted(ctx) { // update the status now, because pulling the next image may take long
 			break
 		}
 		err := s.start(ctx, c)
@@ -282,12 +286,13 @@ func (s *starter) startAll(ctx context.Context, list []*v1.Container) (time.Time
 	return retry, errors.Join(errs...)
 }
 
-// showStarted reports and probes the containers started so far. It returns whether the other
-// containers may start.
+// showStarted starts the probes of the containers started so far and reports the pod's status. It
+// returns false if the remaining containers must not start, because a container has exited in the
+// meantime and requires a restart of all containers.
 func (s *starter) showStarted(ctx context.Context) bool {
 	seen, err := s.cfg.Runtime.Pod(ctx, s.uid)
 	if err != nil {
-		return true // the sync after the last start reports and probes the last container
+		return true // continue; the next call of showStarted or the next sync updates the status
 	}
 	l := s.look
 	l.seen = seen
@@ -296,7 +301,7 @@ func (s *starter) showStarted(ctx context.Context) bool {
 	return restart.Epoch(s.pod, seen) == s.epoch
 }
 
-// starter starts containers in a sandbox.
+// starter starts containers of a pod in a sandbox.
 type starter struct {
 	*worker
 	pod     *v1.Pod

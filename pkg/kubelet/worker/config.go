@@ -19,11 +19,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Config has the dependencies and settings that the workers of a node share.
+// Config holds the dependencies and settings that all workers of a node share.
 type Config struct {
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Event records an event on a container of the pod, or on the pod if container is empty.
+	// Event records an event on the pod's container with the given name, or on the pod itself if
+	// container is empty.
 	Event func(pod *v1.Pod, container, eventType, reason, message string)
 
 	Parts
@@ -44,7 +45,8 @@ type Parts struct {
 	Handler *prober.Handler
 }
 
-// Rules are the parts of the kubelet that decide about pods and that workers report to.
+// Rules are the parts of the kubelet that decide what may happen to pods, and those to which
+// workers report.
 type Rules struct {
 	Status       Statuses
 	Allocation   Allocation
@@ -57,30 +59,31 @@ type Rules struct {
 
 // Telemetry are the metrics and traces of workers. Every field may be nil.
 type Telemetry struct {
-	// Metrics count the actions of workers.
+	// Metrics counts the actions of workers.
 	Metrics *metrics.Pods
-	// ProbeMetrics is the registry for metrics of probes.
+	// ProbeMetrics is the registry for the metrics of probes.
 	ProbeMetrics prometheus.Registerer
-	// Tracer creates spans for the actions of workers.
+	// Tracer creates the spans for the actions of workers.
 	Tracer trace.Tracer
-	// Traces has the traces of pods. While a pod starts, its spans are part of its trace.
+	// Traces holds the trace of each pod that is starting. The spans of a pod's start become part
+	// of its trace.
 	Traces   *podtrace.Tracer
 	Observer Observer
 }
 
-// Settings are values that do not change while the kubelet runs.
+// Settings holds values that do not change while the kubelet runs.
 type Settings struct {
 	// Properties of the cluster and the node that pods can see.
 	DNS           dns.Settings
 	ClusterDomain string
 	HostIPs       []string
 	RuntimeName   string
-	// Allocatable are the node's resources for pods. Node has the values from which limits are
-	// computed.
+	// Allocatable holds the node's resources that pods may use. Node holds the properties of the
+	// node from which the limits of containers are computed.
 	Allocatable v1.ResourceList
 	Node        qos.Node
 
-	// Directories.
+	// Directories, with their usual values:
 	RootDir     string // /var/lib/kubelet
 	LogRoot     string // /var/log/pods
 	LinkRoot    string // /var/log/containers
@@ -89,6 +92,7 @@ type Settings struct {
 	// SeccompDefault applies the runtime's default seccomp profile to containers that do not
 	// specify one.
 	SeccompDefault bool
-	// MaxBackoff is the longest delay before a container restarts; 0 means Kubernetes' default.
+	// MaxBackoff is the longest delay before a container restarts. If it is 0, Kubernetes' default
+	// applies.
 	MaxBackoff time.Duration
 }

@@ -12,7 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// kind returns the label that metrics use for a container of the pod.
+// kind returns the value of the metrics' label for the kind of the container: init, ephemeral or
+// main.
 func (s *starter) kind(c *v1.Container) string {
 	if initIndex(s.pod, c.Name) >= 0 {
 		return metrics.InitContainer
@@ -25,7 +26,8 @@ func (s *starter) kind(c *v1.Container) string {
 	return metrics.Container
 }
 
-// countImages counts the images that a container mounts, by whether the container could be created.
+// countImages counts the image volumes that a container mounts. err is the error of the container's
+// creation, or nil if it was created.
 func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.ImageSpec, err error) {
 	mounts := 0
 	for i := range c.VolumeMounts {
@@ -40,8 +42,8 @@ func (s *starter) countImages(c *v1.Container, volumes map[string]*runtimeapi.Im
 	s.cfg.Metrics.ImageVolumes(len(volumes), mounts, refusal)
 }
 
-// Census counts workers, sandboxes and containers, as the workers have last seen them. It makes no
-// calls to the runtime or the API.
+// Census counts workers, sandboxes and containers, as the workers have last read them from the
+// runtime. It makes no calls to the runtime or the API.
 func (r *Registry) Census() metrics.Census {
 	out := metrics.Census{Containers: map[string]int{}, Workers: map[metrics.Worker]int{}}
 	for _, w := range r.all() {

@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// scrape returns the node's metrics. The workers are counted at this moment.
+// scrape returns the current values of the pod metrics in r and of the metrics that count workers.
 func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	state := prometheus.NewRegistry()
@@ -23,8 +23,9 @@ func (n *testNode) scrape(t *testing.T, r *prometheus.Registry) map[string]float
 	return metricstest.Scrape(t, prometheus.Gatherers{r, state})
 }
 
-// TestPodMetrics checks the metrics of a pod from its sandbox to the end of its worker.
-// The sandbox and the first container need two attempts each.
+// TestPodMetrics checks the metrics of a pod from the start of its sandbox to the end of its
+// worker. The sandbox and the first container fail to start at the first attempt, so they are
+// started twice.
 func TestPodMetrics(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:x", "a", "b")
 	pod.Spec.HostUsers = new(bool)
@@ -73,8 +74,8 @@ func TestPodMetrics(t *testing.T) {
 	})
 }
 
-// TestOrphanMetrics checks that a pod that exists only in the runtime has its own labels, and
-// that its end is counted.
+// TestOrphanMetrics checks that a pod that exists only in the runtime is counted with labels of its
+// own, and that it is no longer counted when it has ended.
 func TestOrphanMetrics(t *testing.T) {
 	n, r := newTestNode(t, testPod(v1.RestartPolicyAlways, "a")), prometheus.NewRegistry()
 	n.metrics = metrics.NewPods(r)
@@ -84,7 +85,7 @@ func TestOrphanMetrics(t *testing.T) {
 		pass(time.Second)
 		n.stop()
 		n.mu.Lock()
-		n.api = nil // this kubelet has never seen the pod in the API
+		n.api = nil // the restarted kubelet does not find the pod in the API
 		n.mu.Unlock()
 		n.start()
 		defer n.stop()
@@ -99,8 +100,8 @@ func TestOrphanMetrics(t *testing.T) {
 	})
 }
 
-// TestRejectedPodMetrics checks the metric of a pod that is rejected, because the node has only 1
-// CPU left.
+// TestRejectedPodMetrics checks the metric of a pod that is rejected because it requests 2 CPUs and
+// the node has only 1 CPU left.
 func TestRejectedPodMetrics(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "2", "1Mi")

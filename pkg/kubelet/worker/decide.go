@@ -15,55 +15,61 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/restart"
 )
 
-// Facts are all data that a decision depends on.
+// Facts holds all the data on which Decide bases its decision.
 type Facts struct {
 	Pod  *v1.Pod
 	Seen *cri.Pod
 	Now  time.Time
-	// Started reports whether a running container has passed its startup probe.
+	// Started reports whether the running container with this ID has passed its startup probe.
 	Started func(id string) bool
-	// Failed reports whether a probe requires a restart of a running container.
+	// Failed reports whether a probe of the running container with this ID requires a restart, and
+	// which kind of probe.
 	Failed func(id string) (prober.Kind, bool)
 	// Backoff returns the restart delay of a container.
 	Backoff func(c *v1.Container) *restart.Backoff
-	// Behind are the resources with which containers still run although other resources were
-	// granted.
+	// Behind holds, by container name, the resources of running containers that have not been
+	// changed yet to the resources that the node has granted.
 	Behind map[string]allocation.Had
-	// Again are containers that were stopped in order to restart them, whatever their restart
-	// policy is.
+	// Again holds the names of containers that were stopped in order to start them again. They
+	// start even if their restart policy would not restart them.
 	Again map[string]bool
 }
 
-// Plan is what to do next for a pod that must run.
+// Plan is what a worker does next for a pod that should keep running.
 type Plan struct {
-	// Sandbox means that a new sandbox with the number Attempt is needed. The containers of the old
-	// sandbox are stopped first.
+	// Sandbox means that the pod needs a new sandbox, with the attempt number Attempt. The worker
+	// stops the containers of the old sandbox first.
 	Sandbox bool
 	Attempt uint32
-	// Stop are running containers that must stop.
+	// Stop lists the running containers that must stop.
 	Stop []Stop
-	// Update are running containers whose resources change.
+	// Update lists the running containers whose resources must change.
 	Update []Update
-	// Start are the containers to start now, in that order.
+	// Start lists the containers to start now, in the order in which they start.
 	Start []*v1.Container
-	// Waiting has the reasons why containers are not started, by name.
+	// Waiting holds the reason for each container that must wait before it starts, by container
+	// name.
 	Waiting map[string]v1.ContainerStateWaiting
-	// Retry is the time at which a back-off ends, if a container waits for one.
+	// Retry is the earliest time at which a waiting container may start. It is zero if no container
+	// waits.
 	Retry time.Time
-	// Done reports whether the pod has finished.
+	// Done means that the pod has finished, so the worker ends the pod.
 	Done bool
-	// Epoch is the epoch of containers that start now; see package restart.
+	// Epoch is the epoch in which the containers in Start run. A pod's epoch increases each time
+	// that all its containers restart; see package restart.
 	Epoch int64
 }
 
-// Stop is a container to stop, with the text of its event.
+// Stop describes a running container to stop. Message is the text of the event.
 type Stop struct {
 	Run     *cri.Container
 	Spec    *v1.Container
 	Message string
-	// Again means that the container is restarted whatever its restart policy is.
+	// Again means that the container starts again afterwards, even if its restart policy would not
+	// restart it.
 	Again bool
-	// Grace is the grace period in seconds; nil means the pod's. Zero skips the preStop handler.
+	// Grace is the grace period in seconds. If it is nil, the pod's grace period applies. If it is
+	// 0, the preStop handler is skipped.
 	Grace *int64
 }
 
@@ -73,11 +79,11 @@ const reasonCrashLoop = "CrashLoopBackOff"
 type decider struct {
 	Facts
 	plan    Plan
-	sandbox *cri.Sandbox // the ready sandbox, or nil
-	epoch   int64        // epoch of the containers that start now
+	sandbox *cri.Sandbox // the pod's sandbox if it is ready, otherwise nil
+	epoch   int64        // the pod's current epoch, in which containers start
 }
 
-// Decide returns what to do next.
+// Decide returns what to do next for a pod.
 func Decide(f Facts) Plan {
 	d := &decider{Facts: f, plan: Plan{Waiting: map[string]v1.ContainerStateWaiting{}},
 		epoch: restart.Epoch(f.Pod, f.Seen)}
@@ -106,7 +112,8 @@ func Decide(f Facts) Plan {
 	return d.plan
 }
 
-// current returns the run of a container in the ready sandbox, or nil.
+// current returns the newest run of a container if it belongs to the ready sandbox and the current
+// epoch, and otherwise nil.
 func (d *decider) current(name string) *cri.Container {
 	run := d.Seen.Latest(name)
 	if run == nil || d.sandbox == nil || run.SandboxID != d.sandbox.ID || restart.Before(run, d.epoch) {
@@ -115,8 +122,8 @@ func (d *decider) current(name string) *cri.Container {
 	return run
 }
 
-// leave stops containers of an earlier epoch without a grace period. It reports whether there are
-// any.
+// leave plans to stop the containers that still run since an earlier epoch, with a grace period of
+// 0. It reports whether there are any.
 func (d *decider) leave() bool {
 	now := int64(0)
 	for _, list := range [][]v1.Container{d.Pod.Spec.InitContainers, d.Pod.Spec.Containers} {
@@ -129,15 +136,16 @@ func (d *decider) leave() bool {
 	return len(d.plan.Stop) > 0
 }
 
-// isOver reports whether a container will never run again.
+// isOver reports whether a container has exited and will never run again. init means that it is an
+// init container.
 func (d *decider) isOver(c *v1.Container, init bool) bool {
 	run := d.Seen.Latest(c.Name)
 	return run != nil && run.State == cri.Exited && !d.Again[c.Name] && !restart.Before(run, d.epoch) &&
 		!restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
-// courseRun reports whether the pod has finished: none of its containers will run again, or an init
-// container failed and will not be retried.
+// courseRun reports whether the pod has finished. It has if none of its main containers will run
+// again, or if an init container has failed and will not be retried.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
 		if !d.isOver(&d.Pod.Spec.Containers[i], false) {
@@ -160,8 +168,8 @@ func (d *decider) initFailed() bool {
 	return false
 }
 
-// mainStarted reports whether a main container has run in the ready sandbox. Then all init
-// containers have finished.
+// mainStarted reports whether a main container was created in the ready sandbox and in the current
+// epoch. If so, all init containers have finished.
 func (d *decider) mainStarted() bool {
 	for i := range d.Pod.Spec.Containers {
 		if d.current(d.Pod.Spec.Containers[i].Name) != nil {
@@ -171,7 +179,8 @@ func (d *decider) mainStarted() bool {
 	return false
 }
 
-// inits decides about the init containers. It reports whether the main containers may run.
+// inits decides what to do with the init containers. It reports whether the main containers may
+// run.
 func (d *decider) inits() bool {
 	initialized := d.mainStarted()
 	for i := range d.Pod.Spec.InitContainers {
@@ -188,7 +197,8 @@ func (d *decider) inits() bool {
 	return true
 }
 
-// sidecar keeps a restartable init container running. It reports whether the container has started.
+// sidecar keeps a restartable init container running. It reports whether the container runs and has
+// passed its startup probe.
 func (d *decider) sidecar(c *v1.Container) bool {
 	run := d.current(c.Name)
 	if run == nil || run.State != cri.Running {
@@ -201,7 +211,7 @@ func (d *decider) sidecar(c *v1.Container) bool {
 	return d.Started(run.ID)
 }
 
-// initDone runs an init container. It reports whether the container has succeeded.
+// initDone starts an init container if necessary. It reports whether the container has succeeded.
 func (d *decider) initDone(c *v1.Container) bool {
 	run := d.current(c.Name)
 	switch {
@@ -230,8 +240,8 @@ func (d *decider) mains() {
 	}
 }
 
-// mustStop stops a running container whose spec has changed or whose probe failed. It reports
-// whether it stopped the container.
+// mustStop plans to stop a running container if its spec has changed, a probe has failed or a
+// resize requires a restart. It reports whether it has planned a stop.
 func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) bool {
 	stop := Stop{Run: run, Spec: c}
 	kind, failed := d.Failed(run.ID)
@@ -255,7 +265,7 @@ func (d *decider) mustStop(c *v1.Container, run *cri.Container, what string) boo
 	return true
 }
 
-// restartWith restarts a running container that cannot get other resources while it runs.
+// restartWith plans to restart a running container whose resources cannot be changed while it runs.
 func (d *decider) restartWith(c *v1.Container, run *cri.Container) {
 	d.plan.Stop = append(d.plan.Stop,
 		Stop{Run: run, Spec: c, Message: fmt.Sprintf("Container %s resize requires restart", c.Name), Again: true})
@@ -268,11 +278,11 @@ func graceOf(p *v1.Probe) *int64 {
 	return p.TerminationGracePeriodSeconds
 }
 
-// start starts a container, unless its back-off delay has not ended.
+// start plans to start a container, unless its back-off delay has not ended yet.
 func (d *decider) start(c *v1.Container) {
 	run := d.Seen.Latest(c.Name)
-	// the back-off also applies if the end of the run began the present epoch, because the
-	// container may end this one too
+	// The back-off also applies if the exit of this container began the current epoch: the
+	// container may exit in the same way again and restart all containers in a loop.
 	began := d.current(c.Name) != nil || restart.Began(d.Pod, run, d.epoch)
 	if run != nil && run.State == cri.Exited && run.Hash == cri.Hash(c) && began && !d.Again[c.Name] {
 		b := d.Backoff(c)
@@ -294,7 +304,8 @@ func (d *decider) retry(at time.Time) {
 	}
 }
 
-// ephemeral starts ephemeral containers that have never run. An ephemeral container runs only once.
+// ephemeral plans to start the ephemeral containers that have never run. An ephemeral container
+// runs only once.
 func (d *decider) ephemeral() {
 	for i := range d.Pod.Spec.EphemeralContainers {
 		c := v1.Container(d.Pod.Spec.EphemeralContainers[i].EphemeralContainerCommon)

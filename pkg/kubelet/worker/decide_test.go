@@ -19,8 +19,8 @@ import (
 
 var now = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// testPod returns a pod with the named containers, init containers first. The prefix "i:" means an
-// init container, "s:" a sidecar.
+// testPod returns a pod with the given containers. The prefix "i:" of a name makes the container an
+// init container, "s:" a sidecar (a restartable init container).
 func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "u"},
 		Spec: v1.PodSpec{RestartPolicy: policy}}
@@ -44,8 +44,9 @@ func testPod(policy v1.RestartPolicy, names ...string) *v1.Pod {
 	return pod
 }
 
-// seen parses words such as "name=running", "name=exit0" and "name=created". The sandbox is ready
-// unless "down" is among them.
+// seen returns the state of a pod in the runtime. Each word is the state of a container, such as
+// "a=running", "a=exit0" or "a=created". The word "down" makes the sandbox not ready, and "none"
+// returns a pod without sandboxes and containers.
 func seen(words ...string) *cri.Pod {
 	p := &cri.Pod{Sandboxes: []cri.Sandbox{{ID: "box", Ready: true, Attempt: 3}}}
 	for _, w := range words {
@@ -73,7 +74,7 @@ func seen(words ...string) *cri.Pod {
 	return p
 }
 
-// describePlan formats a plan.
+// describePlan formats a plan as text, to compare it in tests.
 func describePlan(p Plan) string {
 	var out []string
 	if p.Done {
@@ -208,8 +209,8 @@ func TestChangedImageRestarts(t *testing.T) {
 	}
 }
 
-// TestNewImageHasNoBackoff checks that a container with a new image does not wait for the back-off
-// of the old one.
+// TestNewImageHasNoBackoff checks that a container whose image has changed does not wait for the
+// back-off delay of its old image.
 func TestNewImageHasNoBackoff(t *testing.T) {
 	w := newWorker(&Pool{}, "u")
 	old := w.backoff(&v1.Container{Name: "c", Image: "old"})
@@ -224,7 +225,7 @@ func TestNewImageHasNoBackoff(t *testing.T) {
 	}
 }
 
-// TestMaxBackoff checks that the maximum back-off in the node's configuration is used.
+// TestMaxBackoff checks that back-off delays do not exceed the maximum in the node's configuration.
 func TestMaxBackoff(t *testing.T) {
 	for most, want := range map[time.Duration]time.Duration{0: 40 * time.Second,
 		15 * time.Second: 15 * time.Second, time.Second: time.Second} {

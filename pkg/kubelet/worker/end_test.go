@@ -12,7 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// endCase is a way in which a pod ends, with the expected calls for its containers and their times.
+// endCase is a way in which a pod ends. want lists the expected calls for the pod's containers,
+// each with its time and the remaining grace period.
 type endCase struct {
 	names []string // container names in the format of testPod
 	hooks []string // containers with a preStop handler
@@ -20,12 +21,13 @@ type endCase struct {
 	slow  map[string]time.Duration
 	grace int64 // grace period in the pod's spec in seconds; zero means 30
 	mend  func(pod *v1.Pod)
-	end   func(n *testNode) // makes the pod end; nil deletes it with its own grace period
+	end   func(n *testNode) // makes the pod end; if nil, the test deletes the pod with its own grace period
 	want  string
 }
 
-// endCases match KEP-753: the handlers of all containers run when the pod begins to end, and a
-// sidecar is signalled after the main containers and the sidecars behind it.
+// endCases check the order of KEP-753: the preStop handlers of all containers run as soon as the
+// pod begins to end, and a sidecar is signalled only after the main containers and the sidecars
+// that started after it have ended.
 var endCases = map[string]endCase{
 	"one container": {names: []string{"a"}, want: "0s term a 30s"},
 	"a handler": {names: []string{"a"}, hooks: []string{"a"}, hook: 4 * time.Second,
@@ -101,7 +103,7 @@ var endCases = map[string]endCase{
 		mend: func(pod *v1.Pod) { pod.Spec.ActiveDeadlineSeconds = new(int64(60)) },
 		end: func(n *testNode) {
 			n.mu.Lock()
-			pod := n.api // the status of this pod contains the start time
+			pod := n.api // this version of the pod has a start time in its status
 			n.mu.Unlock()
 			n.pool.Set(pod)
 		},
@@ -111,7 +113,8 @@ var endCases = map[string]endCase{
 		want: "0s hook a 1m0s, 1s term a 2s"},
 }
 
-// TestEnd checks the end of pods of every kind.
+// TestEnd checks the order and times of the calls that end a pod's containers, for each of
+// endCases.
 func TestEnd(t *testing.T) {
 	for name, c := range endCases {
 		t.Run(name, func(t *testing.T) {
@@ -157,8 +160,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestSandboxLost checks that containers of a sandbox that is replaced end in the same order as
-// those of a pod that ends.
+// TestSandboxLost checks that, if a pod's sandbox is no longer ready, its containers are stopped in
+// the same order as when a pod ends, before the sandbox is replaced.
 func TestSandboxLost(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
 	preStop(pod, "s")
@@ -183,8 +186,8 @@ func TestSandboxLost(t *testing.T) {
 	})
 }
 
-// TestEndOfAnEpoch checks that a restart of all containers stops each container with the shortest
-// grace period and without its preStop handler, as in Kubernetes.
+// TestEndOfAnEpoch checks that, when all containers must restart, the running ones are stopped with
+// the shortest grace period and without their preStop handlers, as in Kubernetes.
 func TestEndOfAnEpoch(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "a", "b")
 	restartAll(pod, "a")
@@ -201,8 +204,8 @@ func TestEndOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestNoLivenessFailureWhileEnding checks that no failure of the liveness probe is reported for a
-// container that is ending, while its readiness probe continues until it has ended.
+// TestNoLivenessFailureWhileEnding checks that no failed liveness probes are reported for a
+// container that is being stopped, while its readiness probes continue until it has exited.
 func TestNoLivenessFailureWhileEnding(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")

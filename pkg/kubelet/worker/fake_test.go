@@ -23,17 +23,18 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// fakeRuntime is a container runtime for one pod. It records forbidden actions of the worker.
+// fakeRuntime is a container runtime for one pod. In wrong, it records actions of the worker that
+// violate the rules.
 type fakeRuntime struct {
 	clock   clock.Clock
 	pod     *v1.Pod
-	changed func() // called after every change, as the event stream would
+	changed func() // called after every change, as the event stream of a real runtime would
 
 	mu       sync.Mutex
 	seq      int
 	boxes    []cri.Sandbox
 	runs     []cri.Container
-	failures map[string]int // number of further failures of a call, by its name
+	failures map[string]int // how many of the next calls fail, by name of the call
 	calls    map[string]int
 	started  map[string]int // number of starts, by container
 	wrong    []string
@@ -42,9 +43,9 @@ type fakeRuntime struct {
 	skew     time.Duration            // by how much the machine's clock was set forward
 	code     int32                    // exit code of containers that are asked to end
 	slow     map[string]time.Duration // how long a container takes to end after its signal
-	full     error                    // error that mounting volumes returns
-	mark     time.Time                // the time from which on timeline returns calls
-	asked    []string                 // requests to end, by handlers and by signals
+	full     error                    // the error that preparing volumes returns
+	mark     time.Time                // the time at which the timeline starts
+	asked    []string                 // the times at which containers were asked to end, by handlers and by signals
 }
 
 func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
@@ -54,7 +55,7 @@ func newFakeRuntime(pod *v1.Pod) *fakeRuntime {
 	}
 }
 
-// manyCalls is more than any test needs.
+// manyCalls is a number of calls that no correct test reaches.
 const manyCalls = 10000
 
 var errFake = errors.New("the runtime refuses")
@@ -63,7 +64,8 @@ var errFake = errors.New("the runtime refuses")
 func (f *fakeRuntime) enter(call string) error {
 	f.calls[call]++
 	if f.calls[call] > manyCalls {
-		// A loop without a pause: virtual time would never advance.
+		// The worker calls the runtime in a loop without pausing, so virtual time would never
+		// advance.
 		panic(fmt.Sprintf("%s is called again and again", call))
 	}
 	if f.failures[call] > 0 {
@@ -73,7 +75,7 @@ func (f *fakeRuntime) enter(call string) error {
 	return nil
 }
 
-// called returns how often a call was made.
+// called returns the number of calls with this name.
 func (f *fakeRuntime) called(call string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -84,7 +86,8 @@ func (f *fakeRuntime) complainf(format string, args ...any) {
 	f.wrong = append(f.wrong, fmt.Sprintf(format, args...))
 }
 
-// now never returns the same time twice, so that the order of creation is visible.
+// now returns the current time. It never returns the same time twice, so that containers can be
+// sorted by time of creation.
 func (f *fakeRuntime) now() time.Time {
 	f.seq++
 	return f.clock.Now().Add(f.skew + time.Duration(f.seq))
@@ -182,7 +185,7 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 	}
 	f.checkStart(c)
 	if err := f.enter("StartContainer"); err != nil {
-		f.exit(c, 128) // the exit code that containerd reports
+		f.exit(c, 128) // the exit code that containerd reports in this case
 		return err
 	}
 	f.started[c.Name]++
@@ -191,8 +194,8 @@ func (f *fakeRuntime) StartContainer(_ context.Context, id string) error {
 	return nil
 }
 
-// checkStart records a start that is out of order, a second run beside a running one, and a start
-// that the restart policy forbids.
+// checkStart records an error if a container starts in the wrong order, while an earlier run of it
+// is still running, or although the restart policy forbids it.
 func (f *fakeRuntime) checkStart(c *cri.Container) {
 	for _, other := range f.runs {
 		if other.ID != c.ID && other.Name == c.Name && other.State == cri.Running {
@@ -217,7 +220,7 @@ func (f *fakeRuntime) checkStart(c *cri.Container) {
 	if index >= 0 {
 		before = before[:index]
 	} else if f.mainStarted(c) {
-		return // the pod was already initialized; a sidecar may have ended since
+		return // the pod was initialized before; a sidecar may have exited since then
 	}
 	for i := range before {
 		if !f.done(&before[i], c) {
@@ -235,15 +238,17 @@ func (f *fakeRuntime) lastRun(c *cri.Container) *cri.Container {
 	return nil
 }
 
-// mainStarted reports whether a main container was created in the same sandbox and epoch as c.
+// mainStarted reports whether a main container was started in the sandbox of c and in the epoch of
+// c or a later one.
 func (f *fakeRuntime) mainStarted(c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.SandboxID == c.SandboxID && o.State != cri.Created && initIndex(f.pod, o.Name) < 0 && o.Epoch >= c.Epoch
 	})
 }
 
-// done reports whether an init container has succeeded in the same sandbox and epoch as c, or, if
-// it is a sidecar, has started. It may end at any time after that.
+// done reports whether the init container spec has succeeded in the sandbox of c and in the epoch
+// of c or a later one. A sidecar counts as done once it has started, even if it has exited since
+// then.
 func (f *fakeRuntime) done(spec *v1.Container, c *cri.Container) bool {
 	return slices.ContainsFunc(f.runs, func(o cri.Container) bool {
 		return o.Name == spec.Name && o.SandboxID == c.SandboxID && o.Epoch >= c.Epoch &&
@@ -276,13 +281,14 @@ func (f *fakeRuntime) StopContainer(ctx context.Context, id string, grace time.D
 	return nil
 }
 
-// note records a request to end a container, and its grace period. The caller holds the lock.
+// note adds a request to end a container, with its time and grace period, to the timeline. The
+// caller holds the lock.
 func (f *fakeRuntime) note(what string, grace time.Duration) {
 	f.asked = append(f.asked, fmt.Sprintf("%v %s %v", f.clock.Since(f.mark).Round(time.Second), what,
 		grace.Round(time.Second)))
 }
 
-// timeline returns the requests since mark, sorted by time.
+// timeline returns the requests to end containers, sorted by their time since mark.
 func (f *fakeRuntime) timeline() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -337,14 +343,14 @@ func (f *fakeRuntime) find(id string) *cri.Container {
 	return nil
 }
 
-// exit ends a run. The caller holds the lock.
+// exit marks a run as exited with the given code. The caller holds the lock.
 func (f *fakeRuntime) exit(c *cri.Container, code int32) {
 	if c.State != cri.Exited {
 		c.State, c.ExitCode, c.FinishedAt = cri.Exited, code, f.now()
 	}
 }
 
-// die ends a run by its ID.
+// die makes the running container with this ID exit with the given code.
 func (f *fakeRuntime) die(id string, code int32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -354,7 +360,7 @@ func (f *fakeRuntime) die(id string, code int32) {
 	}
 }
 
-// running returns the ID of the running run of a container, or "".
+// running returns the ID of the container with this name if it runs, and otherwise "".
 func (f *fakeRuntime) running(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -366,15 +372,15 @@ func (f *fakeRuntime) running(name string) string {
 	return ""
 }
 
-// alive reports whether a container of the pod runs.
+// alive reports whether any container of the pod runs.
 func (f *fakeRuntime) alive() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.ContainsFunc(f.runs, func(c cri.Container) bool { return c.State == cri.Running })
 }
 
-// fakeParts are the other parts that a worker uses. They record an error if something is removed
-// while a running container uses it.
+// fakeParts stands for the other parts of the kubelet that a worker uses. It records an error if
+// something is removed while a container that uses it still runs.
 type fakeParts struct{ *fakeRuntime }
 
 func (p fakeParts) Update(_ *v1.Pod, runs bool) {
@@ -411,7 +417,7 @@ func (fakeParts) Widen(*v1.Pod, *v1.Pod) error { return nil }
 
 func (p fakeParts) Remove(context.Context, types.UID) error { return p.giveBack("Remove") }
 
-// fakeDevices has no devices.
+// fakeDevices manages no devices.
 type fakeDevices struct{}
 
 func (fakeDevices) Prepare(context.Context, *v1.Pod) error { return nil }
@@ -432,7 +438,7 @@ func (fakeParts) ConfigMap(context.Context, string, string) (*v1.ConfigMap, erro
 
 func (fakeParts) Secret(context.Context, string, string) (*v1.Secret, error) { return nil, errFake }
 
-// fakeImages returns every image at once, unless the test makes a pull slow.
+// fakeImages returns every image immediately, unless the test makes a pull slow.
 type fakeImages struct{ *fakeRuntime }
 
 func (i fakeImages) Ensure(ctx context.Context, _ *v1.Pod, c *v1.Container, _ *runtimeapi.PodSandboxConfig,

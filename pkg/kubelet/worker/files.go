@@ -15,8 +15,8 @@ import (
 // podsDir returns the directory that contains one directory per pod.
 func podsDir(root string) string { return filepath.Join(root, "pods") }
 
-// removeFiles removes the files of a pod's containers, and the pod's directory if it is empty then.
-// The volume manager removes the rest.
+// removeFiles removes the files that the worker created for a pod, and the pod's directory if it is
+// empty then. The volume manager removes the pod's volumes from the directory.
 func removeFiles(root string, uid types.UID) error {
 	dir := filepath.Join(podsDir(root), string(uid))
 	for _, name := range []string{"etc-hosts", "containers"} {
@@ -25,7 +25,7 @@ func removeFiles(root string, uid types.UID) error {
 		}
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
-		return nil // the directory does not exist, or is not empty yet
+		return nil // the directory does not exist, or still contains volumes
 	}
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove pod directory: %w", err)
@@ -33,8 +33,9 @@ func removeFiles(root string, uid types.UID) error {
 	return nil
 }
 
-// SweepFiles removes the files of unknown pods. Such files exist if the kubelet was killed after a
-// pod was removed from the runtime and before its files were removed.
+// SweepFiles removes the files of all pods for which unknown returns true. A pod leaves such files
+// behind if the kubelet is killed after it removed the pod from the runtime and before it removed
+// the files.
 func SweepFiles(root string, unknown func(types.UID) bool) error {
 	entries, err := os.ReadDir(podsDir(root))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

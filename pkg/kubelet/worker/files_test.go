@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestSweepFiles checks that files are removed if the kubelet was killed after it had removed a
-// pod's last sandbox and before it removed the pod's files.
+// TestSweepFiles checks that files of unknown pods are removed, except their volumes, and that
+// files of known pods stay.
 func TestSweepFiles(t *testing.T) {
 	root := t.TempDir()
 	write := func(pod string, files ...string) {

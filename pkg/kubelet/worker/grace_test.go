@@ -12,9 +12,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestGraceOfPod checks that the shortest grace period applies: a deletion or the kubelet can only
-// shorten a grace period that was set earlier, and the period in the pod's spec applies if neither
-// of them sets one.
+// TestGraceOfPod checks how the grace period of a pod that ends is chosen. The shortest of the
+// periods set by the deletion, by the kubelet and earlier during the pod's end applies. If none of
+// these is set, the period in the pod's spec applies.
 func TestGraceOfPod(t *testing.T) {
 	choices := []*int64{nil, new(int64(0)), new(int64(1)), new(int64(5)), new(int64(30)), new(int64(600))}
 	for _, deletion := range choices {
@@ -50,8 +50,8 @@ func TestGraceOfPod(t *testing.T) {
 	}
 }
 
-// TestGraceOfContainer checks that a container of a running pod has the grace period of the failed
-// probe, if the probe specifies one, unless the pod is being deleted.
+// TestGraceOfContainer checks the grace period of a container that is stopped while its pod keeps
+// running: that of the pod's deletion, or else of the failed probe, or else of the pod's spec.
 func TestGraceOfContainer(t *testing.T) {
 	for _, c := range []struct {
 		deletion, spec, probe *int64
@@ -59,7 +59,7 @@ func TestGraceOfContainer(t *testing.T) {
 	}{
 		{want: defaultGrace},
 		{spec: new(int64(40)), want: 40 * time.Second},
-		{spec: new(int64(0)), want: 0}, // the period is too short for a preStop handler
+		{spec: new(int64(0)), want: 0}, // with 0, the preStop handler is skipped
 		{spec: new(int64(40)), probe: new(int64(5)), want: 5 * time.Second},
 		{spec: new(int64(40)), probe: new(int64(90)), want: 90 * time.Second},
 		{spec: new(int64(40)), probe: new(int64(0)), want: 0},

@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestVolumesAfterRestart checks that a restarted kubelet updates the volumes of a running pod,
-// which an earlier kubelet prepared.
+// TestVolumesAfterRestart checks that a restarted kubelet updates the volumes of a running pod. The
+// previous kubelet process prepared these volumes, so the new one must not prepare them again.
 func TestVolumesAfterRestart(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.stop()

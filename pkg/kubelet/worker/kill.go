@@ -17,31 +17,31 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// kills are the stops of a pod's containers. A stop continues even if its reason disappears;
-// further requests to stop the same container wait for it, so that its preStop handler is called
-// once.
+// kills holds the stops of a pod's containers that are in progress or have failed. A stop that has
+// begun continues even if its reason no longer applies. Further requests to stop the same container
+// wait for the stop in progress, so that the preStop handler is called only once.
 type kills struct {
 	mu   sync.Mutex
-	runs map[string]*kill // kills by container ID
+	runs map[string]*kill // by container ID
 }
 
-// kill is the stop of one run of a container.
+// kill is the stop of one container. It may need several attempts.
 type kill struct {
-	hooked   bool      // the preStop handler has been called
-	reported bool      // the Killing event has been recorded
-	failures int       // number of stops that failed in a row
-	next     time.Time // when to retry after a failure
-	now      *attempt  // the current attempt, or else the last one
+	hooked   bool      // the preStop handler was called
+	reported bool      // the event Killing was recorded
+	failures int       // number of failed attempts
+	next     time.Time // after a failed attempt, the time of the next one
+	now      *attempt  // the attempt in progress, or the last attempt if none is in progress
 	// over is closed when the container has been stopped.
 	over chan struct{}
 }
 
-// attempt is one try to stop a container.
+// attempt is one attempt to stop a container.
 type attempt struct {
 	deadline time.Time
-	wait     clock.Timer // when it fires, the preStop handler and the wait for other containers end; nil afterwards
+	wait     clock.Timer // ends the preStop handler and the wait for other containers when it fires; nil once these have ended
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when the attempt has succeeded or failed (then err is set)
+	done     chan struct{} // closed when the attempt has ended; err is set if it has failed
 	err      error
 }
 
@@ -58,7 +58,7 @@ func (a *attempt) running() bool {
 	}
 }
 
-// killOf returns the kill of a run.
+// killOf returns the kill of the container with this ID, and creates it if necessary.
 func (k *kills) killOf(id string) *kill {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,7 +68,8 @@ func (k *kills) killOf(id string) *kill {
 	return k.runs[id]
 }
 
-// forget drops the stops of runs that have ended.
+// forget drops the kills of containers that have exited or no longer exist, unless an attempt is in
+// progress.
 func (k *kills) forget(seen *cri.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -84,8 +85,8 @@ func (k *kills) forget(seen *cri.Pod) {
 	}
 }
 
-// killSoon begins to stop a container and does not wait for it. If the last attempt failed a short
-// time ago, it returns the time at which to retry.
+// killSoon begins to stop a container without waiting until it has stopped. If the last attempt
+// failed and it is too early for another one, killSoon returns the time at which to try again.
 func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, grace time.Duration,
 	message string) time.Time {
 	k := w.kills.killOf(run.ID)
@@ -101,21 +102,22 @@ func (w *worker) killSoon(pod *v1.Pod, run *cri.Container, spec *v1.Container, g
 	return time.Time{}
 }
 
-// order says how to stop a container.
+// order describes which container to stop and how.
 type order struct {
 	pod     *v1.Pod
 	run     *cri.Container
-	spec    *v1.Container // spec of the container; nil if it is not known
+	spec    *v1.Container // spec of the container; nil if the pod's spec does not have the container
 	grace   time.Duration
-	message string // message of the Killing event
-	// after has a channel for each container that must stop before this one is signalled. The
-	// channel is closed when that container has stopped. The preStop handler does not wait for
-	// them.
+	message string // message of the event Killing
+	// after holds a channel for each container that must stop before this container is signalled. A
+	// channel is closed when its container has stopped. The preStop handler of this container runs
+	// without waiting for these containers.
 	after []<-chan struct{}
 }
 
-// kill stops a container within its grace period, after its preStop handler. If a stop is in
-// progress, kill waits for that stop and, if its deadline is later, shortens it.
+// kill runs the container's preStop handler and stops the container, both within the grace period.
+// If the container is already being stopped, kill waits for that stop; if the new deadline is
+// earlier, kill first moves the deadline of that stop forward.
 func (w *worker) kill(ctx context.Context, o order) error {
 	k := w.kills.killOf(o.run.ID)
 	w.kills.mu.Lock()
@@ -143,7 +145,7 @@ func (w *worker) kill(ctx context.Context, o order) error {
 	}
 }
 
-// begin begins to stop a container. The caller holds the lock.
+// begin starts an attempt to stop a container. The caller holds the lock.
 func (w *worker) begin(k *kill, o order) *attempt {
 	if !k.reported {
 		k.reported = true
@@ -177,7 +179,7 @@ func (w *worker) begin(k *kill, o order) *attempt {
 	return a
 }
 
-// attempted records the result of an attempt.
+// attempted records the result of an attempt to stop a container.
 func (w *worker) attempted(ctx context.Context, k *kill, a *attempt, o order, err error) {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()
@@ -215,12 +217,12 @@ func await(ctx context.Context, channels []<-chan struct{}) {
 	}
 }
 
-// preStop runs the container's handler until ctx ends.
+// preStop runs the container's preStop handler. It cancels the handler when ctx ends.
 func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, spec *v1.Container) {
 	target := prober.Target{Pod: pod, Container: spec, ID: run.ID}
 	if spec.Lifecycle.PreStop.HTTPGet != nil {
-		// Ask the runtime for the address, because the status of a static pod, or of a pod that the
-		// API no longer has, contains none.
+		// Read the pod's address from the runtime: the status lacks it for a static pod and for a
+		// pod that is no longer in the API.
 		if seen, err := w.cfg.Runtime.Pod(ctx, w.uid); err == nil && seen.Sandbox() != nil {
 			target.IP = w.address(pod, seen.Sandbox())
 		}
@@ -234,8 +236,8 @@ func (w *worker) preStop(ctx context.Context, pod *v1.Pod, run *cri.Container, s
 	}
 }
 
-// waited ends the wait before the signal. It returns how long the container may take after the
-// signal.
+// waited records that the container is signalled now. It returns how long the container may take to
+// exit after the signal.
 func (w *worker) waited(a *attempt) time.Duration {
 	w.kills.mu.Lock()
 	defer w.kills.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// TestVolumeLimitFailsPod checks that a pod fails if one of its volumes exceeds the node's limit of
-// volumes, so that its controller creates another pod, on another node.
+// TestVolumeLimitFailsPod checks that a pod fails if the node cannot attach one more volume for it.
+// The pod's controller then creates another pod, which the scheduler may bind to another node.
 func TestVolumeLimitFailsPod(t *testing.T) {
 	n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
 	n.runtime.full = &volume.Error{Reason: volume.ReasonFailedMount,

@@ -20,15 +20,17 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/logs"
 )
 
-// Limits of a termination message, and of the part of a log that replaces it.
+// Maximum length of a termination message, and of the end of the log that replaces it, in bytes;
+// and maximum number of lines of the log.
 const (
 	maxMessage  = 4096
 	maxFallback = 2048
 	maxLines    = 80
 )
 
-// message returns the termination message of a container: the content of its message file or, if
-// the container failed and its policy allows that, the end of its log.
+// message returns the termination message of a container: the content of the file at its
+// termination message path. If the file is empty, the container failed and its policy is
+// FallbackToLogsOnError, message returns the end of the container's log instead.
 func (w *worker) message(run *cri.Container) string {
 	text := ""
 	for _, m := range run.Mounts {
@@ -52,14 +54,14 @@ func (w *worker) message(run *cri.Container) string {
 	return strings.ToValidUTF8(text, "\uFFFD")
 }
 
-// openMessage opens the file at a container's termination message path. The path may not lead to
-// the file that the kubelet created: a pod can mount a pipe or a device of a volume there, so only
-// regular files are opened.
+// openMessage opens the file at a container's termination message path. A pod can mount a volume
+// there, with a pipe or a device in the place of the file that the kubelet created, so openMessage
+// opens only regular files.
 func openMessage(path string) (*os.File, error) {
 	return beneath.Open(filepath.Dir(path), filepath.Base(path))
 }
 
-// tail reads the last bytes of a file, at most limit.
+// tail returns the last bytes of a file, at most limit of them.
 func tail(open func(path string) (*os.File, error), path string, limit int64) ([]byte, error) {
 	f, err := open(path)
 	if err != nil {
@@ -79,8 +81,8 @@ func tail(open func(path string) (*os.File, error), path string, limit int64) ([
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// lastLines returns the text of the last lines of a log in the CRI's format, "time stream tag
-// text". It skips a truncated first line.
+// lastLines returns the text of the last lines of a log in the CRI's format, whose lines consist of
+// time, stream, tag and text. It skips a line whose beginning is missing.
 func lastLines(b []byte) string {
 	lines := bytes.SplitAfter(b, []byte("\n"))
 	var out []string

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// TestMessageFile checks that the kubelet reads only regular files as termination messages. A
-// container can put anything at that path, and a pipe would block the pod's worker.
+// TestMessageFile checks that the kubelet reads a termination message only from a regular file. A
+// container can replace the file, for example by a pipe, which would block the pod's worker.
 func TestMessageFile(t *testing.T) {
 	const path = "/dev/termination-log"
 	outside := filepath.Join(t.TempDir(), "shadow")

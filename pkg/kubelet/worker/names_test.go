@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNames checks the host name in the kernel and the name in the hosts file, up to the longest
-// names that the API accepts.
+// TestNames checks the host name of a pod's sandbox and the names in its hosts file, up to the
+// longest names that the API accepts.
 func TestNames(t *testing.T) {
 	w := &worker{Pool: &Pool{cfg: Config{Settings: Settings{ClusterDomain: "cluster.local"}}}}
 	long := strings.Repeat("a", 62)

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// testNode is a kubelet's pool of workers with one pod, a runtime and an API server, in virtual
+// testNode runs a kubelet's pool of workers with one pod, a fake runtime and a fake API, in virtual
 // time.
 type testNode struct {
 	runtime *fakeRuntime
@@ -35,11 +35,11 @@ type testNode struct {
 	log     *slog.Logger
 
 	mu      sync.Mutex
-	api     *v1.Pod // the pod in the API; nil when it was deleted
+	api     *v1.Pod // the pod in the API; nil after it was deleted
 	pool    *Pool
 	cancel  context.CancelFunc
 	hooks   map[string]int // number of calls of the preStop handler since the kubelet started, by container ID
-	hook    time.Duration  // how long a handler takes
+	hook    time.Duration  // how long each preStop handler takes
 	sick    map[string]bool
 	events  []string
 	given   *allocation.Manager
@@ -47,11 +47,11 @@ type testNode struct {
 	tracer  trace.Tracer
 	traces  *podtrace.Tracer
 	metrics *metrics.Pods
-	room    time.Time // the time until which the pod waits for others to end
+	room    time.Time // the time until which the pod waits for preempted pods to end
 	doomed  *status.Verdict
 	written []v1.PodStatus // the statuses written to the API
 
-	statuses *fakeStatuses // statuses since the kubelet started
+	statuses *fakeStatuses // statuses since the kubelet last started
 }
 
 func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
@@ -61,7 +61,8 @@ func newTestNode(t *testing.T, pod *v1.Pod) *testNode {
 	}
 }
 
-// start starts the kubelet.
+// start starts the kubelet. It adds the pod if the API has it; otherwise it reports the pod in the
+// runtime as an orphan.
 func (n *testNode) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.mu.Lock()
@@ -98,8 +99,8 @@ func (n *testNode) start() {
 	}
 }
 
-// allocation returns a manager with the pod and one other pod, to which all CPUs of the node except
-// one are granted.
+// allocation returns the manager of the node's resources. Of the node's 4 CPUs, 3 are granted to
+// another pod.
 func (n *testNode) allocation() *allocation.Manager {
 	other := testPod(v1.RestartPolicyAlways, "o")
 	other.UID = "other"
@@ -119,7 +120,8 @@ func (n *testNode) allocation() *allocation.Manager {
 	return m
 }
 
-// orphan does what a listing of the runtime does for a pod that the API does not have.
+// orphan passes the pod to the pool as a pod that only the runtime has, as the kubelet does when it
+// lists the runtime.
 func (n *testNode) orphan() {
 	for n.runtime.pod != nil {
 		seen, err := n.runtime.Pod(context.Background(), n.runtime.pod.UID)
@@ -132,7 +134,7 @@ func (n *testNode) orphan() {
 	}
 }
 
-// stop stops the kubelet.
+// stop stops the kubelet and waits until all workers have ended.
 func (n *testNode) stop() {
 	n.cancel()
 	n.pool.Wait()
@@ -144,7 +146,7 @@ func (n *testNode) note(event string) {
 	n.events = append(n.events, event)
 }
 
-// exec answers liveness probes, and counts calls of preStop handlers.
+// exec answers probes, and counts the calls of each container's preStop handler.
 func (n *testNode) exec(ctx context.Context, id string, command []string) (string, int32, error) {
 	name := ""
 	n.runtime.mu.Lock()
@@ -182,7 +184,8 @@ func (n *testNode) exec(ctx context.Context, id string, command []string) (strin
 	}
 }
 
-// remove deletes the pod in the API, as a user would.
+// remove deletes the pod in the API as a user would: with a grace period, or immediately if force
+// is true.
 func (n *testNode) remove(grace int64, force bool) {
 	n.mu.Lock()
 	if n.api == nil {
@@ -217,7 +220,7 @@ func (n *testNode) status() v1.PodStatus {
 	return n.api.Status
 }
 
-// fakeStatuses writes statuses to the API at once.
+// fakeStatuses writes each status to the fake API immediately.
 type fakeStatuses struct {
 	node *testNode
 	mu   sync.Mutex
@@ -267,7 +270,7 @@ func (s *fakeStatuses) Delete(pod *v1.Pod) {
 	go pool.Remove(pod.UID)
 }
 
-// bubble runs a test in virtual time with a node that is started before and stopped after it.
+// bubble runs f in virtual time, with a node that is started before f and stopped after it.
 func bubble(t *testing.T, pod *v1.Pod, f func(t *testing.T, n *testNode)) {
 	t.Helper()
 	n := newTestNode(t, pod)
@@ -284,7 +287,7 @@ func bubble(t *testing.T, pod *v1.Pod, f func(t *testing.T, n *testNode)) {
 	}
 }
 
-// pass lets virtual time pass.
+// pass lets virtual time advance by d and waits until all goroutines are idle.
 func pass(d time.Duration) {
 	t := clock.Real().NewTimer(d)
 	<-t.C()
@@ -328,7 +331,8 @@ func (n *testNode) ready(name string) bool {
 	return false
 }
 
-// TestStopIsRetried checks that stopping a container is retried with growing delays.
+// TestStopIsRetried checks that the worker keeps trying to stop a container with growing delays,
+// with only one Killing event, and that the container restarts after the stop has succeeded.
 func TestStopIsRetried(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	liveness(pod, "a")
@@ -361,8 +365,9 @@ func TestStopIsRetried(t *testing.T) {
 	})
 }
 
-// TestPreStopRunsOnce deletes the pod while the preStop handler of a container with a failed probe
-// is running.
+// TestPreStopRunsOnce deletes the pod while the preStop handler of a container with a failed
+// liveness probe is running. It checks that the handler is not called again and may finish before
+// the container ends.
 func TestPreStopRunsOnce(t *testing.T) {
 	for name, grace := range map[string]int64{"the same grace": 30, "less grace": 3} {
 		t.Run(name, func(t *testing.T) {
@@ -394,8 +399,8 @@ func TestPreStopRunsOnce(t *testing.T) {
 	}
 }
 
-// TestReadinessWhileBusy checks that the status follows the probes of one container while
-// the worker is busy with another.
+// TestReadinessWhileBusy checks that the pod's status follows the readiness probes of one container
+// while the worker pulls the image of another container or stops it.
 func TestReadinessWhileBusy(t *testing.T) {
 	t.Run("pull", func(t *testing.T) {
 		pod := testPod(v1.RestartPolicyAlways, "a", "b")

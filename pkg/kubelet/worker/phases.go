@@ -16,26 +16,26 @@ import (
 // Phase is a part of a pod's start whose duration is measured.
 type Phase string
 
-// The phases. The remaining time of a start is the kubelet's own share.
+// The phases of a pod's start. The time that belongs to no phase is work of the kubelet itself.
 const (
 	PhaseVolumes Phase = "volumes" // preparing the cgroup, devices and volumes
-	PhaseSandbox Phase = "sandbox" // RunPodSandbox: start of the pause container, and the network
+	PhaseSandbox Phase = "sandbox" // the call RunSandbox, which starts the sandbox and its network
 	PhaseImages  Phase = "images"
 	PhaseCreate  Phase = "create" // the call CreateContainer
 	PhaseStart   Phase = "start"  // the call StartContainer
 	PhaseHooks   Phase = "hooks"  // postStart handlers
 )
 
-// Runtime reports whether the kubelet waits for the container runtime in this phase.
+// Runtime reports whether the phase is a call to the container runtime.
 func (p Phase) Runtime() bool { return p == PhaseSandbox || p == PhaseCreate || p == PhaseStart }
 
-// Phases returns all phases in order.
+// Phases returns all phases in the order in which they happen.
 func Phases() []Phase {
 	return []Phase{PhaseVolumes, PhaseSandbox, PhaseImages, PhaseCreate, PhaseStart, PhaseHooks}
 }
 
-// enter begins a phase of the pod's start, with a span. The returned function ends it. Only the
-// worker's goroutine calls it.
+// enter begins a phase of the pod's start and its span. The function that it returns ends both.
+// Only the worker's goroutine may call enter.
 func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	begun := w.cfg.Clock.Now()
 	ctx, span := w.cfg.Tracer.Start(ctx, string(p))
@@ -45,16 +45,16 @@ func (w *worker) enter(ctx context.Context, p Phase) (context.Context, func()) {
 	}
 }
 
-// The name of a sync's span depends on the work that the sync does. The names and attributes are
-// Kubernetes' own.
+// A span is named after the work that the worker does in this sync. These names are those of
+// Kubernetes.
 const (
 	spanSync        = "syncPod"
 	spanTerminating = "syncTerminatingPod"
 	spanTerminated  = "syncTerminatedPod"
 )
 
-// updateType records and returns why a pod is synced: it is new to this kubelet, the API has a new
-// version of it, or there is another reason.
+// updateType records in the span why the worker syncs the pod, and returns it: the pod is new to
+// this kubelet process, the pod has changed in the API, or there is another reason.
 func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
 	kind := metrics.Sync
 	if w.looked == nil {
@@ -68,7 +68,7 @@ func (w *worker) updateType(ctx context.Context, pod *v1.Pod) string {
 	return kind
 }
 
-// taken counts a pod that this kubelet process is about to run for the first time.
+// taken counts a pod that this kubelet process syncs for the first time.
 func (w *worker) taken(pod *v1.Pod) {
 	w.cfg.Metrics.Admitted(pod)
 	w.in.Lock()
@@ -79,7 +79,7 @@ func (w *worker) taken(pod *v1.Pod) {
 	}
 }
 
-// span begins the span of a sync. While the pod starts, the span is part of the pod's trace.
+// span starts the span of a sync. While the pod is starting, the span is part of the pod's trace.
 func (w *worker) span(ctx context.Context, pod *v1.Pod) (context.Context, trace.Span) {
 	if w.cfg.Traces != nil && !w.tracedSince().IsZero() {
 		ctx = w.cfg.Traces.Join(ctx, w.uid)

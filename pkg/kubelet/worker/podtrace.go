@@ -13,22 +13,23 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// spanReady is the span in a pod's trace from running to ready.
+// spanReady is the name of the span in a pod's trace that lasts from when the pod runs until it is
+// ready.
 const spanReady = "kubelet.ready"
 
-// errDeletedEarly is the status of the trace of a pod that never became ready.
+// errDeletedEarly is the error in the trace of a pod that was deleted before it was ready.
 var errDeletedEarly = errors.New("the pod was deleted before it was ready")
 
-// tracedSince returns when the pod was first seen, or zero if its trace is complete or began before
-// this process.
+// tracedSince returns when the kubelet first saw the pod. It returns the zero time if the pod's
+// trace is complete, or if the pod started before this kubelet process.
 func (w *worker) tracedSince() time.Time {
 	w.in.Lock()
 	defer w.in.Unlock()
 	return w.in.since
 }
 
-// trace completes the pod's trace with its root span when the pod is ready or has ended. The caller
-// holds w.shown.mu.
+// trace completes the pod's trace if the pod is ready, has ended or is being deleted: it records
+// the trace's root span. The caller holds w.shown.mu.
 func (w *worker) trace(pod *v1.Pod, s *v1.PodStatus) {
 	if w.cfg.Traces == nil {
 		return

@@ -17,13 +17,13 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// TestPodTrace checks the spans of a pod's start: they are in the pod's trace, their root ends when
-// the pod is ready, and later syncs are in other traces.
+// TestPodTrace checks the trace of a pod's start. It contains the spans of the start, its root span
+// ends when the pod is ready or is deleted, and later syncs belong to other traces.
 func TestPodTrace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sick  bool
 		err   string // description of the root span's status
-		last  string // the span that ends with the root
+		last  string // name of the span that ends together with the root span
 		spans []string
 	}{
 		"ready": {false, "", spanReady, []string{"create", "images", spanReady, "pod", "sandbox", "start", "syncPod",

@@ -19,8 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// Registry finds the workers of pods. Parts of the kubelet that are built before the Pool wake and
-// end pods through it. It is safe for concurrent use; calls for a pod without a worker do nothing.
+// Registry finds the workers of pods by UID. Parts of the kubelet that are built before the Pool
+// use it to wake and end pods. It is safe for concurrent use. Calls for a pod without a worker do
+// nothing.
 type Registry struct {
 	mu      sync.Mutex
 	workers map[types.UID]*worker
@@ -41,15 +42,15 @@ func (r *Registry) all() []*worker {
 	return slices.Collect(maps.Values(r.workers))
 }
 
-// delete removes a worker that has nothing more to do.
+// delete removes the worker of a pod that has ended.
 func (r *Registry) delete(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.workers, uid)
 }
 
-// HasWorker reports whether a pod has a worker, which means that something of it may still be on
-// the node.
+// HasWorker reports whether a pod has a worker. As long as it has one, the node may still hold
+// something of the pod.
 func (r *Registry) HasWorker(uid types.UID) bool { return r.find(uid) != nil }
 
 // Wake makes the worker of a pod sync the pod again.
@@ -66,22 +67,22 @@ func (r *Registry) WakeAll() {
 	}
 }
 
-// Evict ends a pod within grace seconds for a reason that is a property of the node.
+// Evict ends a pod within grace seconds because the node requires it. v becomes the pod's status.
 func (r *Registry) Evict(uid types.UID, v status.Verdict, grace int64) {
 	if w := r.find(uid); w != nil {
 		w.evict(v, grace)
 	}
 }
 
-// Remove ends a pod that the API no longer has.
+// Remove ends a pod that is no longer in the API.
 func (r *Registry) Remove(uid types.UID) {
 	if w := r.find(uid); w != nil {
 		w.remove()
 	}
 }
 
-// Resume adopts the status of a static pod that its mirror in the API has. Its worker may have
-// started the pod before the API could be read.
+// Resume restores the probe results of a static pod from the status of its mirror pod in the API.
+// The pod's worker may have started before the mirror pod could be read.
 func (r *Registry) Resume(uid types.UID, s v1.PodStatus) {
 	if w := r.find(uid); w != nil {
 		w.resume(&s)
@@ -89,16 +90,17 @@ func (r *Registry) Resume(uid types.UID, s v1.PodStatus) {
 	}
 }
 
-// Pool runs the workers of a node. It is safe for concurrent use.
+// Pool runs the workers of a node, one for each pod. It is safe for concurrent use.
 type Pool struct {
 	*Registry
 	cfg    Config
 	probes *prober.Manager
-	ctx    context.Context // a field, because the workers outlive the calls that start them
+	ctx    context.Context // context of all workers, which outlive the calls that start them
 	wg     sync.WaitGroup
 }
 
-// NewPool returns a Pool that adds its workers to r. Workers stop when ctx ends; pods keep running.
+// NewPool returns a Pool that adds its workers to r. The workers end when ctx ends, but the pods
+// keep running.
 func NewPool(ctx context.Context, r *Registry, cfg Config) *Pool {
 	if cfg.Tracer == nil {
 		cfg.Tracer = noop.NewTracerProvider().Tracer("")
@@ -114,13 +116,13 @@ func NewPool(ctx context.Context, r *Registry, cfg Config) *Pool {
 	return p
 }
 
-// Set adds a pod of the node, or updates it to a new version.
+// Set adds a pod to the pool, or updates it to a new version.
 func (p *Pool) Set(pod *v1.Pod) {
 	p.cfg.Status.Observe(pod)
 	p.worker(pod.UID).set(pod)
 }
 
-// Remove ends a pod that the API no longer has, and drops its status.
+// Remove ends a pod that is no longer in the API, and forgets its status.
 func (p *Pool) Remove(uid types.UID) {
 	w := p.find(uid)
 	p.cfg.Status.Forget(uid)
@@ -129,7 +131,7 @@ func (p *Pool) Remove(uid types.UID) {
 	}
 }
 
-// Orphan ends a pod that the runtime has and the API does not.
+// Orphan ends a pod that exists in the runtime but not in the API.
 func (p *Pool) Orphan(seen *cri.Pod) {
 	if p.HasWorker(seen.UID) {
 		return
@@ -140,7 +142,8 @@ func (p *Pool) Orphan(seen *cri.Pod) {
 	w.remove()
 }
 
-// probed shows the result of a probe in the pod's status and wakes the pod's worker.
+// probed updates the pod's status after the result of a probe has changed, and wakes the pod's
+// worker.
 func (p *Pool) probed(uid types.UID) {
 	if w := p.find(uid); w != nil {
 		w.probed()
@@ -148,13 +151,14 @@ func (p *Pool) probed(uid types.UID) {
 	}
 }
 
-// Wait returns when all workers have ended. The context of NewPool must have ended.
+// Wait waits until all workers have ended. The caller must have cancelled the context passed to
+// NewPool.
 func (p *Pool) Wait() {
 	p.wg.Wait()
 	p.probes.Wait()
 }
 
-// worker returns the worker of a pod, and starts a worker if it has none.
+// worker returns the worker of a pod, and starts one if the pod has none.
 func (p *Pool) worker(uid types.UID) *worker {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// step is an event or a fault in the life of a pod, with the time that passes after it.
+// step is an event or a fault that happens to the pod, and how much time passes after it.
 type step struct {
 	what  string
 	name  string // name of a container or of a call
@@ -122,14 +122,15 @@ func (n *testNode) do(s step) {
 		n.remove(0, true)
 	case "wake":
 		n.pool.WakeAll()
-	case "clock": // the times that the runtime reports change abruptly
+	case "clock": // set the clock of the runtime forward or back
 		n.runtime.mu.Lock()
 		n.runtime.skew += time.Duration(s.n) * time.Second
 		n.runtime.mu.Unlock()
 	}
 }
 
-// settle ends all faults, waits, and returns what is wrong with the state of the pod after that.
+// settle ends all faults and waits until the pod is stable. It then returns a description of what
+// is wrong with the pod, or "".
 func (n *testNode) settle() string {
 	n.mu.Lock()
 	n.sick = map[string]bool{}
@@ -137,7 +138,7 @@ func (n *testNode) settle() string {
 	n.runtime.mu.Lock()
 	n.runtime.failures = map[string]int{}
 	n.runtime.mu.Unlock()
-	// Init containers end by themselves, after the longest possible back-off.
+	// Let init containers succeed, and wait longer than the longest back-off delay.
 	for range 40 {
 		for i := range n.runtime.pod.Spec.InitContainers {
 			if c := &n.runtime.pod.Spec.InitContainers[i]; !cri.Sidecar(c) {
@@ -185,7 +186,7 @@ func (n *testNode) settle() string {
 	return ""
 }
 
-// last returns the newest run of a container, or nil.
+// last returns the newest run of a container, or nil if it has never run.
 func (n *testNode) last(name string) *cri.Container {
 	n.runtime.mu.Lock()
 	defer n.runtime.mu.Unlock()
@@ -197,8 +198,9 @@ func (n *testNode) last(name string) *cri.Container {
 	return nil
 }
 
-// TestRandomFaults checks that no sequence of faults makes a worker break its invariants, and that
-// the pod reaches the right state when the faults have ended.
+// TestRandomFaults checks with random sequences of events and faults that the worker never breaks
+// the rules that fakeRuntime checks, and that the pod reaches the right state after the faults have
+// ended.
 func TestRandomFaults(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		pod := drawPod(rt)

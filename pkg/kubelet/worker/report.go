@@ -15,16 +15,17 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// reportedState is the data from which the pod's status was last computed.
+// reportedState holds the data from which the pod's status was last computed.
 type reportedState struct {
 	mu           sync.Mutex
 	look         observation
 	ending, over bool
 	waiting      map[string]v1.ContainerStateWaiting
-	running      time.Time // when the pod was first reported as running, if it is traced
+	running      time.Time // when the pod was first reported as running; zero before, or if the pod is not traced
 }
 
-// setWaiting shows a container as waiting; the zero value shows it as not waiting.
+// setWaiting sets the reason why a container is waiting in the pod's status. The zero value of why
+// removes the reason.
 func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -35,7 +36,8 @@ func (w *worker) setWaiting(container string, why v1.ContainerStateWaiting) {
 	w.shown.waiting[container] = why
 }
 
-// noteWaiting updates the reasons why containers wait, and records an event for each new back-off.
+// noteWaiting replaces the reasons of containers that wait for a back-off delay by those in plan.
+// It records an event for each container whose back-off delay begins.
 func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -56,7 +58,8 @@ func (w *worker) noteWaiting(pod *v1.Pod, plan Plan) {
 	}
 }
 
-// report computes the pod's status and queues it for writing.
+// report computes the pod's status and queues it for writing to the API. ending means that the pod
+// is ending, and over that it has ended.
 func (w *worker) report(l observation, ending, over bool) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -64,7 +67,8 @@ func (w *worker) report(l observation, ending, over bool) {
 	w.show()
 }
 
-// probed updates the status with the results of probes, even while the worker is busy.
+// probed computes the pod's status with new results of probes. It works even while the worker is
+// busy.
 func (w *worker) probed() {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -73,7 +77,8 @@ func (w *worker) probed() {
 	}
 }
 
-// resume updates the pod's status with the status that an earlier kubelet process wrote to the API.
+// resume restores the probe results of the pod's containers from a status that an earlier kubelet
+// process wrote to the API, and updates the pod's status.
 func (w *worker) resume(s *v1.PodStatus) {
 	w.shown.mu.Lock()
 	defer w.shown.mu.Unlock()
@@ -86,7 +91,7 @@ func (w *worker) resume(s *v1.PodStatus) {
 	w.show()
 }
 
-// show computes the status and queues it for writing. The caller holds the lock.
+// show computes the pod's status and queues it for writing to the API. The caller holds w.shown.mu.
 func (w *worker) show() {
 	l := w.shown.look
 	if l.removed {
@@ -100,7 +105,7 @@ func (w *worker) show() {
 	base := w.base(l.pod)
 	probed := func(id string) (started, ready bool) {
 		known, ok := w.probes.Result(id)
-		if !ok { // the container is not probed, because the pod may have been ending when this process started
+		if !ok { // this process has not started the container's probes, for example because the pod was already ending
 			known = w.probeResults(&base.Status, id)
 		}
 		return known.Started, known.Ready
@@ -119,7 +124,8 @@ func (w *worker) show() {
 	}
 }
 
-// base returns the pod with its newest status, which the API may not have yet.
+// base returns the pod with its newest status, which the kubelet may not have written to the API
+// yet.
 func (w *worker) base(pod *v1.Pod) *v1.Pod {
 	s, ok := w.cfg.Status.Get(w.uid)
 	if !ok {
@@ -131,7 +137,7 @@ func (w *worker) base(pod *v1.Pod) *v1.Pod {
 	return base
 }
 
-// probeResults returns the probe results of a running container in a status.
+// probeResults returns the probe results that a status contains for a running container.
 func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
 	for _, list := range [][]v1.ContainerStatus{s.InitContainerStatuses, s.ContainerStatuses,
 		s.EphemeralContainerStatuses} {
@@ -144,10 +150,11 @@ func (w *worker) probeResults(s *v1.PodStatus, id string) prober.Result {
 	return prober.Result{}
 }
 
-// containerID returns a container's ID as statuses contain it.
+// containerID returns the ID of a container in the form used in the pod's status.
 func (w *worker) containerID(id string) string { return w.cfg.RuntimeName + "://" + id }
 
-// foreign returns own, but with the conditions that other clients write replaced by those in api.
+// foreign returns the conditions in own and those that only api has. If both have a condition of a
+// type that the kubelet does not set, the one in api is used.
 func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	out := append([]v1.PodCondition{}, own...)
 	for _, c := range api {
@@ -167,7 +174,7 @@ func foreign(api, own []v1.PodCondition) []v1.PodCondition {
 	return out
 }
 
-// kubelets reports whether the kubelet sets a condition.
+// kubelets reports whether this type of condition is set by the kubelet.
 func kubelets(t v1.PodConditionType) bool {
 	switch t {
 	case v1.PodReady, v1.ContainersReady, v1.PodInitialized, v1.PodScheduled, v1.PodReadyToStartContainers,

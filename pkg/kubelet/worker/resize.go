@@ -20,10 +20,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// retryResize is how often a deferred resize is retried.
+// retryResize is how often the worker retries a resize that the node could not grant.
 const retryResize = time.Minute
 
-// need has a container's resources as numbers: CPU in thousandths, memory in bytes.
+// need holds the resources of a container as numbers: CPU in millicores, memory in bytes.
 type need struct{ cpuRequest, cpuLimit, memoryRequest, memoryLimit int64 }
 
 func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
@@ -41,7 +41,7 @@ func needOf(pod *v1.ResourceRequirements, c v1.ResourceRequirements) need {
 		limit(v1.ResourceMemory)}
 }
 
-// Update is a running container whose resources change.
+// Update describes a running container whose resources must change, and the old and new resources.
 type Update struct {
 	Run  *cri.Container
 	Spec *v1.Container
@@ -49,8 +49,8 @@ type Update struct {
 	want need
 }
 
-// resized plans an update if the resources of a running container change. It reports whether the
-// container must be restarted instead.
+// resized plans an update if the resources of a running container must change. It returns true,
+// without planning an update, if the container's resize policy requires a restart.
 func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 	had, behind := d.Behind[c.Name]
 	if !behind {
@@ -70,7 +70,7 @@ func (d *decider) resized(c *v1.Container, run *cri.Container) (restart bool) {
 	return false
 }
 
-// negotiate requests the resources in the pod's spec and continues with the resources that were
+// negotiate asks Allocation for the resources in the pod's spec. The sync continues with the pod as
 // granted.
 func (w *worker) negotiate(l *observation) {
 	r := w.cfg.Allocation.Resize(l.pod)
@@ -84,7 +84,8 @@ func (w *worker) negotiate(l *observation) {
 	}
 	for name := range r.Behind {
 		if run := l.seen.Latest(name); run == nil || run.State != cri.Running {
-			// The container does not run; it will start with the granted resources.
+			// A container that does not run has nothing to change; it starts with the granted
+			// resources.
 			w.cfg.Allocation.Reached(w.uid, name)
 			delete(l.behind, name)
 		}
@@ -111,8 +112,8 @@ func (w *worker) negotiate(l *observation) {
 	w.resizing = l.resize.InProgress || r.Granted
 }
 
-// resizeMessage returns the text of an event about the resources of a pod's containers, as
-// Kubernetes words it.
+// resizeMessage returns the text of an event about a resize, in Kubernetes' format. generation is
+// the pod's generation that requested the resize.
 func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) string {
 	type container struct {
 		Name      string                  `json:"name"`
@@ -137,8 +138,8 @@ func resizeMessage(what string, pod *v1.Pod, generation int64, problem string) s
 	return what + ": " + string(b)
 }
 
-// update changes the resources of running containers. During the change the pod's cgroup allows
-// both the old and the new resources. Failures are retried.
+// update changes the resources of running containers. During the change, the pod's cgroup allows
+// the larger of the old and the new limits. The caller retries after an error.
 func (w *worker) update(ctx context.Context, l observation, list []Update) error {
 	begun := w.cfg.Clock.Now()
 	err := w.updateAll(ctx, l, list)
@@ -164,7 +165,8 @@ func (w *worker) updateAll(ctx context.Context, l observation, list []Update) er
 	if err := w.fit(l); err != nil {
 		return fmt.Errorf("cgroup of the pod: %w", err)
 	}
-	// Containers that shrink come first, because others get the resources that they free.
+	// Update containers whose limits decrease first, because the other containers may get what they
+	// free.
 	slices.SortStableFunc(list, func(a, b Update) int {
 		return cmp.Or(cmp.Compare(a.want.memoryLimit-a.had.memoryLimit, b.want.memoryLimit-b.had.memoryLimit),
 			cmp.Compare(a.want.cpuLimit-a.had.cpuLimit, b.want.cpuLimit-b.had.cpuLimit))
@@ -182,8 +184,8 @@ func (w *worker) updateAll(ctx context.Context, l observation, list []Update) er
 	return nil
 }
 
-// fit sets the limits of the pod's cgroup. While containers still run with older resources, the
-// cgroup allows these too.
+// fit sets the limits of the pod's cgroup. As long as containers still run with their old
+// resources, the limits allow the old as well as the new resources.
 func (w *worker) fit(l observation) error {
 	if len(l.behind) == 0 {
 		return w.cfg.Cgroups.Ensure(l.pod)
@@ -202,15 +204,16 @@ func (w *worker) fit(l observation) error {
 	return w.cfg.Cgroups.Widen(before, l.pod)
 }
 
-// updated returns the new values of those resources that can change while the container runs.
+// updated returns the new resources of a container, without those that cannot change while it runs.
 func updated(pod *v1.Pod, c *v1.Container, n qos.Node) *runtimeapi.LinuxContainerResources {
 	r := qos.Container(pod, c, n)
 	r.OomScoreAdj, r.HugepageLimits, r.Unified = 0, nil, nil
 	return r
 }
 
-// checkMemory rejects limits below what containers use. With such limits the kernel would kill
-// containers, or reject a limit after other limits were already changed.
+// checkMemory returns an error if an update would reduce a memory limit to no more than the
+// container uses now. With such a limit, the kernel would kill the container, or reject the limit
+// after the limits of other containers were already changed.
 func (w *worker) checkMemory(ctx context.Context, list []Update) error {
 	var errs []error
 	for _, u := range list {

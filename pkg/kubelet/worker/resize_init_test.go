@@ -10,8 +10,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestResizeOfInitContainers checks that a running init container is resized while it runs, and
-// that a later init container starts with its granted resources.
+// TestResizeOfInitContainers checks that a running init container is resized without a restart, and
+// that a later init container, when it starts, gets the resources granted by then.
 func TestResizeOfInitContainers(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:first", "s:side", "i:second", "main")
 	for _, name := range []string{"first", "side", "second", "main"} {
@@ -48,7 +48,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 		}
 		side := n.runtime.running("side")
 		n.ask(func(pod *v1.Pod) {
-			setResources(pod, "first", "500m", "64Mi") // this container has already ended
+			setResources(pod, "first", "500m", "64Mi") // has no effect, because this container has already exited
 			setResources(pod, "side", "100m", "64Mi")
 			setResources(pod, "main", "200m", "64Mi")
 		})
@@ -64,8 +64,8 @@ func TestResizeOfInitContainers(t *testing.T) {
 	})
 }
 
-// TestResizeOfInitContainerWithoutRoom checks that an init container's request is deferred if the
-// node lacks the resources, in the same way as the sum of the main containers' requests.
+// TestResizeOfInitContainerWithoutRoom checks that the resize of an init container is deferred if
+// the node lacks the requested resources.
 func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	setResources(pod, "first", "100m", "64Mi")
@@ -87,8 +87,8 @@ func TestResizeOfInitContainerWithoutRoom(t *testing.T) {
 }
 
 // TestResizeOfInitContainerByRestart checks an init container whose resize policy requires a
-// restart, which an earlier version of the API accepted. The container is done when the new run has
-// ended, not when the old run was stopped.
+// restart; earlier versions of the API accepted that. The stopped run exits with code 0, but the
+// init container must run again before the main container may start.
 func TestResizeOfInitContainerByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "i:first", "main")
 	setResources(pod, "first", "100m", "64Mi")

@@ -15,13 +15,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// setResources sets a container's CPU and memory, both as requests and limits.
+// setResources sets the CPU and memory of a container, as requests and as limits.
 func setResources(pod *v1.Pod, name, cpu, memory string) {
 	l := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory)}
 	specIn(pod, name).Resources = v1.ResourceRequirements{Requests: l, Limits: l.DeepCopy()}
 }
 
-// ask changes the pod in the API, as a user would.
+// ask changes the pod in the API as a user would, and waits until the worker has handled the
+// change.
 func (n *testNode) ask(change func(pod *v1.Pod)) {
 	n.mu.Lock()
 	pod := n.api.DeepCopy()
@@ -96,7 +97,7 @@ func TestResizeInPlace(t *testing.T) {
 }
 
 // TestResizeByRestart checks that a container whose resize policy requires a restart is restarted,
-// even if it exits with 0 and its restart policy would not restart it.
+// even if it exits with 0 and the restart policy is OnFailure.
 func TestResizeByRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyOnFailure, "a", "b")
 	setResources(pod, "a", "100m", "64Mi")
@@ -128,8 +129,9 @@ func TestResizeByRestart(t *testing.T) {
 	})
 }
 
-// TestResizeWithoutRoom checks that a pod keeps its resources, reports the resize as deferred, and
-// gets the requested resources when they are free.
+// TestResizeWithoutRoom checks a resize for which the node lacks resources: the pod keeps its
+// resources, its status shows the resize as deferred, and the pod gets the requested resources when
+// another pod has freed them.
 func TestResizeWithoutRoom(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
@@ -155,8 +157,8 @@ func TestResizeWithoutRoom(t *testing.T) {
 	})
 }
 
-// TestFailedResize checks that the memory limit is not reduced below the memory in use, and that a
-// restarted kubelet continues the resize.
+// TestFailedResize checks that the memory limit of a container is not set below the memory in use,
+// and that a restarted kubelet keeps trying until the container uses less memory.
 func TestFailedResize(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	setResources(pod, "a", "500m", "64Mi")
@@ -185,7 +187,8 @@ func TestFailedResize(t *testing.T) {
 	})
 }
 
-// TestFailedResizeAffectsNoOtherContainer checks that a failed resize does not affect other containers.
+// TestFailedResizeAffectsNoOtherContainer checks that another container of the pod still restarts
+// while the resize of a container keeps failing.
 func TestFailedResizeAffectsNoOtherContainer(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	setResources(pod, "a", "500m", "64Mi")

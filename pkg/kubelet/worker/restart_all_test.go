@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cri"
 )
 
-// restartAll adds a rule that restarts all containers of the pod when the named one ends with 42.
+// restartAll adds a rule to the named container: if it exits with code 42, all containers of the
+// pod restart.
 func restartAll(pod *v1.Pod, name string) {
 	specIn(pod, name).RestartPolicyRules = []v1.ContainerRestartRule{{
 		Action:    v1.ContainerRestartRuleActionRestartAllContainers,
@@ -22,8 +23,9 @@ func restartAll(pod *v1.Pod, name string) {
 	}}
 }
 
-// TestRestartAll checks that all containers restart in order when one ends with the exit code of
-// its rule, even if the kubelet is killed meanwhile and the pod's restart policy is Never.
+// TestRestartAll checks that all containers of a pod restart in order when a container exits with
+// the exit code of its RestartAllContainers rule, even if the kubelet restarts meanwhile and the
+// pod's restart policy is Never.
 func TestRestartAll(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "s:y", "a", "b")
 	restartAll(pod, "a")
@@ -63,7 +65,7 @@ func TestRestartAll(t *testing.T) {
 		if c := n.condition(v1.AllContainersRestarting); c == nil || c.Status != v1.ConditionFalse {
 			t.Errorf("condition %+v", c)
 		}
-		// This exit code does not match the rule.
+		// Exit code 1 does not match the rule, so the pod fails.
 		n.runtime.die(n.runtime.running("a"), 1)
 		n.runtime.die(n.runtime.running("b"), 0)
 		pass(time.Minute)
@@ -73,8 +75,8 @@ func TestRestartAll(t *testing.T) {
 	})
 }
 
-// TestRestartAllDuringStart checks a container that ends with the exit code of its rule while the
-// next one is being started. The next one must restart too.
+// TestRestartAllDuringStart checks a container that exits with the exit code of its rule while the
+// worker is starting the next container. The next container must restart too.
 func TestRestartAllDuringStart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyNever, "i:x", "a", "b")
 	restartAll(pod, "a")
@@ -102,9 +104,9 @@ func TestRestartAllDuringStart(t *testing.T) {
 	}
 }
 
-// TestRestartAllAfterTheClockWasSetBack checks that a later end begins the next epoch even if the
-// clock was set back, and that the run that began an epoch may be removed from the runtime without
-// effect on the runs since then.
+// TestRestartAllAfterTheClockWasSetBack checks that each exit with the rule's exit code restarts
+// all containers even if the clock was set back. It also checks that nothing restarts if exited
+// runs are removed from the runtime.
 func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	restartAll(pod, "a")
@@ -131,7 +133,7 @@ func TestRestartAllAfterTheClockWasSetBack(t *testing.T) {
 		if n.runtime.running("a") != a || n.runtime.running("b") != b {
 			t.Errorf("a runs as %q (was %q), b as %q (was %q)", n.runtime.running("a"), a, n.runtime.running("b"), b)
 		}
-		n.runtime.die(a, 42) // the run that began the last epoch was removed
+		n.runtime.die(a, 42) // restarts all containers, although the run that began the current epoch was removed
 		pass(10 * time.Minute)
 		if n.runtime.started["a"] != 5 || n.runtime.started["b"] != 5 {
 			t.Errorf("started %v", n.runtime.started)

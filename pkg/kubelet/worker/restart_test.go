@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// probeOf returns a probe with a period of ten seconds, so that after a restart there is no result
-// at first.
+// probeOf returns a probe with a period of 10 s, so that shortly after a restart of the kubelet
+// there is no result yet.
 func probeOf(what string) *v1.Probe {
 	return &v1.Probe{
 		ProbeHandler:  v1.ProbeHandler{Exec: &v1.ExecAction{Command: []string{what}}},
@@ -23,11 +23,12 @@ func probeOf(what string) *v1.Probe {
 	}
 }
 
-// restartCases are pods whose status must not change with a restart of the kubelet, as in KEP-4781.
+// restartCases are pods whose status must not change when the kubelet restarts, as KEP-4781
+// requires.
 var restartCases = map[string]struct {
 	names  []string
 	mend   func(pod *v1.Pod)
-	before func(n *testNode) // is called before the kubelet stops
+	before func(n *testNode) // called before the kubelet stops
 }{
 	"no probes": {names: []string{"a"}},
 	"every probe": {names: []string{"i:x", "s:s", "a", "b"}, mend: func(pod *v1.Pod) {
@@ -76,15 +77,15 @@ var restartCases = map[string]struct {
 		before: func(n *testNode) { n.runtime.die(n.runtime.running("a"), 3) }},
 }
 
-// fails makes the probes of a container fail, or succeed again.
+// fails makes the probes of a container fail if fails is true, and succeed if it is false.
 func (n *testNode) fails(name string, fails bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sick[name] = fails
 }
 
-// TestStatusSurvivesRestart checks that a restart of the kubelet changes nothing in a pod's
-// status.
+// TestStatusSurvivesRestart checks that the restarted kubelet never writes a status that differs
+// from the one before the restart.
 func TestStatusSurvivesRestart(t *testing.T) {
 	for name, c := range restartCases {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +129,9 @@ func TestStatusSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestProbesContinueAfterRestart checks that a result that was adopted from the API is replaced by
-// the next result of the probe, and that a startup probe that has succeeded is not run again.
+// TestProbesContinueAfterRestart checks that the first probe after a restart replaces the result
+// that the kubelet read from the API, and that a startup probe that has succeeded does not run
+// again.
 func TestProbesContinueAfterRestart(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	c := specIn(pod, "a")
@@ -165,7 +167,8 @@ func TestProbesContinueAfterRestart(t *testing.T) {
 	})
 }
 
-// TestNewRunHasNoResults checks that a restarted container has no results from its earlier run.
+// TestNewRunHasNoResults checks that a container that has restarted does not keep the probe results
+// of its previous run.
 func TestNewRunHasNoResults(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a")
 	specIn(pod, "a").ReadinessProbe = probeOf("readiness")
@@ -187,8 +190,8 @@ func TestNewRunHasNoResults(t *testing.T) {
 	})
 }
 
-// TestStaticPodIsResumed checks that the status of a static pod is adopted from its mirror, which
-// is read after the pod was started.
+// TestStaticPodIsResumed checks that the probe results of a static pod are restored from its mirror
+// pod, although the kubelet reads the mirror pod only after it has started the static pod's worker.
 func TestStaticPodIsResumed(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "s:s", "a")
 	for _, name := range []string{"s", "a"} {

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/status"
 )
 
-// TestStartWaitsForVictims checks that a pod for which others are preempted starts when these have
-// ended, or when the maximum waiting time is over, and that it can be deleted meanwhile.
+// TestStartWaitsForVictims checks that a pod for which other pods are preempted starts when they
+// have ended or the maximum waiting time has passed, and that it can be deleted while it waits.
 func TestStartWaitsForVictims(t *testing.T) {
 	waiting := func(t *testing.T, f func(t *testing.T, n *testNode)) {
 		n := newTestNode(t, testPod(v1.RestartPolicyAlways, "a"))
@@ -58,8 +58,8 @@ func TestStartWaitsForVictims(t *testing.T) {
 	})
 }
 
-// TestRestartContinuesPreemption checks that a restarted kubelet ends a pod that an earlier one
-// began to end, and does not start any of its containers before that.
+// TestRestartContinuesPreemption checks that a restarted kubelet ends a pod that an earlier kubelet
+// process began to preempt, and does not restart any of the pod's containers.
 func TestRestartContinuesPreemption(t *testing.T) {
 	pod := testPod(v1.RestartPolicyAlways, "a", "b")
 	n := newTestNode(t, pod)
@@ -67,7 +67,7 @@ func TestRestartContinuesPreemption(t *testing.T) {
 		n.start()
 		pass(time.Second)
 		n.stop()
-		// The kubelet was killed after it had stopped one container.
+		// As if the kubelet had been killed after it had stopped one of the two containers.
 		n.runtime.die(n.runtime.running("b"), 143)
 		n.mu.Lock()
 		n.doomed = &status.Verdict{Phase: v1.PodFailed, Reason: "Preempting", Message: "why", Disruption: true}

@@ -27,7 +27,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// Reasons for which a container waits, as in Kubernetes.
+// Reasons of a waiting container, named as in Kubernetes.
 const (
 	reasonConfig = "CreateContainerConfigError"
 	reasonCreate = "CreateContainerError"
@@ -35,7 +35,8 @@ const (
 	reasonHook   = "PostStartHookError"
 )
 
-// replaceSandbox stops what still runs in the old sandbox and starts a new one.
+// replaceSandbox stops the containers that still run in the old sandbox, stops that sandbox and
+// starts a new one.
 func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint32, handler string) (*cri.Pod, error) {
 	if l.seen.Sandbox() != nil {
 		w.cfg.Event(l.pod, "", v1.EventTypeNormal, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
@@ -64,7 +65,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint
 	over, begun := w.cfg.Metrics.Sandbox(l.pod, handler), w.cfg.Clock.Now()
 	_, err = w.cfg.Runtime.RunSandbox(inPhase, config, handler)
 	spent()
-	if ctx.Err() == nil { // if ctx has ended, the start was cancelled, which is not an error
+	if ctx.Err() == nil { // if ctx has ended, the start was cancelled, which must not count as an error
 		over(w.cfg.Clock.Since(begun), err)
 	}
 	if err != nil {
@@ -78,7 +79,7 @@ func (w *worker) replaceSandbox(ctx context.Context, l observation, attempt uint
 		return nil, err
 	}
 	l.seen = seen
-	w.report(l, false, false) // so that the status shows the pod's address
+	w.report(l, false, false) // show the pod's address in its status
 	return seen, nil
 }
 
@@ -107,8 +108,8 @@ func (w *worker) sandboxConfig(pod *v1.Pod, attempt uint32, handler string) (*ru
 	})
 }
 
-// node returns the values that limits of a container, or of the whole pod, are computed from.
-// Containers with CPUs of their own have no CPU quota.
+// node returns the properties of the node from which the limits of a container, or of the whole pod
+// if container is empty, are computed. Containers that have CPUs of their own get no CPU quota.
 func (w *worker) node(container string) qos.Node {
 	n := w.cfg.Node
 	n.CFSQuota = n.CFSQuota && !w.cfg.Placement.Exclusive(w.uid, container)
@@ -117,7 +118,7 @@ func (w *worker) node(container string) qos.Node {
 
 const maxHostname = 63
 
-// hostNames returns the pod's host name and its domain.
+// hostNames returns the pod's host name and its domain, which is empty if the pod has none.
 func (w *worker) hostNames(pod *v1.Pod) (hostname, domain string) {
 	switch {
 	case pod.Spec.HostnameOverride != nil:
@@ -133,10 +134,10 @@ func (w *worker) hostNames(pod *v1.Pod) (hostname, domain string) {
 	return hostname, domain
 }
 
-// maxKernelName is the longest host name that the kernel accepts.
+// maxKernelName is the maximum length of a host name in the Linux kernel.
 const maxKernelName = 64
 
-// kernelName returns the host name to set in the sandbox; it is empty for pods in the node's
+// kernelName returns the host name to set in the sandbox. It is empty for pods that use the host's
 // network.
 func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 	if pod.Spec.HostNetwork {
@@ -157,7 +158,7 @@ func (w *worker) kernelName(pod *v1.Pod) (string, error) {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// truncate shortens a host name to the allowed length, without a trailing dash or dot.
+// truncate shortens a host name to maxHostname characters and removes trailing dashes and dots.
 func truncate(name string) string {
 	if len(name) <= maxHostname {
 		return name
@@ -169,14 +170,14 @@ func truncate(name string) string {
 	return name
 }
 
-// wait shows the container as waiting and returns err.
+// wait sets the reason why the container is waiting in the pod's status, and returns err.
 func (s *starter) wait(c *v1.Container, reason string, err error) error {
 	s.cfg.Metrics.StartFailed(s.kind(c), reason)
 	s.setWaiting(c.Name, v1.ContainerStateWaiting{Reason: reason, Message: cri.Message(err)})
 	return err
 }
 
-// start starts one container.
+// start creates and starts one container and runs its postStart handler.
 func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	s.cfg.Metrics.Start(s.kind(c))
 	image, volumes, err := s.images(ctx, c)
@@ -185,7 +186,7 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	}
 	last := s.seen.Latest(c.Name)
 	if last != nil && last.State == cri.Created {
-		// An earlier attempt created the container and did not start it.
+		// An earlier attempt created the container but did not start it.
 		if err := s.cfg.Runtime.RemoveContainer(ctx, last.ID); err != nil {
 			return s.wait(c, reasonCreate, err)
 		}
@@ -223,7 +224,8 @@ func (s *starter) start(ctx context.Context, c *v1.Container) error {
 	return s.postStart(ctx, c, id)
 }
 
-// images pulls the container's image and the images that it mounts.
+// images returns the container's image and the images that the container mounts as volumes. It
+// pulls images that are missing.
 func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Image,
 	map[string]*runtimeapi.ImageSpec, error) {
 	ctx, spent := s.enter(ctx, PhaseImages)
@@ -239,7 +241,8 @@ func (s *starter) images(ctx context.Context, c *v1.Container) (*runtimeapi.Imag
 	return image, volumes, err
 }
 
-// imageVolumes pulls the images that the container mounts. It returns them by volume name.
+// imageVolumes returns the images that the container mounts as volumes, by volume name. It pulls
+// images that are missing.
 func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string]*runtimeapi.ImageSpec, error) {
 	out := map[string]*runtimeapi.ImageSpec{}
 	for i := range s.pod.Spec.Volumes {
@@ -247,7 +250,7 @@ func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string
 		if v.Image == nil || !slices.ContainsFunc(c.VolumeMounts, func(m v1.VolumeMount) bool { return m.Name == v.Name }) {
 			continue
 		}
-		// Without a container name, events of the pull are recorded on the pod.
+		// The container has no name, so events of the pull are recorded on the pod.
 		image, err := s.cfg.Images.Ensure(ctx, s.pod,
 			&v1.Container{Image: v.Image.Reference, ImagePullPolicy: v.Image.PullPolicy}, s.config, s.handler)
 		if err != nil {
@@ -259,7 +262,7 @@ func (s *starter) imageVolumes(ctx context.Context, c *v1.Container) (map[string
 	return out, nil
 }
 
-// postStart runs the container's postStart handler. If it fails the container is stopped.
+// postStart runs the container's postStart handler. If the handler fails, the container is stopped.
 func (s *starter) postStart(ctx context.Context, c *v1.Container, id string) error {
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return nil
@@ -340,8 +343,8 @@ func (s *starter) containerConfig(ctx context.Context, c *v1.Container, image *r
 	return cri.ContainerConfig(s.pod, c, in)
 }
 
-// addDevices adds what a plugin returned for a container. The container's own environment variables
-// take precedence.
+// addDevices adds the settings that a device plugin or DRA driver requires for a container. If an
+// environment variable is already set, it keeps its value.
 func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) {
 	for _, d := range g.GetDevices() {
 		in.Devices = append(in.Devices,
@@ -365,12 +368,13 @@ func addDevices(in *cri.ContainerInput, g *deviceapi.ContainerAllocateResponse) 
 	maps.Copy(in.Annotations, g.GetAnnotations())
 }
 
-// users returns the user namespace of the sandbox, or nil.
+// users returns the user namespace of the sandbox, or nil if it has none of its own.
 func (s *starter) users() *runtimeapi.UserNamespace {
 	return s.config.GetLinux().GetSecurityContext().GetNamespaceOptions().GetUsernsOptions()
 }
 
-// target returns the ID of the running container whose processes an ephemeral container shares.
+// target returns the ID of the running container whose processes the ephemeral container c shares,
+// or "".
 func (s *starter) target(c *v1.Container) string {
 	for i := range s.pod.Spec.EphemeralContainers {
 		e := &s.pod.Spec.EphemeralContainers[i]
@@ -386,7 +390,7 @@ func (s *starter) target(c *v1.Container) string {
 
 const etcHosts = "/etc/hosts"
 
-// mountsOf returns the mounts of the container's volumes, of its hosts file and of its termination
+// mountsOf returns the mounts of the container: its volumes, its hosts file and its termination
 // message file.
 func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips []string) ([]*runtimeapi.Mount, error) {
 	mounts, err := s.mounts.ForContainer(s.pod, c, o)
@@ -398,7 +402,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 		own = own || m.MountPath == etcHosts
 	}
 	dir := filepath.Join(s.cfg.RootDir, "pods", string(s.uid))
-	if err := os.MkdirAll(dir, 0o750); err != nil { // the directory does not exist if the pod has no volumes
+	if err := os.MkdirAll(dir, 0o750); err != nil { // creates the directory if the pod has no volumes
 		return nil, fmt.Errorf("pod directory: %w", err)
 	}
 	if !own {
@@ -423,7 +427,7 @@ func (s *starter) mountsOf(c *v1.Container, o volume.Options, restarts int, ips 
 	return append(mounts, &runtimeapi.Mount{ContainerPath: c.TerminationMessagePath, HostPath: path}), nil
 }
 
-// emptyFile creates a file that every user in a container may write.
+// emptyFile creates an empty file to which every user in a container may write.
 func emptyFile(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

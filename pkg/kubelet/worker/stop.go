@@ -20,25 +20,27 @@ import (
 )
 
 const (
-	// minGrace is the minimum time that a container has after its signal, as in Kubernetes.
+	// minGrace is the minimum time between the signal to a container and its kill, as in
+	// Kubernetes.
 	minGrace = 2 * time.Second
-	// shortestGrace is the shortest grace period of a pod.
+	// shortestGrace is the minimum grace period of a pod.
 	shortestGrace = time.Second
-	// defaultGrace is the grace period of pods whose spec is not known.
+	// defaultGrace is the grace period of pods whose spec does not set one.
 	defaultGrace = 30 * time.Second
 )
 
-// stopping is the stop of a whole pod.
+// stopping is the stop of all containers and sandboxes of a pod.
 type stopping struct {
 	deadline time.Time
 	cancel   context.CancelFunc
-	done     chan struct{} // closed when everything has stopped, or after a failure (then err is set)
+	done     chan struct{} // closed when everything has stopped or the stop has failed; err is set if it has failed
 	err      error
 }
 
-// end ends a pod: it stops its containers, releases their resources, deletes the pod from the API
-// and then removes the pod's containers and sandboxes from the runtime. It returns the time at
-// which to sync again, and whether nothing is left of the pod.
+// end ends a pod. It stops the pod's containers, releases their resources and deletes the pod from
+// the API. Once the API no longer has the pod, it removes the containers and sandboxes from the
+// runtime. It returns the time at which to sync again, and whether the node no longer holds
+// anything of the pod.
 func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone bool) {
 	span := trace.SpanFromContext(ctx)
 	span.SetName(spanTerminated)
@@ -57,7 +59,7 @@ func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone 
 			return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 		}
 		if l.seen = seen; seen.Active() {
-			w.wakeUp() // a container was started in the meantime, so begin again
+			w.wakeUp() // a container has started in the meantime, so stop the pod again
 			return time.Time{}, false
 		}
 		w.cfg.Metrics.OperationDone(metrics.Kill, w.cfg.Clock.Since(w.ending))
@@ -80,8 +82,8 @@ func (w *worker) end(ctx context.Context, l observation) (again time.Time, gone 
 	return time.Time{}, true
 }
 
-// stop begins to stop the pod, or shortens the stop in progress. It reports whether the pod has
-// stopped.
+// stop begins to stop the pod. If the pod is already being stopped, stop shortens the grace period
+// if necessary. It reports whether the pod has stopped.
 func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stopped bool) {
 	grace := graceFor(l, w.grace)
 	w.grace = grace
@@ -101,7 +103,7 @@ func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stop
 	default:
 	}
 	if deadline.Before(w.stopping.deadline.Add(-time.Second)) {
-		// The grace period is shorter now.
+		// The grace period has become shorter, so start again with the new one.
 		w.stopping.cancel()
 		<-w.stopping.done
 		w.stopping = w.beginStop(ctx, l, grace, deadline)
@@ -109,9 +111,9 @@ func (w *worker) stop(ctx context.Context, l observation) (again time.Time, stop
 	return time.Time{}, false
 }
 
-// graceFor returns how long a pod may take to end: the shortest of the grace periods of its
-// deletion, of the kubelet's own request and of before (if not zero), as in Kubernetes. Without any
-// of them it is the grace period in the pod's spec.
+// graceFor returns how long a pod may take to end: the shortest of the grace periods set by its
+// deletion, by the kubelet's eviction and by before, if they are set. If none of them is set, the
+// grace period in the pod's spec applies. Kubernetes does the same.
 func graceFor(l observation, before time.Duration) time.Duration {
 	grace := before
 	for _, seconds := range []*int64{l.pod.DeletionGracePeriodSeconds, l.grace} {
@@ -143,7 +145,7 @@ func (w *worker) beginStop(ctx context.Context, l observation, grace time.Durati
 	return s
 }
 
-// stopAll stops a pod's containers and then its sandboxes.
+// stopAll stops the pod's containers and then its sandboxes.
 func (w *worker) stopAll(ctx context.Context, l observation, grace time.Duration) error {
 	if err := w.stopContainers(ctx, l, grace); err != nil || ctx.Err() != nil {
 		return errors.Join(err, ctx.Err())
@@ -156,11 +158,11 @@ func (w *worker) stopAll(ctx context.Context, l observation, grace time.Duration
 	return nil
 }
 
-// stopContainers stops all containers of a pod. All preStop handlers start at once. A sidecar is
-// signalled when the main containers and the sidecars behind it have ended, or after the grace
-// period.
+// stopContainers stops all containers of a pod. All preStop handlers start immediately. A sidecar
+// is signalled when the main containers and the sidecars that started after it have ended, or at
+// the end of the grace period.
 func (w *worker) stopContainers(ctx context.Context, l observation, grace time.Duration) error {
-	// Cancelled by the first failure, which is then retried at once without waiting for the other
+	// The first error cancels ctx, so that the caller can retry without waiting for the other
 	// containers.
 	g, ctx := errgroup.WithContext(ctx)
 	for _, o := range w.stopOrders(l, grace) {
@@ -169,7 +171,8 @@ func (w *worker) stopContainers(ctx context.Context, l observation, grace time.D
 	return g.Wait()
 }
 
-// stopOrders returns the containers to stop, with their order.
+// stopOrders returns an order for each container to stop. The orders of sidecars say which
+// containers must stop first.
 func (w *worker) stopOrders(l observation, grace time.Duration) []order {
 	var main []<-chan struct{}
 	var sidecars, out []order
@@ -203,8 +206,9 @@ func initIndex(pod *v1.Pod, name string) int {
 	return slices.IndexFunc(pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == name })
 }
 
-// graceOne returns the grace period of a container whose pod keeps running. own is the grace period
-// of the failed probe in seconds, or nil. Zero skips the preStop handler.
+// graceOne returns the grace period of a container that is stopped while its pod keeps running. own
+// is the grace period of the failed probe in seconds, or nil. A result of zero means that the
+// preStop handler is skipped.
 func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	for _, seconds := range []*int64{pod.DeletionGracePeriodSeconds, own, pod.Spec.TerminationGracePeriodSeconds} {
 		if seconds != nil {
@@ -214,7 +218,7 @@ func graceOne(pod *v1.Pod, own *int64) time.Duration {
 	return defaultGrace
 }
 
-// release releases the resources of the pod's containers.
+// release releases the resources of a pod whose containers have all stopped.
 func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	if w.released {
 		return nil
@@ -236,7 +240,8 @@ func (w *worker) release(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// erase removes the containers, sandboxes and files of a pod that the API no longer has.
+// erase removes the containers, sandboxes, logs and other files of a pod that is no longer in the
+// API.
 func (w *worker) erase(ctx context.Context, l observation) error {
 	for _, c := range l.seen.Containers {
 		if err := w.cfg.Runtime.RemoveContainer(ctx, c.ID); err != nil {

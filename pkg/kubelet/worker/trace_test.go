@@ -15,8 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestTraceOfAPod checks that each sync of a pod is a span, and that the spans of the phases of its
-// start are children of the span of the sync that started the pod.
+// TestTraceOfAPod checks that each sync of a pod is recorded as a span, and that the spans of a
+// pod's start are children of the span of the sync that started the pod.
 func TestTraceOfAPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := tracetest.NewSpanRecorder()

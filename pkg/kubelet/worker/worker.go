@@ -22,49 +22,49 @@ import (
 )
 
 const (
-	// retryFirst and retryMax bound the delay after a failure.
+	// retryFirst and retryMax are the shortest and the longest delay before a retry.
 	retryFirst = 500 * time.Millisecond
 	retryMax   = 2 * time.Minute
 )
 
-// worker is one pod's goroutine.
+// worker runs one pod, in one goroutine.
 type worker struct {
 	*Pool
 	uid  types.UID
 	wake chan struct{} // has a token if the pod must be synced
 
-	in struct { // set by other goroutines
+	in struct { // set by other goroutines; guarded by the mutex
 		sync.Mutex
 		pod     *v1.Pod
-		seen    time.Time // when the pod was first seen; zero when it runs, or if it had been started before
-		since   time.Time // when the pod was first seen; zero if its trace is complete or began before this process
+		seen    time.Time // when the kubelet first saw the pod; zero once the pod runs, or if an earlier process started it
+		since   time.Time // when the kubelet first saw the pod; zero if its trace is complete, or an earlier process started it
 		removed bool
-		bare    bool // the pod has containers or a sandbox, but no source has the pod
+		bare    bool // the pod exists in the runtime, but neither in the API nor as a static pod
 		verdict *status.Verdict
 		grace   *int64             // grace period of an eviction, in seconds
-		cancel  context.CancelFunc // cancels the start of the pod's containers
+		cancel  context.CancelFunc // cancels the start of containers that is in progress
 	}
 
 	shown reportedState
 	kills kills
 
-	// Only the worker's goroutine uses the following fields.
+	// Only the worker's goroutine uses the following fields:
 
 	admitted bool
 	failures int
 	backoffs map[string]*imageBackoff
 	stopping *stopping
-	grace    time.Duration   // the last grace period of the pod's end; zero if the pod is not ending
-	again    map[string]bool // names of containers that were stopped in order to restart them
-	// The state of resizes: the generation that was refused, whether a resize is in progress, and
-	// its error.
+	grace    time.Duration   // grace period while the pod is ending; zero if it is not ending
+	again    map[string]bool // names of containers that were stopped in order to start them again
+	// State of resizes: the generation for which a refusal was reported, whether a resize is in
+	// progress, and the last error of a resize.
 	refused     int64
 	resizing    bool
 	resizeError string
-	released    bool // the pod's volumes and cgroup are released
+	released    bool // the pod's volumes, cgroup and other resources were released
 	events      map[string]bool
-	phases      map[Phase]time.Duration // durations of the pod's start, until reported
-	looked      *v1.Pod                 // the version of the pod at the last sync
+	phases      map[Phase]time.Duration // durations of the phases of the pod's start, until they are reported
+	looked      *v1.Pod                 // the version of the pod in the last sync
 	ending      time.Time               // when the pod began to end; zero before
 }
 
@@ -84,7 +84,7 @@ func (w *worker) wakeUp() {
 	}
 }
 
-// setBare sets the pod of a worker to a pod that exists only in the runtime.
+// setBare gives the worker a pod that exists only in the runtime.
 func (w *worker) setBare(pod *v1.Pod) {
 	w.in.Lock()
 	w.in.bare = true
@@ -110,7 +110,7 @@ func (w *worker) set(pod *v1.Pod) {
 	w.wakeUp()
 }
 
-// started reports once how long the pod took to start.
+// started reports how long the pod took to start. Only the first call reports anything.
 func (w *worker) started() {
 	w.in.Lock()
 	seen := w.in.seen
@@ -140,14 +140,15 @@ func (w *worker) evict(v status.Verdict, grace int64) {
 	w.wakeUp()
 }
 
-// interrupt aborts the start of containers, for example an image pull. The caller holds the lock.
+// interrupt cancels a start of containers that is in progress, for example an image pull. The
+// caller holds the lock w.in.
 func (w *worker) interrupt() {
 	if w.in.cancel != nil {
 		w.in.cancel()
 	}
 }
 
-// run works until the pod is gone or ctx ends.
+// run syncs the pod whenever that is necessary, until nothing of the pod is left or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	gone := false
 	defer func() {
@@ -172,8 +173,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sleep waits until the worker is woken or until the given time unless that is zero. It returns
-// false if ctx ends.
+// sleep waits until something wakes the worker or, if until is not zero, until that time. It
+// returns false if ctx ends first.
 func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	var timeout <-chan time.Time
 	if !until.IsZero() {
@@ -190,7 +191,7 @@ func (w *worker) sleep(ctx context.Context, until time.Time) bool {
 	return true
 }
 
-// observation is the data about the pod on which a sync decides.
+// observation holds the data about the pod on which a sync bases its decisions.
 type observation struct {
 	pod     *v1.Pod
 	seen    *cri.Pod
@@ -216,7 +217,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 	}
 	l.seen = seen
-	if w.stopping == nil { // a stop in progress began with an older observation and may still use its runs
+	if w.stopping == nil { // a stop in progress may still use kills of containers that have exited since
 		w.kills.forget(seen)
 	}
 	l.verdict = cmp.Or(l.verdict, w.mustEnd(&l))
@@ -230,7 +231,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	defer func() { w.cfg.Metrics.OperationDone(operation, w.cfg.Clock.Since(begun)) }()
 	w.negotiate(&l)
 	w.cfg.Objects.RegisterPod(l.pod)
-	w.probe(l) // called before Decide, because a sidecar without probes counts as not started until then
+	w.probe(l) // must precede Decide: a sidecar without probes counts as started only after this call
 	plan := Decide(w.facts(&l))
 	if plan.Done {
 		return w.end(ctx, l)
@@ -242,12 +243,13 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 	return again, false
 }
 
-// hasEnded reports whether the API shows the pod as ended.
+// hasEnded reports whether the pod has ended according to its status in the API.
 func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || pod.Status.Phase == v1.PodSucceeded
 }
 
-// mustEnd returns the reason why the pod must end although it was not deleted, or nil.
+// mustEnd returns the verdict for a pod that must end although it was not deleted, or nil: the node
+// rejects or preempts it, or its active deadline has passed.
 func (w *worker) mustEnd(l *observation) *status.Verdict {
 	if l.removed || l.pod.DeletionTimestamp != nil || hasEnded(l.pod) {
 		return nil
@@ -275,14 +277,15 @@ func (w *worker) mustEnd(l *observation) *status.Verdict {
 	return v
 }
 
-// refuse records that the node rejects the pod, and returns the verdict.
+// refuse reports that the node rejects the pod, in an event and in metrics. It returns the verdict
+// for the pod's status.
 func (w *worker) refuse(pod *v1.Pod, reason, message string) *status.Verdict {
 	w.cfg.Event(pod, "", v1.EventTypeWarning, reason, message)
 	w.cfg.Metrics.Rejected(reason)
 	return &status.Verdict{Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message}
 }
 
-// reject ends an admitted pod that turns out not to fit on the node.
+// reject ends a pod that was admitted but turns out not to fit on the node.
 func (w *worker) reject(pod *v1.Pod, reason, message string) {
 	v := w.refuse(pod, reason, message)
 	w.in.Lock()
@@ -307,8 +310,8 @@ func (w *worker) facts(l *observation) Facts {
 	}
 }
 
-// backoff returns the restart delay of a container. If the container has a new image, the delay
-// is reset.
+// backoff returns the restart delay of a container. The delay starts again if the container's image
+// has changed.
 func (w *worker) backoff(c *v1.Container) *restart.Backoff {
 	b := w.backoffs[c.Name]
 	if b == nil || b.image != c.Image {
@@ -323,7 +326,7 @@ type imageBackoff struct {
 	image string
 }
 
-// failed logs a failure and returns the time at which to retry.
+// failed logs the failure of a sync and returns the time at which to retry.
 func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	span := trace.SpanFromContext(ctx)
 	span.RecordError(err)
@@ -334,5 +337,5 @@ func (w *worker) failed(ctx context.Context, what string, err error) time.Time {
 	return w.cfg.Clock.Now().Add(d)
 }
 
-// delay returns how long to wait after a failure, given the number of failures before it.
+// delay returns how long to wait after a failure. failures is the number of failures before it.
 func delay(failures int) time.Duration { return min(retryFirst<<min(failures, 10), retryMax) }
