@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// Reasons for rejecting pods, as in Kubernetes.
+// Reasons for rejecting pods, named as in Kubernetes.
 const (
 	reasonOSSelector = "PodOSSelectorNodeLabelDoesNotMatch"
 	reasonOSField    = "PodOSNotSupported"
@@ -32,29 +32,31 @@ const (
 	outOf            = "OutOf"
 )
 
-// Refusal is the reason why a pod cannot run on the node.
+// Refusal is the reason why the node rejects a pod or refuses to resize it.
 type Refusal struct {
 	Reason, Message string
-	// Detail is one word for the reason why a resize can never be granted. It is a label value of a
-	// metric.
+	// Detail is a short name of the reason why a resize can never be granted. It is used as the
+	// value of a metric's label.
 	Detail string
 }
 
-// Outdated reports whether the refusal depends on the node's labels or taints. The kubelet may have
-// an old version of the node: a pod can be created for a label that the node got a moment ago.
+// Outdated reports whether the refusal depends on the node's labels or taints, which may be
+// outdated. For example, a pod may require a label that was added to the node after the kubelet
+// last read the node.
 func (r *Refusal) Outdated() bool { return r.Reason == reasonAffinity || r.Reason == reasonTaints }
 
-// Node is the node that pods are checked against.
+// Node holds the properties of the node that Check compares with a pod.
 type Node struct {
-	// Object is the node as last read from the API. It is nil before the node is registered.
+	// Object is the Node as it was last read from the API. It is nil before the node is registered.
 	Object *v1.Node
-	// Allocatable is the total that all pods together may request.
+	// Allocatable holds the amounts that all pods together may request.
 	Allocatable v1.ResourceList
-	// AppArmor reports whether the machine enforces AppArmor profiles.
+	// AppArmor reports whether the kernel enforces AppArmor profiles.
 	AppArmor bool
 }
 
-// Check returns why the pod cannot run on the node in addition to the others, or nil if it can.
+// Check returns why the pod cannot run on the node together with the pods in others, or nil if it
+// can.
 func Check(pod *v1.Pod, others []*v1.Pod, n Node) *Refusal {
 	if os, ok := pod.Labels[v1.LabelOSStable]; ok && os != runtime.GOOS {
 		return &Refusal{Reason: reasonOSSelector,
@@ -112,7 +114,8 @@ func repelled(pod *v1.Pod, n *v1.Node) bool {
 	return found
 }
 
-// wantsAppArmor reports whether a container requests an AppArmor profile.
+// wantsAppArmor reports whether any container of the pod requests an AppArmor profile other than
+// Unconfined.
 func wantsAppArmor(pod *v1.Pod) bool {
 	if sc := pod.Spec.SecurityContext; sc != nil && confined(sc.AppArmorProfile) {
 		return true
@@ -135,8 +138,8 @@ func confined(p *v1.AppArmorProfile) bool {
 	return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined
 }
 
-// fits compares the pod's requests with the resources that the other pods leave, one resource at a
-// time, in Kubernetes' order.
+// fits checks whether the pod's requests are at most what the other pods leave. It returns the
+// first resource that does not suffice, in the order in which Kubernetes checks resources, or nil.
 func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 	if has, ok := limits[v1.ResourcePods]; ok && int64(len(others)) >= has.Value() {
 		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI),
@@ -155,8 +158,8 @@ func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 		ask, has, taken := want[name], limits[name], used[name]
 		sum := taken.DeepCopy()
 		sum.Add(ask)
-		// A resource that the node does not have at all is provided in another way, such as by a
-		// claim.
+		// If the node does not have the resource at all, something else provides it, such as a
+		// resource claim.
 		if _, known := limits[name]; known && !ask.IsZero() && sum.Cmp(has) > 0 {
 			return insufficient(name, ask, taken, has)
 		}
@@ -171,7 +174,7 @@ func insufficient(name v1.ResourceName, ask, taken, has resource.Quantity) *Refu
 }
 
 // inOrder returns the names of the resources in the order in which Kubernetes checks them: pods,
-// CPU, memory, ephemeral storage, and then the others by name.
+// CPU, memory, ephemeral storage, and then all other resources sorted by name.
 func inOrder(l v1.ResourceList) []v1.ResourceName {
 	first := []v1.ResourceName{v1.ResourcePods, v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 	var rest []v1.ResourceName
@@ -184,7 +187,8 @@ func inOrder(l v1.ResourceList) []v1.ResourceName {
 	return append(first, rest...)
 }
 
-// requests returns what a pod requests from the node, without the resources that claims provide.
+// requests returns the resources that a pod requests from the node. It leaves out extended
+// resources that are provided by resource claims.
 func requests(pod *v1.Pod) v1.ResourceList {
 	if pod.Status.ExtendedResourceClaimStatus != nil {
 		pod = pod.DeepCopy()
@@ -199,7 +203,7 @@ func requests(pod *v1.Pod) v1.ResourceList {
 	return resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 }
 
-// amount returns a quantity in the unit of Kubernetes' messages. For CPU the unit is thousandths.
+// amount returns a quantity in the unit that Kubernetes' messages use: millicores for CPU.
 func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	if name == v1.ResourceCPU {
 		return quantity.Milli(q)
@@ -207,7 +211,7 @@ func amount(name v1.ResourceName, q resource.Quantity) int64 {
 	return quantity.Value(q)
 }
 
-// port is a port of the node that a container requests.
+// port is a host port that a container requests.
 type port struct {
 	ip       string
 	protocol v1.Protocol
@@ -216,8 +220,8 @@ type port struct {
 
 const anyAddress = "0.0.0.0"
 
-// hostPorts returns the host ports of a pod's containers and sidecars. Other init containers end
-// before the pod runs.
+// hostPorts returns the host ports of a pod's main containers and sidecars. It ignores other init
+// containers.
 func hostPorts(pod *v1.Pod) []port {
 	var out []port
 	add := func(c *v1.Container) {
@@ -246,7 +250,7 @@ func hostPorts(pod *v1.Pod) []port {
 	return out
 }
 
-// portsTaken reports whether another pod uses a host port that the pod requests.
+// portsTaken reports whether any pod in others uses a host port that the pod requests.
 func portsTaken(pod *v1.Pod, others []*v1.Pod) bool {
 	want := hostPorts(pod)
 	if len(want) == 0 {

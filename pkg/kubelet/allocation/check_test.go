@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/source"
 )
 
-// podOf returns a pod with one container, after the changes.
+// podOf returns a pod with one container, to which the given changes were applied.
 func podOf(uid types.UID, change ...func(*v1.Pod)) *v1.Pod {
 	pod := &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: string(uid), UID: uid},
@@ -36,7 +36,7 @@ func asks(name v1.ResourceName, amount string) func(*v1.Pod) {
 	}
 }
 
-// claimed makes a claim provide an extended resource to the container.
+// claimed makes a resource claim provide the extended resource to the pod's container.
 func claimed(name string) func(*v1.Pod) {
 	return func(pod *v1.Pod) {
 		pod.Status.ExtendedResourceClaimStatus = &v1.PodExtendedResourceClaimStatus{
@@ -191,7 +191,7 @@ func TestSysctls(t *testing.T) {
 		{"kernel.msgmax", false, ""},
 		{"net.core.somaxconn", false, ""},
 		{"vm.swappiness", false, `forbidden sysctl: "vm.swappiness" not allowlisted`},
-		// This kernel does not namespace the sysctl.
+		// Before kernel 4.15, this sysctl is not namespaced.
 		{"net.ipv4.tcp_rmem", false, `forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted`},
 		{"net.ipv4.tcp_fin_timeout", false, ""},
 	} {

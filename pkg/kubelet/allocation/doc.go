@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package allocation decides which pods a node accepts, and records the resources granted to each.
+// Package allocation decides which pods the node accepts, and records the resources granted to each
+// pod.
 //
-// Check decides whether a pod can run. It is a pure function of the pod, the pods admitted before
-// it and the node. The Manager calls it for one pod at a time, so that of two pods that do not fit
-// together exactly one is admitted. A pod counts from its admission until its last container has
-// ended; a pod that waits for admission does not count.
+// Check decides whether the node can run a pod. It is a pure function of the pod, the pods admitted
+// earlier and the node. The Manager calls it for one pod at a time: if each of two pods fits on the
+// node but not both together, only one of them is admitted. A pod uses resources from its admission
+// until all its containers have ended. Pods that are not admitted yet use none.
 //
-// Granted resources are stored in a file, because the API contains only the requested resources.
-// After a restart of the kubelet a running pod keeps what it was granted.
+// The granted resources are stored in a file, because the API holds only the requested ones. A
+// running pod thus keeps its granted resources when the kubelet restarts.
 package allocation

@@ -16,7 +16,7 @@ const (
 	fileVersion = 1
 )
 
-// state is the content of the file.
+// state is the content of the file that stores the granted resources.
 type state struct {
 	Version int                  `json:"version"`
 	Pods    map[types.UID]*given `json:"pods"`
@@ -37,8 +37,9 @@ func (m *Manager) load() {
 	m.given = s.Pods
 }
 
-// save writes the file. If that fails, the next change of the state writes it again. If the kubelet
-// restarts before that, pods are granted what they request. The caller holds the lock.
+// save writes the granted resources to the file. If that fails, the next change writes them again.
+// If the kubelet restarts before then, running pods are granted what they request. The caller holds
+// the lock.
 func (m *Manager) save() {
 	if err := checkpoint.Write(m.path(), state{Version: fileVersion, Pods: m.given}); err != nil {
 		m.cfg.Log.Warn("Failed to save allocated resources", "err", err)

@@ -14,65 +14,68 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Config is what a Manager needs.
+// Config holds a Manager's dependencies.
 type Config struct {
 	Log *slog.Logger
-	// Dir is the directory of the file with the granted resources.
+	// Dir is the directory of the file that stores the granted resources.
 	Dir string
-	// Pods returns the pods of the node with their newest statuses.
+	// Pods returns the node's pods with their newest statuses.
 	Pods func() []*v1.Pod
-	// Check returns why the pod cannot run beside the others, or nil.
+	// Check returns why the node cannot run the pod together with the pods in others, or nil if it
+	// can.
 	Check func(pod *v1.Pod, others []*v1.Pod) *Refusal
-	// Fixed returns why the resources of a pod can never be changed from those in has to those in
-	// pod, or nil if they can. Fixed may be nil.
+	// Fixed returns why a running pod can never be resized from the resources in has to those in
+	// pod, or nil if it can. The function Fixed may be nil.
 	Fixed func(pod, has *v1.Pod) *Refusal
-	// Freed is called for each pod whose pending resize may be possible now. It must not block.
+	// Freed is called for each pod whose waiting resize was granted or should be tried again. It
+	// must not block.
 	Freed func(uid types.UID)
-	// Infeasible is called once for each version of a pod that requests resources which it can
-	// never get. Accepted is called when a deferred resize is accepted, with the reason. Both may
-	// be nil.
+	// Infeasible is called once for each version of a pod that requests a resize which can never be
+	// granted. Accepted is called when a deferred resize is granted; trigger says what led to that.
+	// Both functions may be nil.
 	Infeasible func(detail string)
 	Accepted   func(trigger string)
 }
 
-// Manager admits pods. It is safe for concurrent use.
+// Manager admits pods and grants resources to them. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
 
 	mu      sync.Mutex
-	given   map[types.UID]*given // by pod; guarded by mu, as is the file
+	given   map[types.UID]*given // granted resources by pod; guarded by mu, as is the file
 	pending []types.UID          // pods whose resize waits for resources, oldest first; guarded by mu
-	// Pods whose resize was granted since they last called Resize; guarded by mu.
+	// granted holds the pods whose resize was granted since they last called Resize. refused holds
+	// the last refused resize of each pod. Both are guarded by mu.
 	granted map[types.UID]bool
 	refused map[types.UID]refused
 }
 
-// refused is the version of a pod whose resize was refused, guarded by mu.
+// refused describes a refused resize of a pod: the pod's generation, and whether it can never be
+// granted.
 type refused struct {
 	generation int64
 	infeasible bool
 }
 
-// given has the resources that were granted to an admitted pod.
+// given holds the resources that were granted to an admitted pod.
 type given struct {
 	Pod        *v1.ResourceRequirements           `json:"pod,omitempty"`
 	Containers map[string]v1.ResourceRequirements `json:"containers,omitempty"`
-	// Behind holds, for each container that does not run with the granted resources yet, the
-	// resources that it runs with. Since is the generation of the pod that requested the granted
-	// resources.
+	// Behind holds, by container name, the resources of containers that do not run with the granted
+	// resources yet. Since is the generation of the pod that requested the granted resources.
 	Behind map[string]Had `json:"behind,omitempty"`
 	Since  int64          `json:"since,omitempty"`
 }
 
-// NewManager returns a Manager with the granted resources from the file.
+// NewManager returns a Manager that starts with the granted resources stored in the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, granted: map[types.UID]bool{}, refused: map[types.UID]refused{}}
 	m.load()
 	return m
 }
 
-// Admit returns why the node cannot run the pod, or nil. A pod that was admitted before is admitted
-// again.
+// Admit returns why the node cannot run the pod, or nil if it can. A pod that was admitted before
+// is always admitted again.
 func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +90,8 @@ func (m *Manager) Admit(pod *v1.Pod) *Refusal {
 	return nil
 }
 
-// Forget drops the granted resources of a pod whose containers have all ended.
+// Forget drops the granted resources of a pod whose containers have all ended, and grants waiting
+// resizes.
 func (m *Manager) Forget(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,12 +102,12 @@ func (m *Manager) Forget(uid types.UID) {
 		m.save()
 		m.grantPending(nil, triggerRemoved)
 		for _, other := range m.pending {
-			m.cfg.Freed(other) // now the other pod may request less than before
+			m.cfg.Freed(other) // the pod may have changed since it was refused, so try its resize again
 		}
 	}
 }
 
-// Pods returns the pods that have granted resources.
+// Pods returns the UIDs of the pods that have granted resources.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +115,7 @@ func (m *Manager) Pods() []types.UID {
 }
 
 // Allocated returns the pod with the granted resources in place of the requested ones, and whether
-// they differ.
+// the granted resources differ from the requested ones.
 func (m *Manager) Allocated(pod *v1.Pod) (*v1.Pod, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -137,7 +141,7 @@ func (m *Manager) allocated(pod *v1.Pod) (*v1.Pod, bool) {
 	return out, true
 }
 
-// same reports whether the pod requests exactly what it was granted.
+// same reports whether the pod requests exactly the granted resources.
 func (g *given) same(pod *v1.Pod) bool {
 	if g.Pod != nil && !equality.Semantic.DeepEqual(pod.Spec.Resources, g.Pod) {
 		return false
@@ -158,16 +162,16 @@ func (m *Manager) admitted(pod *v1.Pod) bool {
 	return ok || started(pod)
 }
 
-// started reports whether a container of the pod has run on this node. If so, an earlier kubelet
-// has admitted it.
+// started reports whether any container of the pod was created on this node. If so, an earlier
+// kubelet process has admitted the pod.
 func started(pod *v1.Pod) bool {
 	ran := func(c v1.ContainerStatus) bool { return c.ContainerID != "" }
 	return slices.ContainsFunc(pod.Status.ContainerStatuses, ran) ||
 		slices.ContainsFunc(pod.Status.InitContainerStatuses, ran)
 }
 
-// others returns the admitted pods that have not ended, with their granted resources. The caller
-// holds the lock.
+// others returns the admitted pods that have not ended, except the pod uid, with their granted
+// resources. The caller holds the lock.
 func (m *Manager) others(uid types.UID) []*v1.Pod {
 	var out []*v1.Pod
 	for _, pod := range m.cfg.Pods() {
@@ -180,7 +184,7 @@ func (m *Manager) others(uid types.UID) []*v1.Pod {
 	return out
 }
 
-// give grants the pod what it requests. The caller holds the lock.
+// give grants the pod the resources that it requests. The caller holds the lock.
 func (m *Manager) give(pod *v1.Pod) {
 	g := &given{Containers: map[string]v1.ResourceRequirements{}}
 	g.set(pod)

@@ -26,8 +26,8 @@ func manager(t *testing.T, dir string, pods ...*v1.Pod) *Manager {
 	})
 }
 
-// TestOneOfTwoPodsFits checks that of two pods that do not fit together exactly one is
-// admitted, in either order.
+// TestOneOfTwoPodsFits checks that only one of two pods is admitted if both together do not fit on
+// the node, even if they are admitted concurrently.
 func TestOneOfTwoPodsFits(t *testing.T) {
 	a, b := podOf("a", asks(v1.ResourceCPU, "1500m")), podOf("b", asks(v1.ResourceCPU, "1500m"))
 	m := manager(t, t.TempDir(), a, b)
@@ -65,8 +65,8 @@ func TestCountedPods(t *testing.T) {
 	}
 }
 
-// TestRestart checks that a restarted kubelet keeps what a pod was granted, although the pod
-// requests something else by then.
+// TestRestart checks that a restarted kubelet keeps the resources granted to a pod, even if the pod
+// now requests different ones.
 func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	pod := podOf("a", asks(v1.ResourceCPU, "1"))
@@ -93,8 +93,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFixed checks that a resize that can never be granted is reported as such even if the node is
-// full.
+// TestFixed checks that a resize that can never be granted is reported as infeasible even if the
+// node also lacks the resources.
 func TestFixed(t *testing.T) {
 	pod := podOf("a", asks(v1.ResourceCPU, "1"))
 	m := manager(t, t.TempDir(), pod)
@@ -108,7 +108,7 @@ func TestFixed(t *testing.T) {
 	told := 0
 	m.cfg.Infeasible = func(string) { told++ }
 	other := podOf("a", asks(v1.ResourceCPU, "20"))
-	for range 2 { // the second call calls nothing again
+	for range 2 { // the second call must not report the same version again
 		if r := m.Resize(other); r.Pending == nil || r.Pending.Reason != v1.PodReasonInfeasible || r.Granted || told != 1 {
 			t.Errorf("%+v, %d reports", r, told)
 		}
@@ -119,7 +119,7 @@ func TestFixed(t *testing.T) {
 	}
 }
 
-// TestAccepted checks the reason that is reported when a deferred resize is accepted.
+// TestAccepted checks which trigger is reported when a deferred resize is granted.
 func TestAccepted(t *testing.T) {
 	for name, c := range map[string]struct {
 		free func(m *Manager, pods map[types.UID]*v1.Pod)
@@ -168,8 +168,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestResizeOrder checks that free resources are granted in the order of the waiting pods,
-// whichever pod calls Resize.
+// TestResizeOrder checks that free resources are granted to waiting pods by their priority,
+// regardless of which pod calls Resize.
 func TestResizeOrder(t *testing.T) {
 	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")),
 		podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")),
@@ -196,7 +196,7 @@ func TestResizeOrder(t *testing.T) {
 	if r := wants("high", "900m", 5); r.Pending == nil {
 		t.Fatalf("refused although it fits: %+v", r)
 	}
-	delete(pods, "other") // after this 600m are free
+	delete(pods, "other") // now 600m of CPU are free
 	if r := m.Resize(pods["low"]); r.Pending == nil || r.Granted {
 		t.Errorf("it came before a more important pod: %+v", r)
 	}
@@ -210,7 +210,8 @@ func TestResizeOrder(t *testing.T) {
 	if r := m.Resize(pods["high"]); r.Granted {
 		t.Error("it is granted twice")
 	}
-	// 100m are free. A pod that requests 500m less than before makes room.
+	// Of the node's 2 CPUs, 100m are free. A pod that now requests 500m less frees enough for the
+	// resize that is waiting.
 	if r := wants("shrinks", "100m", 0); r.Pending != nil || !r.Granted {
 		t.Errorf("one that asks for less: %+v", r)
 	}

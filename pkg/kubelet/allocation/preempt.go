@@ -15,14 +15,14 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// shortage is the amount of a resource that a pod lacks.
+// shortage is the amount of a resource that the node lacks to run a pod.
 type shortage struct {
 	name   v1.ResourceName
 	amount int64
 }
 
-// shortages returns the resources that the node lacks to run the pod in addition to the others, and
-// how much.
+// shortages returns which resources the node lacks to run the pod together with the pods in others,
+// and how much of each.
 func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage {
 	var out []shortage
 	want := requests(pod)
@@ -44,7 +44,7 @@ func shortages(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) []shortage
 	return out
 }
 
-// asked returns how much of a resource a pod requests.
+// asked returns how much of a resource the pod requests, in the unit of the function amount.
 func asked(pod *v1.Pod, name v1.ResourceName) int64 {
 	if name == v1.ResourcePods {
 		return 1
@@ -52,7 +52,7 @@ func asked(pod *v1.Pod, name v1.ResourceName) int64 {
 	return amount(name, requests(pod)[name])
 }
 
-// lessBy returns the shortages that remain when the pods have ended.
+// lessBy returns the shortages that remain if the given pods end.
 func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	var out []shortage
 	for _, s := range missing {
@@ -66,10 +66,13 @@ func lessBy(missing []shortage, pods ...*v1.Pod) []shortage {
 	return out
 }
 
-// Victims returns the pods to end so that a critical pod fits, and the first resource that it
-// lacks. It chooses as few pods as possible of the higher QoS classes and, within a class, the pods
-// whose requests come closest to what is missing. It returns no pods if the pod lacks no resource,
-// and a Refusal if no set of pods is enough.
+// Victims returns the pods to end so that a critical pod fits on the node, and the first resource
+// that the node lacks. It prefers victims of lower QoS classes: it takes pods of a class only as
+// far as ending all pods of the lower classes is not enough. Within a class, it takes the pods
+// whose requests come closest to what is missing.
+//
+// Victims returns no pods if the node lacks no resource or the pod is not critical. It returns a
+// Refusal if ending all pods that may be preempted is not enough.
 func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool) ([]*v1.Pod, v1.ResourceName,
 	*Refusal) {
 	missing := shortages(pod, others, n.Allocatable)
@@ -94,7 +97,7 @@ func Victims(pod *v1.Pod, others []*v1.Pod, n Node, critical func(*v1.Pod) bool)
 				"preemption: error finding a set of pods to preempt: no set of running pods found to " +
 				"reclaim resources: [" + told.String() + "]"}
 	}
-	// Take from a class only what all lower classes together do not free.
+	// Take pods of a class only for the part of the shortage that the other lists cannot cover.
 	best = closest(best, lessBy(missing, slices.Concat(middle, worst)...))
 	middle = closest(middle, lessBy(missing, slices.Concat(worst, best)...))
 	worst = closest(worst, lessBy(missing, slices.Concat(middle, best)...))
@@ -108,8 +111,8 @@ func preemptable(pod, other *v1.Pod, critical func(*v1.Pod) bool) bool {
 	return pod.Spec.Priority != nil && other.Spec.Priority != nil && *pod.Spec.Priority > *other.Spec.Priority
 }
 
-// closest takes pods until nothing is missing. Each time it takes the pod after which the least is
-// missing and, if several pods are equal in that, the pod with the smallest request.
+// closest chooses pods until their requests cover the shortages. In each step it takes the pod that
+// leaves the smallest distance or, among equal ones, the pod with the smallest request.
 func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	var out []*v1.Pod
 	pods = slices.Clone(pods)
@@ -128,8 +131,8 @@ func closest(pods []*v1.Pod, missing []shortage) []*v1.Pod {
 	return out
 }
 
-// distance returns how much of the shortage would remain without the pod: the sum of the squares of
-// the remaining fractions of all resources.
+// distance returns how much of the shortages would remain if the pod ended: the sum over all
+// resources of the square of the fraction that remains.
 func distance(pod *v1.Pod, missing []shortage) float64 {
 	sum := 0.0
 	for _, s := range missing {

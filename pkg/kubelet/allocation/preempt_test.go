@@ -30,7 +30,7 @@ func TestVictims(t *testing.T) {
 		others []*v1.Pod
 		want   string
 		refuse string
-		first  v1.ResourceName // the first resource that is missing; empty for CPU
+		first  v1.ResourceName // the first resource that the node lacks; empty means CPU
 	}{
 		"fits": {pod: podOf("p", static, asks(v1.ResourceCPU, "1")),
 			others: []*v1.Pod{podOf("a", asks(v1.ResourceCPU, "1"))}},

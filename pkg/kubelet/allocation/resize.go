@@ -15,29 +15,31 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Had is what a container runs with: its own resources, and those of its pod at that time.
+// Had holds the resources with which a container runs: the container's own, and those of its pod
+// when they were granted.
 type Had struct {
 	Pod       *v1.ResourceRequirements `json:"pod,omitempty"`
 	Container v1.ResourceRequirements  `json:"container"`
 }
 
-// Resize is the result of a resize request.
+// Resize is the result of Manager.Resize.
 type Resize struct {
 	// Pod is the pod with its granted resources.
 	Pod *v1.Pod
-	// Pending is why the request is not granted, or nil. With the reason Infeasible it never will
-	// be granted.
+	// Pending is the reason why the request was not granted, or nil if it was. If its Reason is
+	// Infeasible, the request can never be granted.
 	Pending *Refusal
-	// Granted reports whether other resources than before were just granted.
+	// Granted reports whether the pod was granted different resources since its last call of
+	// Resize.
 	Granted bool
-	// Behind holds, for each container that does not run with the granted resources yet, the
-	// resources that it runs with.
+	// Behind holds, by container name, the resources of containers that do not run with the granted
+	// resources yet. Since is the generation of the pod that requested the granted resources.
 	Behind map[string]Had
 	Since  int64
 }
 
-// Resize grants an admitted pod what it requests, if the node has these resources and no pod of
-// higher rank waits for them.
+// Resize grants an admitted pod the resources that it requests, if the node has them and no pod of
+// higher rank is waiting for them.
 func (m *Manager) Resize(pod *v1.Pod) Resize {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -61,17 +63,17 @@ func (m *Manager) Resize(pod *v1.Pod) Resize {
 	return r
 }
 
-// grantPending grants the requests of waiting pods in the order of their rank: first those that
-// request no more than they have, then by priority, QoS class and waiting time. It returns why the
-// request of the pod asks is not granted, or nil. trigger is the reason that is reported for
-// granting requests that were deferred. The caller holds the lock.
+// grantPending grants the requests of waiting pods in the order of their rank: first pods that
+// request no more than they have of any resource, then by priority, QoS class and waiting time. It
+// returns why the request of the pod asks is not granted, or nil if it is. trigger is reported as
+// the reason for granting deferred requests. The caller holds the lock.
 func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	if len(m.pending) == 0 {
 		return nil
 	}
 	var why *Refusal
-	// If a pod now requests less than before, there is room for pods that were refused, so try
-	// these again.
+	// If a granted request is smaller than before, it frees resources for pods that were refused in
+	// this round, so another round follows.
 	for again := true; again; {
 		again = false
 		for _, pod := range m.waiting(asks) {
@@ -98,7 +100,7 @@ func (m *Manager) grantPending(asks *v1.Pod, trigger string) *Refusal {
 	return why
 }
 
-// Reasons for trying a deferred resize again, as in Kubernetes.
+// Events that lead to another attempt to grant a deferred resize, named as in Kubernetes.
 const (
 	triggerResized  = "pod_resized"
 	triggerUpdated  = "pod_updated"
@@ -106,7 +108,7 @@ const (
 	triggerPeriodic = "periodic_retry"
 )
 
-// refuse records that a pod's request is refused. The caller holds the lock.
+// refuse records that the request of a pod was refused. The caller holds the lock.
 func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
 	now := refused{pod.Generation, why.Reason == v1.PodReasonInfeasible}
 	if m.refused[pod.UID] == now {
@@ -118,7 +120,8 @@ func (m *Manager) refuse(pod *v1.Pod, why *Refusal) {
 	}
 }
 
-// accept reports a deferred resize that is granted now. The caller holds the lock.
+// accept reports that the resize of a pod is granted, if it was deferred before. The caller holds
+// the lock.
 func (m *Manager) accept(pod, asks *v1.Pod, trigger string) {
 	before, ok := m.refused[pod.UID]
 	if !ok || before.infeasible || m.cfg.Accepted == nil {
@@ -141,8 +144,8 @@ func (m *Manager) refusal(pod, allocated *v1.Pod) *Refusal {
 	return m.cfg.Check(pod, m.others(pod.UID))
 }
 
-// waiting returns the waiting pods in the order in which they are served. The caller holds the
-// lock.
+// waiting returns the pods whose requests are waiting, in the order in which they are granted. asks
+// replaces the stored version of its pod. The caller holds the lock.
 func (m *Manager) waiting(asks *v1.Pod) []*v1.Pod {
 	pods := map[types.UID]*v1.Pod{}
 	for _, pod := range m.cfg.Pods() {
@@ -165,7 +168,7 @@ func (m *Manager) waiting(asks *v1.Pod) []*v1.Pod {
 	return out
 }
 
-// rank returns a key that is less for a pod that is served earlier.
+// rank returns the pod's rank as a sort key. Requests of pods with lower keys are granted first.
 func (m *Manager) rank(pod *v1.Pod) []int {
 	allocated, _ := m.allocated(pod)
 	out := []int{0, 0, 1}
@@ -181,13 +184,14 @@ func (m *Manager) rank(pod *v1.Pod) []int {
 	return out
 }
 
-// dropPending records that a pod does not wait for resources any more. The caller holds the lock.
+// dropPending records that a pod is no longer waiting for resources. The caller holds the lock.
 func (m *Manager) dropPending(uid types.UID) {
 	delete(m.refused, uid)
 	m.pending = slices.DeleteFunc(m.pending, func(other types.UID) bool { return other == uid })
 }
 
-// grant grants the pod what it requests. Its containers have yet to be changed.
+// grant grants the pod the resources that it requests. It records in Behind the containers that
+// must still be changed to them.
 func (g *given) grant(pod, before *v1.Pod) {
 	g.Since = pod.Generation
 	if g.Behind == nil {
@@ -207,7 +211,7 @@ func (g *given) grant(pod, before *v1.Pod) {
 	g.set(pod)
 }
 
-// Reached records that a container runs with the granted resources, or does not run.
+// Reached records that a container now runs with the granted resources, or that it does not run.
 func (m *Manager) Reached(uid types.UID, container string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -221,7 +225,7 @@ func (m *Manager) Reached(uid types.UID, container string) {
 	}
 }
 
-// less reports whether the pod requests less of any resource than before.
+// less reports whether pod requests less than before of at least one resource.
 func less(pod, before *v1.Pod) bool {
 	now := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	for name, q := range resource.PodRequests(before, resource.PodResourcesOptions{}) {

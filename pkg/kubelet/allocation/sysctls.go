@@ -15,8 +15,8 @@ import (
 
 const reasonSysctl = "SysctlForbidden"
 
-// safe returns the sysctls that every pod may set, each with the first kernel version in which it
-// is namespaced.
+// safe returns the sysctls that every pod may set. The value is the first kernel version in which
+// the sysctl is namespaced; an empty value means all supported versions.
 func safe() map[string]string {
 	return map[string]string{
 		"kernel.shm_rmid_forced":              "",
@@ -34,13 +34,14 @@ func safe() map[string]string {
 	}
 }
 
-// Sysctls knows which sysctls pods may set.
+// Sysctls holds the sysctls that pods may set, by name and by prefix.
 type Sysctls struct {
 	names, prefixes map[string]sysctl.Namespace
 }
 
-// NewSysctls allows the safe sysctls that are namespaced in the kernel (its version as uname
-// reports it), and the sysctls that the operator allows by name or as "prefix*".
+// NewSysctls allows the safe sysctls that this kernel namespaces, and the sysctls in allowed, which
+// the operator has configured. kernel is the version in the form of uname. An entry of allowed is a
+// name, or a prefix followed by "*".
 func NewSysctls(kernel string, allowed []string) (*Sysctls, error) {
 	s := &Sysctls{names: map[string]sysctl.Namespace{}, prefixes: map[string]sysctl.Namespace{}}
 	running, err := version.ParseGeneric(kernel)
@@ -64,7 +65,7 @@ func NewSysctls(kernel string, allowed []string) (*Sysctls, error) {
 	return s, errors.Join(errs...)
 }
 
-// Check returns why the pod's sysctls are not allowed, or nil.
+// Check returns why the pod may not set its sysctls, or nil if it may.
 func (s *Sysctls) Check(pod *v1.Pod) *Refusal {
 	if pod.Spec.SecurityContext == nil {
 		return nil

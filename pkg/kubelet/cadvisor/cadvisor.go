@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cadvisor exports the usage of the node's cgroups with cAdvisor's metric names and labels
-// (container_*, machine_*), which dashboards and alerts use. It reads the kernel's files on each
-// scrape and keeps no state.
+// Package cadvisor exports the resource usage of the node's cgroups. Metrics have cAdvisor's names
+// and labels (container_*, machine_*), on which dashboards and alerts depend. On each scrape, it
+// reads the kernel's files; it keeps no state.
 //
 // It does not export metrics for which cAdvisor walks file systems or reads the kernel's log.
 package cadvisor
@@ -20,19 +20,20 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// Group is a cgroup to export metrics of.
+// Group is a cgroup whose metrics are exported.
 type Group struct {
 	// ID is the path of the cgroup.
 	ID string
-	// Container, Image, Name, Namespace and Pod are labels. Container is empty for a pod's own
-	// cgroup.
+	// Container, Image, Name, Namespace and Pod are the values of labels. Container is empty for
+	// the cgroup of a pod as a whole.
 	Container, Image, Name, Namespace, Pod string
-	// Started is zero if the start time is not known.
+	// Started is the start time of the container. It is zero if the time is unknown.
 	Started time.Time
-	// Disk is the size of the container's writable layer in bytes, or nil if it is not known.
+	// Disk is the size of the container's writable layer in bytes. It is nil if the size is
+	// unknown.
 	Disk *uint64
-	// PID is a process in the cgroup's network namespace, or 0 if the cgroup has no network of its
-	// own.
+	// PID is the ID of a process in the cgroup's network namespace. It is 0 if the cgroup has no
+	// network namespace of its own.
 	PID int
 }
 
@@ -43,13 +44,13 @@ type Machine struct {
 	Info         v1.NodeSystemInfo
 }
 
-// Collector exports the metrics.
+// Collector exports the metrics of the node and its cgroups.
 type Collector struct {
 	Machine Machine
-	// Groups returns the cgroups.
+	// Groups returns the cgroups whose metrics are exported.
 	Groups func(ctx context.Context) ([]Group, error)
 	// Read reads the usage of a cgroup. Network reads the traffic of the network interfaces in the
-	// network namespace of a process.
+	// network namespace of the process pid.
 	Read    func(id string) stat.Usage
 	Network func(pid int) []stat.Interface
 	Clock   clock.PassiveClock
@@ -58,14 +59,15 @@ type Collector struct {
 
 var _ prometheus.Collector = Collector{}
 
-// timeout is how long one scrape may take.
+// timeout is the maximum duration of listing the cgroups for a scrape.
 const timeout = 30 * time.Second
 
-// Describe implements prometheus.Collector. It sends nothing, because the metrics depend on the
-// containers that run.
+// Describe implements prometheus.Collector. It sends nothing, because the set of series depends on
+// which containers run.
 func (Collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It reads the usage of all cgroups and sends their
+// metrics.
 func (c Collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

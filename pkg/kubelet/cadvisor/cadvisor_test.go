@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/cgroup/stat"
 )
 
-// files writes files with the content that the kernel's files would have.
+// files creates files with the given content in place of the kernel's files.
 func files(t *testing.T, content map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,8 +37,8 @@ func files(t *testing.T, content map[string]string) string {
 	return dir
 }
 
-// gathered returns the values of the series of one container, by the metric's name and the labels
-// that do not identify the container.
+// gathered collects the metrics of one container. The keys of the result are the metric's name and
+// those labels that do not identify the container.
 func gathered(t *testing.T, c cadvisor.Collector) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewRegistry()
@@ -72,7 +72,7 @@ const dev = `Inter-|   Receive                                                | 
   eth0: 100 2 3 4 0 0 0 0 200 5 6 7 0 0 0 0
 `
 
-// TestSeries checks that both versions of cgroups give the same series.
+// TestSeries checks that cgroup v1 and cgroup v2 result in the same series.
 func TestSeries(t *testing.T) {
 	pressure := "some avg10=1.00 avg60=2.00 avg300=3.00 total=4000000\nfull avg10=0.00 avg60=0.00 " +
 		"avg300=0.00 total=1000000\n"
@@ -165,8 +165,8 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestMissingSeries checks that a runtime that does not answer, a removed cgroup or missing files
-// do not affect the series of other cgroups and files.
+// TestMissingSeries checks that Collect reports an error of the runtime as container_scrape_error,
+// and sends no CPU and memory metrics of a cgroup that no longer exists.
 func TestMissingSeries(t *testing.T) {
 	got := gathered(t, cadvisor.Collector{
 		Clock: clocktesting.NewFakePassiveClock(time.Unix(2000, 0)), Log: slog.New(slog.DiscardHandler),

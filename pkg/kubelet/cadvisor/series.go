@@ -18,7 +18,8 @@ type series struct {
 	now   time.Time
 }
 
-// send sends a value with the labels of the cgroup and additional ones.
+// send sends a value with the labels of the cgroup and the given additional labels, which are pairs
+// of name and value.
 func (s series) send(kind prometheus.ValueType, name, help string, value float64, labels ...string) {
 	g := s.group
 	names := []string{"container", "id", "image", "name", "namespace", "pod"}
@@ -50,7 +51,7 @@ func (s series) cpu(u *stat.Usage) {
 		s.counter("container_cpu_system_seconds_total", "Cumulative system cpu time consumed in seconds.", c.System.Seconds())
 	}
 	if !c.Bounded {
-		return // without a quota nothing is throttled
+		return // throttling is possible only with a quota
 	}
 	s.counter("container_cpu_cfs_periods_total", "Number of elapsed enforcement period intervals.", float64(c.Periods))
 	s.counter("container_cpu_cfs_throttled_periods_total", "Number of throttled period intervals.", float64(c.Throttled))
@@ -124,7 +125,7 @@ func (s series) limits(u *stat.Usage) {
 	if l.Quota > 0 {
 		s.gauge("container_spec_cpu_quota", "CPU quota of the container.", float64(l.Quota))
 	}
-	if u.Memory != nil { // a value of 0 means no limit
+	if u.Memory != nil { // the limits are sent even if they are 0, which means unlimited
 		s.gauge("container_spec_memory_limit_bytes", "Memory limit for the container.", float64(max(l.Memory, 0)))
 		s.gauge("container_spec_memory_reservation_limit_bytes", "Memory reservation limit for the container.",
 			float64(max(l.Soft, 0)))

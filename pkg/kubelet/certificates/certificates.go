@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package certificates obtains the kubelet's client and server certificates. It creates
-// CertificateSigningRequests, stores the certificates in the kubelet's certificate directory
-// (NAME-current.pem links to the latest, with its key) and renews them well before they expire.
+// CertificateSigningRequests and stores the issued certificates in the kubelet's certificate
+// directory, where NAME-current.pem links to the newest certificate with its key. It renews
+// certificates well before they expire.
 //
-// A kubelet without a certificate uses the credentials of a bootstrap kubeconfig, which permit
-// nothing else.
+// A kubelet that has no certificate yet uses the credentials of a bootstrap kubeconfig, which only
+// allow to request a certificate.
 //
-// The requests are made by client-go. This package does not approve them. A controller of the
-// cluster does.
+// client-go makes the requests. A controller of the cluster approves them.
 package certificates
 
 import (
@@ -38,7 +38,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Names of the stores in the certificate directory.
+// Names of the certificates in the certificate directory.
 const (
 	clientStore = "kubelet-client"
 	serverStore = "kubelet-server"
@@ -47,12 +47,12 @@ const (
 const (
 	// poll is how often a starting kubelet checks whether its first certificate has been issued.
 	poll = 100 * time.Millisecond
-	// reread is how often the kubelet reads its certificate file, which another program may have
-	// renewed.
+	// reread is how often the kubelet reads its certificate file again, because another program may
+	// have renewed the certificate.
 	reread = time.Minute
 )
 
-// Config is what both kinds of certificate need.
+// Config holds the settings that client and server certificates have in common.
 type Config struct {
 	NodeName string
 	// Dir is the kubelet's certificate directory.
@@ -71,15 +71,15 @@ func ClientFile(dir string) string { return currentFile(dir, clientStore) }
 
 func currentFile(dir, store string) string { return filepath.Join(dir, store+"-current.pem") }
 
-// Manager keeps one certificate.
+// Manager obtains one certificate and renews it.
 type Manager struct {
 	inner certificate.Manager
-	file  string // file with the latest certificate and its key
+	file  string // file with the newest certificate and its key
 	clock clock.Clock
-	found atomic.Pointer[tls.Certificate] // the certificate in file
+	found atomic.Pointer[tls.Certificate] // the certificate last read from file
 }
 
-// Run renews the certificate until ctx ends.
+// Run renews the certificate in time until ctx ends.
 func (m *Manager) Run(ctx context.Context) {
 	m.inner.Start()
 	defer m.inner.Stop()
@@ -91,7 +91,7 @@ func (m *Manager) Run(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		// If the file cannot be read, the previous certificate stays in use.
+		// If the file cannot be read, keep the previous certificate.
 		if cert, err := tls.LoadX509KeyPair(m.file, m.file); err == nil {
 			m.found.Store(&cert)
 		}
@@ -100,8 +100,8 @@ func (m *Manager) Run(ctx context.Context) {
 
 var errNoCertificate = errors.New("no serving certificate available for the kubelet")
 
-// Get returns the certificate for a TLS server: the latest one that the kubelet obtained, or the
-// one in the file if that is valid for longer.
+// Get returns the certificate that a TLS server presents. That is the newest one that the kubelet
+// obtained, or the one in the file if it expires later.
 func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	cert, found := m.inner.Current(), m.found.Load()
 	if found != nil && (cert == nil || cert.Leaf == nil || found.Leaf.NotAfter.After(cert.Leaf.NotAfter)) {
@@ -113,8 +113,9 @@ func (m *Manager) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return cert, nil
 }
 
-// Bootstrap writes kubeconfig unless a valid one exists. It requests a client certificate with the
-// credentials in bootstrap, and waits until it is issued.
+// Bootstrap makes sure that kubeconfig exists and is valid. If it is not, Bootstrap requests a
+// client certificate with the credentials in the kubeconfig bootstrap, waits until the certificate
+// is issued, and writes kubeconfig.
 func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) error {
 	if usable(kubeconfig, c.Clock.Now()) {
 		return nil
@@ -140,8 +141,8 @@ func Bootstrap(ctx context.Context, c Config, kubeconfig, bootstrap string) erro
 	return writeKubeconfig(kubeconfig, bootstrap, ClientFile(c.Dir))
 }
 
-// usable reports whether a kubeconfig has a certificate that has not expired, or credentials of
-// another kind.
+// usable reports whether a kubeconfig has a certificate that has not expired, or has a bearer
+// token.
 func usable(kubeconfig string, now time.Time) bool {
 	rc, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -171,8 +172,8 @@ func keyOf(rc *rest.Config, cert []byte) []byte {
 	return key
 }
 
-// writeKubeconfig writes the bootstrap kubeconfig with the certificate in pair instead of its
-// credentials.
+// writeKubeconfig writes a kubeconfig to file. It contains the cluster of the kubeconfig bootstrap,
+// and the certificate in the file pair as credentials.
 func writeKubeconfig(file, bootstrap, pair string) error {
 	from, err := clientcmd.LoadFromFile(bootstrap)
 	if err != nil {
@@ -209,9 +210,9 @@ func writeKubeconfig(file, bootstrap, pair string) error {
 	return nil
 }
 
-// NewClient returns the manager of the client certificate. with returns the client configuration
-// for making requests. It is the kubelet's own, whose certificate is read again each time, or the
-// bootstrap configuration.
+// NewClient returns the manager of the client certificate. It calls with before each request to get
+// the client configuration: the bootstrap configuration, or the kubelet's own, which is read again
+// each time because its certificate changes.
 func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	store, err := certificate.NewFileStore(clientStore, c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -234,7 +235,8 @@ func NewClient(c Config, with func() (*rest.Config, error)) (*Manager, error) {
 	return m, c.measure(inner, "client", "client certificate", failures)
 }
 
-// NewServer returns the manager of the serving certificate for the node's names and addresses.
+// NewServer returns the manager of the serving certificate. The certificate is valid for the given
+// DNS names and IP addresses.
 func NewServer(c Config, client kubernetes.Interface, names []string, addresses []net.IP) (*Manager, error) {
 	store, err := certificate.NewFileStore(serverStore, c.Dir, c.Dir, "", "")
 	if err != nil {
@@ -258,7 +260,7 @@ func NewServer(c Config, client kubernetes.Interface, names []string, addresses 
 
 func (c *Config) serving(names []string, addresses []net.IP) *x509.CertificateRequest {
 	if len(addresses) == 0 {
-		return nil // without addresses no client could reach the server
+		return nil // no certificate is requested, because clients could not reach a server without addresses
 	}
 	return &x509.CertificateRequest{Subject: c.subject(), DNSNames: names, IPAddresses: addresses}
 }
@@ -273,7 +275,8 @@ func clients(with func() (*rest.Config, error)) certificate.ClientsetFunc {
 	}
 }
 
-// measure registers the metrics of a manager.
+// measure registers metrics: the time until the manager's certificate expires, and its failed
+// renewals.
 func (c *Config) measure(m certificate.Manager, kind, what string, failures prometheus.Collector) error {
 	if c.Metrics == nil {
 		return nil

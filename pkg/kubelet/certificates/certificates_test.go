@@ -42,7 +42,7 @@ const (
 	joiners              = "system:bootstrappers:joiners"
 )
 
-// slow is a clock that is behind by a fixed time.
+// slow is a clock that is behind the real time by a fixed duration.
 type slow struct {
 	clock.Clock
 	by time.Duration
@@ -50,8 +50,9 @@ type slow struct {
 
 func (s slow) Now() time.Time { return s.Clock.Now().Add(-s.by) }
 
-// cluster starts an API server that issues the certificates that kubelets request. The certificates
-// are valid for the duration life. Their validity began the duration ago before now.
+// cluster starts an API server with a controller that issues the certificates that kubelets
+// request. The certificates are valid for the duration life, which began the duration ago before
+// now.
 func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	s := testserver.Start(t, testserver.Options{})
 	ca, err := os.ReadFile(filepath.Join(s.Dir, "ca.crt"))
@@ -91,7 +92,7 @@ func cluster(t *testing.T, life, ago time.Duration) *testserver.Server {
 	return s
 }
 
-// writeBootstrap writes a kubeconfig with the join token and returns its path.
+// writeBootstrap writes a bootstrap kubeconfig with the join token and returns its path.
 func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 	t.Helper()
 	out := clientcmdapi.NewConfig()
@@ -106,8 +107,8 @@ func writeBootstrap(t *testing.T, s *testserver.Server, dir string) string {
 	return file
 }
 
-// TestJoin checks that a kubelet with only a join token gets a client certificate for its own node,
-// and not for another node, and then a serving certificate.
+// TestJoin checks that a kubelet that has only a join token obtains a client certificate, with
+// which it can register its own node but no other node, and then a serving certificate.
 func TestJoin(t *testing.T) {
 	s := cluster(t, time.Hour, 0)
 	dir := t.TempDir()
@@ -137,7 +138,7 @@ func TestJoin(t *testing.T) {
 		&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}, metav1.CreateOptions{}); err == nil {
 		t.Error("the node makes another")
 	}
-	// A second start requests no certificate, so the token can be deleted.
+	// Bootstrap requests no certificate if one exists, so the second call works without the token.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -164,9 +165,9 @@ func TestJoin(t *testing.T) {
 	})
 }
 
-// TestRotation checks that the node renews its certificates by itself. They are close to their end
-// from the start: ten of their eleven hours have passed. The kubeconfig is not changed, and the
-// server presents the next certificate without a restart.
+// TestRotation checks that a kubelet renews its client and serving certificates. They must be
+// renewed immediately, because 10 of the 11 hours of their validity have passed. The kubeconfig
+// does not change, and the server presents the renewed certificate without a restart.
 func TestRotation(t *testing.T) {
 	s := cluster(t, 11*time.Hour, 10*time.Hour)
 	dir := t.TempDir()
@@ -175,7 +176,7 @@ func TestRotation(t *testing.T) {
 	if err := Bootstrap(t.Context(), c, kubeconfig, bootstrap); err != nil {
 		t.Fatal(err)
 	}
-	// Delete the token: renewals must not need it.
+	// Delete the join token, because renewals must work without it.
 	if err := s.Client.CoreV1().Secrets("kube-system").Delete(t.Context(), "bootstrap-token-"+tokenID,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -256,7 +257,8 @@ func run(t *testing.T, m *Manager) {
 	})
 }
 
-// TestUsable checks that a kubeconfig with an expired certificate is not used.
+// TestUsable checks which kubeconfigs are usable: those with a valid certificate or a token, but
+// not those with an expired or missing certificate.
 func TestUsable(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	dir := t.TempDir()
@@ -292,7 +294,7 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-// fixedManager is a certificate manager that has its certificate.
+// fixedManager is a certificate manager whose certificate never changes.
 type fixedManager struct{ cert *tls.Certificate }
 
 func (a fixedManager) Current() *tls.Certificate { return a.cert }
@@ -300,8 +302,9 @@ func (fixedManager) Start()                      {}
 func (fixedManager) Stop()                       {}
 func (fixedManager) ServerHealthy() bool         { return true }
 
-// TestRenewedByOthers checks that a serving certificate that another program puts in place of the
-// kubelet's own is presented without a restart, and that an incomplete file is ignored.
+// TestRenewedByOthers checks that the server presents a certificate that another program has
+// written to the kubelet's certificate file, without a restart, and that an incomplete file is
+// ignored.
 func TestRenewedByOthers(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

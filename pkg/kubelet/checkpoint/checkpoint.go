@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpoint stores the small state that the kubelet cannot read from the API, the runtime
-// or the disk. It replaces a file as a whole: if the process is killed meanwhile, the file has the
-// old or the new content. After a crash of the machine the same holds for files written durably,
-// which is slower.
+// Package checkpoint stores the small amount of state that the kubelet cannot read from the API,
+// the runtime or the disk after a restart. A file is always replaced as a whole: if the process is
+// killed during a write, the file has either the old or the new content. If the machine crashes,
+// this is guaranteed only for files written by WriteDurably, which is slower than Write.
 package checkpoint
 
 import (
@@ -16,7 +16,7 @@ import (
 	"path/filepath"
 )
 
-// Read decodes a file into v and reports whether the file exists.
+// Read decodes the JSON in a file into v. It reports whether the file exists.
 func Read(path string, v any) (found bool, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,10 +31,11 @@ func Read(path string, v any) (found bool, err error) {
 	return true, nil
 }
 
-// Write replaces the content of a file by v.
+// Write replaces the content of a file by v, encoded as JSON.
 func Write(path string, v any) error { return write(path, v, func(*os.File) error { return nil }) }
 
-// WriteDurably replaces the content of a file by v and returns when the new content is on the disk.
+// WriteDurably replaces the content of a file by v, encoded as JSON. It returns when the new
+// content is on the disk.
 func WriteDurably(path string, v any) error { return write(path, v, (*os.File).Sync) }
 
 func write(path string, v any, sync func(*os.File) error) error {

@@ -28,7 +28,7 @@ func TestCheckpoint(t *testing.T) {
 	if err := checkpoint.Write(path, map[string]int{"a": 2}); err != nil {
 		t.Fatal(err)
 	}
-	// An interrupted write leaves the old content.
+	// A file left by an interrupted write must not affect the content.
 	if err := os.WriteFile(path+".new", []byte(`{"a":`), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,11 +13,12 @@ import (
 	"k8s.io/utils/dump"
 )
 
-// Checksum is the checksum in some of Kubernetes' files.
+// Checksum is the type of the checksums in the files that Kubernetes' kubelet also reads.
 type Checksum uint64
 
-// Sum returns the checksum that Kubernetes' kubelet computes for the value that v points to. It
-// depends on type names, so the type must have the name that it has in Kubernetes' package "state".
+// Sum returns the checksum that Kubernetes' kubelet computes for the value to which v points. The
+// checksum depends on the names of types, so the value's type must have the same name as the type
+// in Kubernetes' package "state".
 func Sum(v any) Checksum {
 	own := path.Base(reflect.TypeOf(v).Elem().PkgPath())
 	text := strings.NewReplacer("checkpoint.Checksum", "checksum.Checksum", "("+own+".", "(state.",

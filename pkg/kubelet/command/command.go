@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the kubelet's process: it reads flags and the configuration file, creates
-// clients, and runs a kubelet.Kubelet.
+// Package command runs the kubelet's process. It reads the flags and the configuration file,
+// creates the clients, and runs a kubelet.Kubelet.
 package command
 
 import (
@@ -32,22 +32,22 @@ import (
 
 const (
 	defaultRoot = "/var/lib/kubelet"
-	// networkOwn and networkExternal are the values of --network-plugin.
+	// networkOwn and networkExternal are the accepted values of --network-plugin.
 	networkOwn, networkExternal = "keelson", "external"
 )
 
 type options struct {
 	daemon.Flags
-	// The node and its files.
+	// Flags for the node and its files:
 	config, hostname, nodeIP, rootDir, certDir, bootstrap, manifests, url string
 	labels                                                                map[string]string
 	taints, enforce                                                       []string
-	// The runtime, images, volumes and the network.
+	// Flags for the runtime, images, volumes and the network:
 	endpoint, runtimeCgroups, network string
 	podNetwork                        []string
 	plugins                           kubelet.Plugins
 	diskVolumes                       bool
-	// All flags, for /flagz.
+	// values holds the values of all flags. The kubelet serves them at /flagz.
 	values map[string]string
 }
 
@@ -141,7 +141,7 @@ func parseTaint(text string) (v1.Taint, error) {
 	return v1.Taint{}, fmt.Errorf("%q: %q is not an effect of a taint", text, effect)
 }
 
-// addresses parses and checks --node-ip.
+// addresses parses the flag --node-ip, a comma-separated list of IP addresses.
 func addresses(text string) ([]string, error) {
 	if text == "" {
 		return nil, errors.New("--node-ip is required")
@@ -157,7 +157,8 @@ func addresses(text string) ([]string, error) {
 	return out, nil
 }
 
-// Run is the process. It returns when ctx ends, or when the kubelet fails.
+// Run runs the kubelet's process with the given command-line arguments. It returns when ctx ends or
+// the kubelet fails.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, c, err := parse(args, stderr)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// load reads a KubeletConfiguration file and sets the defaults; if file is "", it returns only the
-// defaults. Unknown fields are errors.
+// load reads a KubeletConfiguration file and sets the defaults of missing fields. If file is "", it
+// returns the defaults. An unknown field is an error.
 func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 	c := &kubeletconfig.KubeletConfiguration{}
 	if file != "" {
@@ -39,7 +39,7 @@ func load(file string) (*kubeletconfig.KubeletConfiguration, error) {
 	return c, nil
 }
 
-// complete sets Kubernetes' defaults, as documented at the type.
+// complete sets Kubernetes' defaults, as documented at the type KubeletConfiguration.
 func complete(c *kubeletconfig.KubeletConfiguration) {
 	orElse(&c.Address, "0.0.0.0")
 	orElse(&c.Port, 10250)
@@ -55,7 +55,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	orDuration(&c.Authorization.Webhook.CacheUnauthorizedTTL, 30*time.Second)
 	orDuration(&c.FileCheckFrequency, 20*time.Second)
 	orDuration(&c.HTTPCheckFrequency, 20*time.Second)
-	// If only the update frequency is set, statuses are also reported that often.
+	// If the configuration sets only the update frequency, it is also the default of the report
+	// frequency.
 	orDuration(&c.NodeStatusReportFrequency, cmp.Or(c.NodeStatusUpdateFrequency.Duration, 5*time.Minute))
 	orDuration(&c.NodeStatusUpdateFrequency, 10*time.Second)
 	orElse(&c.NodeLeaseDurationSeconds, 40)
@@ -101,8 +102,8 @@ func complete(c *kubeletconfig.KubeletConfiguration) {
 	completeEviction(c)
 }
 
-// completeEviction sets thresholds: all defaults if none are configured, or with
-// MergeDefaultEvictionSettings the missing ones.
+// completeEviction sets default eviction thresholds: all of them if the configuration has none, and
+// otherwise, if MergeDefaultEvictionSettings is true, those that are missing.
 func completeEviction(c *kubeletconfig.KubeletConfiguration) {
 	defaults := map[string]string{
 		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",

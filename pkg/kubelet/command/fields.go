@@ -15,9 +15,9 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// unread maps the fields of a KubeletConfiguration that have no effect to the reason. According to
-// Kubernetes' documentation, some of them have no effect in Kubernetes either. The kubelet logs a
-// warning for each of them that is set to a value other than its default.
+// unread lists the fields of a KubeletConfiguration that have no effect, each with the reason. Some
+// of them have no effect in Kubernetes either, according to its documentation. The kubelet logs a
+// warning for each of these fields that is set to a value other than its zero value.
 var unread = map[string]string{
 	"ConfigMapAndSecretChangeDetectionStrategy": "objects that pods refer to are always watched",
 	"ContainerLogMaxWorkers":                    "logs are rotated one at a time",
@@ -40,13 +40,14 @@ var unread = map[string]string{
 	"VolumeStatsAggPeriod":                      "volumes are measured on request",
 }
 
-// ignored returns a warning for each field that is set and has no effect, sorted.
+// ignored returns the sorted names of the fields in unread that are set.
 func ignored(c *kubeletconfig.KubeletConfiguration) []string {
 	var out []string
 	v := reflect.ValueOf(c).Elem()
 	for _, name := range slices.Sorted(maps.Keys(unread)) {
 		if name == "Logging" && c.Logging.Format == "" {
-			// A configuration that a program wrote has explicit zeros for fields that are not set.
+			// A configuration written by a program may contain "logging" with only zero values; it
+			// counts as not set.
 			continue
 		}
 		if !v.FieldByName(name).IsZero() {
@@ -61,8 +62,8 @@ const (
 	leastOOM, mostOOM         = -1000, 1000
 )
 
-// refuse rejects values that Kubernetes rejects, and features that are missing here and whose
-// absence would surprise an operator who configured them.
+// refuse rejects values that Kubernetes rejects, and features that this kubelet does not have and
+// that an operator who configures them would miss.
 func refuse(c *kubeletconfig.KubeletConfiguration) error {
 	var errs field.ErrorList
 	require := func(ok bool, name string, value any, detail string) {

@@ -21,8 +21,8 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// fieldsRead returns the fields of a KubeletConfiguration that the kubelet's sources read:
-// selectors on a variable c or a field Kubelet.
+// fieldsRead returns the fields of a KubeletConfiguration that the kubelet's sources read. It finds
+// them as selectors on a variable c or on a field named Kubelet.
 func fieldsRead(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -31,7 +31,7 @@ func fieldsRead(t *testing.T) map[string]bool {
 			return err
 		}
 		if base := filepath.Base(path); filepath.Dir(path) == "../command" && (base == "defaults.go" || base == "fields.go") {
-			return nil // these files complete fields and reject values
+			return nil // these files only set defaults and reject values
 		}
 		f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
 		if err != nil {
@@ -58,12 +58,12 @@ func fieldsRead(t *testing.T) map[string]bool {
 	return out
 }
 
-// TestEveryField checks that each field of the configuration is read, is listed as having no
-// effect, or has values that are rejected.
+// TestEveryField checks for each field of the configuration that the kubelet reads it, that it is
+// listed as having no effect, or that the kubelet rejects values of it.
 func TestEveryField(t *testing.T) {
 	refused := []string{"CgroupsPerQOS", "EnableControllerAttachDetach", "KubeletCgroups", "SystemCgroups",
 		"ReadOnlyPort", "RunOnce"}
-	merged := []string{"MergeDefaultEvictionSettings"} // fields that are used only to set defaults
+	merged := []string{"MergeDefaultEvictionSettings"} // fields that only affect defaults
 	read := fieldsRead(t)
 	var has []string
 	kind := reflect.TypeFor[kubeletconfig.KubeletConfiguration]()

@@ -17,24 +17,25 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/certificates"
 )
 
-// identity holds the kubelet's credentials for the API server.
+// identity holds the credentials with which the kubelet accesses the API server.
 type identity struct {
 	options  *options
 	config   certificates.Config
-	managers []*certificates.Manager // the caller must call Run of each
+	managers []*certificates.Manager // certificate managers; the caller must call Run of each
 	rest     *rest.Config
 	tracing  *daemon.Tracing
-	// qps and burst limit the requests to the API server; nil means no limit.
+	// qps and burst limit the rate of the requests to the API server. If qps is nil, client-go's
+	// default applies.
 	qps   *int32
 	burst int32
 }
 
-// client returns a client of the API server. A kubelet without a certificate first requests one
-// with the credentials of the bootstrap kubeconfig.
+// client returns a client of the API server. A kubelet that has no certificate yet first requests
+// one with the credentials of the bootstrap kubeconfig.
 func (i *identity) client(ctx context.Context) (kubernetes.Interface, error) {
 	if i.options.bootstrap != "" {
 		first := i.config
-		first.Metrics = nil // the other manager, which is kept, registers the metrics
+		first.Metrics = nil // the manager that is created later registers the metrics
 		if err := certificates.Bootstrap(ctx, first, i.options.Kubeconfig, i.options.bootstrap); err != nil {
 			return nil, fmt.Errorf("bootstrap: %w", err)
 		}
@@ -59,13 +60,13 @@ func (i *identity) load() (*rest.Config, error) {
 	return daemon.RESTConfig(i.options.Kubeconfig, "kubelet")
 }
 
-// certificates creates the managers of the certificates that the configuration asks to rotate. It
-// returns the function from which the server gets its certificate, or nil if the certificate is in
-// files.
+// certificates creates the managers of the certificates that the kubelet must renew according to
+// the configuration. It returns the function that provides the server's certificate, or nil if the
+// kubelet does not request that certificate.
 func (i *identity) certificates(client kubernetes.Interface, c *kubeletconfig.KubeletConfiguration,
 	ips []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	if c.RotateCertificates {
-		// The client reads a certificate again only if it is in the kubelet's own store.
+		// The client reads a renewed certificate only if it is in the file that the manager writes.
 		if i.rest.CertFile == certificates.ClientFile(i.config.Dir) {
 			m, err := certificates.NewClient(i.config, i.load)
 			if err != nil {

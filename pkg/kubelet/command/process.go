@@ -22,13 +22,14 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// prepareProcess applies the configuration to the process and checks the machine.
+// prepareProcess applies the settings that concern the process as a whole, and checks the machine's
+// kernel.
 func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) error {
 	for _, name := range ignored(c) {
 		log.Warn("Configuration field ignored", "field", name, "reason", unread[name])
 	}
-	// By default this check is off, unlike in Kubernetes, because the kubelet fully supports cgroup
-	// v1.
+	// Unlike in Kubernetes, this check is off by default, because Keelson's kubelet fully supports
+	// cgroup v1.
 	if c.FailCgroupV1 != nil && *c.FailCgroupV1 && !cgroup.Unified(cgroupMount) {
 		return errors.New("failCgroupV1: the machine has cgroup v1")
 	}
@@ -37,8 +38,8 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 			return fmt.Errorf("protectKernelDefaults: %w", err)
 		}
 	}
-	// When memory runs out, other processes must be killed before the kubelet, which can evict pods
-	// in order. Writing this value needs privileges.
+	// When memory runs out, the kernel should kill other processes before the kubelet, because the
+	// kubelet can evict pods in the right order. To write this value, the kubelet needs privileges.
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(int(*c.OOMScoreAdj))), 0o600); err != nil {
 		log.Warn("Failed to set the kubelet's OOM score", "err", err)
 	}
@@ -48,8 +49,9 @@ func prepareProcess(c *kubeletconfig.KubeletConfiguration, log *slog.Logger) err
 	return nil
 }
 
-// kernelDefaults are the kernel parameters that Kubernetes relies on. They are settings of the
-// machine, so the kubelet never changes them. protectKernelDefaults makes it check them.
+// kernelDefaults are the values of kernel parameters that Kubernetes requires. The kubelet never
+// changes these parameters, because they affect the whole machine. If protectKernelDefaults is
+// true, it checks them.
 var kernelDefaults = map[string]int{
 	"vm/overcommit_memory":      1,
 	"vm/panic_on_oom":           0,
@@ -59,8 +61,8 @@ var kernelDefaults = map[string]int{
 	"kernel/keys/root_maxbytes": 25_000_000,
 }
 
-// checkKernel returns an error for each kernel parameter that does not have the value which
-// Kubernetes relies on.
+// checkKernel returns an error that names each kernel parameter whose value differs from
+// kernelDefaults.
 func checkKernel(root string) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(kernelDefaults)) {

@@ -23,8 +23,9 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// machineOf returns a layout of sockets with nodes with cores with threads. The first threads of
-// all cores have lower numbers than the second threads, as on real machines.
+// machineOf returns the layout of a machine. The arguments are the numbers of sockets, of nodes in
+// a socket, of cores in a node and of threads in a core. As on real machines, the first threads of
+// all cores have lower numbers than all second threads.
 func machineOf(sockets, nodes, cores, threads int) *numa.Layout {
 	l := &numa.Layout{}
 	total := sockets * nodes * cores
@@ -102,8 +103,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeReturnsFreeCPUs checks on many kinds of machines and with all options that take returns the
-// requested number of CPUs, all of them free.
+// TestTakeReturnsFreeCPUs checks with random machines and all options that take returns the
+// requested number of CPUs and that all of them were free.
 func TestTakeReturnsFreeCPUs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3)
@@ -187,7 +188,7 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	on(m, "u", "c0", "1-2,9-10")
-	on(m, "u", "c2", "1") // a sidecar keeps its CPUs, so the containers that run beside it cannot use them
+	on(m, "u", "c2", "1") // the sidecar c2 keeps this CPU, so no main container can use it
 	on(m, "u", "c1", "2,10")
 	on(m, "u", "c3", "0,3-8,11-15")
 	if w.changes != 1 {
@@ -214,7 +215,8 @@ func TestManager(t *testing.T) {
 		t.Errorf("more than a node: %v", err)
 	}
 
-	// A restart keeps all assignments, and fails if they do not fit.
+	// A restarted manager keeps all assignments. It fails to start if they do not fit its
+	// configuration.
 	m = w.start(t)
 	on(m, "u", "c1", "2,10")
 	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "i4", "2", "s1", "1.5")); err != nil {
@@ -259,8 +261,8 @@ func TestFullCores(t *testing.T) {
 func TestBySocket(t *testing.T) {
 	w := newWorld(t, machineOf(2, 2, 2, 1), Options{BySocket: true}, "0")
 	m := w.start(t)
-	// Three CPUs of a socket with two nodes of two CPUs each: with this option one socket is as
-	// good as one node.
+	// The request of 3 CPUs needs both nodes of a socket, which have 2 CPUs each. With the option
+	// BySocket, the CPUs of one socket count as aligned.
 	if err := admit(t, m, numa.PolicyRestricted, podOf("u", "3")); err != nil ||
 		m.AllowedCPUs("u", "c0").String() != "1-3" {
 		t.Errorf("%s, %v", m.AllowedCPUs("u", "c0"), err)
@@ -306,7 +308,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestNoCPUIsAssignedTwice runs a manager through random sequences of pods and restarts.
+// TestNoCPUIsAssignedTwice checks with random sequences of pods and restarts that the manager never
+// assigns a CPU to two containers at the same time.
 func TestNoCPUIsAssignedTwice(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -362,7 +365,7 @@ func TestNoCPUIsAssignedTwice(t *testing.T) {
 	})
 }
 
-// TestChecksum checks that checksums equal those that Kubernetes' kubelet writes for the same
+// TestChecksum checks that the checksums are those that Kubernetes' kubelet writes for the same
 // content.
 func TestChecksum(t *testing.T) {
 	for want, s := range map[checkpoint.Checksum]CPUManagerCheckpoint{

@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/checkpoint"
 )
 
-// CPUManagerCheckpoint is the content of the file. It has the name of Kubernetes' type, because the
-// checksum depends on it.
+// CPUManagerCheckpoint is the content of the file with the assignments. The type must have the name
+// that it has in Kubernetes, because the checksum depends on the name.
 type CPUManagerCheckpoint struct {
 	PolicyName    string                       `json:"policyName"`
 	DefaultCPUSet string                       `json:"defaultCpuSet"`
@@ -22,7 +22,7 @@ type CPUManagerCheckpoint struct {
 	Checksum      checkpoint.Checksum          `json:"checksum"`
 }
 
-// load reads the assignments from the file and checks that they fit the configuration and the
+// load reads the assignments from the file and checks that they match the configuration and the
 // machine.
 func (m *Manager) load() error {
 	s := CPUManagerCheckpoint{}
@@ -61,10 +61,11 @@ func (m *Manager) restore(s CPUManagerCheckpoint) error {
 	return nil
 }
 
-// consistent checks that the shared CPUs in the file are exactly the CPUs that are not assigned.
+// consistent checks that the shared CPUs in the file are exactly the CPUs that no container owns.
 func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	if shared.IsEmpty() {
-		// Without StrictReserved the reserved CPUs are shared too.
+		// Without the option StrictReserved, the shared CPUs include the reserved CPUs, so they
+		// cannot be empty.
 		if len(m.given) > 0 && !m.cfg.Options.StrictReserved {
 			return errors.New("default cpuset cannot be empty")
 		}
@@ -93,7 +94,7 @@ func (m *Manager) consistent(shared cpuset.CPUSet) error {
 	return nil
 }
 
-// write writes the file. The caller holds the lock.
+// write writes the assignments to the file. The caller holds the lock.
 func (m *Manager) write() error {
 	s := CPUManagerCheckpoint{PolicyName: m.cfg.Policy, Entries: map[string]map[string]string{}}
 	if m.Static() {
@@ -109,7 +110,8 @@ func (m *Manager) write() error {
 	return checkpoint.WriteDurably(m.cfg.File, s)
 }
 
-// save writes the file. After a failure the next change writes it again. The caller holds the lock.
+// save writes the assignments to the file and logs a failure. The next change then writes them
+// again. The caller holds the lock.
 func (m *Manager) save() {
 	if err := m.write(); err != nil {
 		m.cfg.Log.Warn("Failed to save assigned CPUs", "err", err)

@@ -10,7 +10,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Hints implements numa.Provider.
+// Hints implements numa.Provider. It returns the sets of NUMA nodes that have enough CPUs for the
+// container.
 func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	needed := m.asks(pod, c)
 	if needed == 0 {
@@ -24,7 +25,8 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	return hintsOf(m.hints(m.available(), m.reusable(pod), needed))
 }
 
-// PodHints implements numa.Provider.
+// PodHints implements numa.Provider. It returns the sets of NUMA nodes that have enough CPUs for
+// all containers of the pod.
 func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	needed := m.asksInAll(pod)
 	if needed == 0 {
@@ -48,7 +50,7 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return hintsOf(m.hints(m.available(), m.reusable(pod).Union(has), needed))
 }
 
-// asksInAll returns how many exclusive CPUs the pod needs at one time.
+// asksInAll returns the largest number of exclusive CPUs that the pod needs at the same time.
 func (m *Manager) asksInAll(pod *v1.Pod) int {
 	most, lasting := 0, 0
 	for i := range pod.Spec.InitContainers {
@@ -67,8 +69,8 @@ func (m *Manager) asksInAll(pod *v1.Pod) int {
 
 func hintsOf(list []numa.Hint) numa.Hints { return numa.Hints{string(v1.ResourceCPU): list} }
 
-// repeatHints returns the hints for CPUs that were assigned before. If that is not the requested
-// number of CPUs, no node fits.
+// repeatHints returns the hints for CPUs that are already assigned. If their number differs from
+// the requested number, it returns no set of nodes.
 func (m *Manager) repeatHints(has cpuset.CPUSet, needed int) numa.Hints {
 	if has.Size() != needed {
 		return numa.Hints{string(v1.ResourceCPU): {}}
@@ -76,7 +78,8 @@ func (m *Manager) repeatHints(has cpuset.CPUSet, needed int) numa.Hints {
 	return hintsOf(m.hints(has, cpuset.New(), needed))
 }
 
-// hints returns the sets of nodes that have enough free CPUs and all the reusable CPUs.
+// hints returns the sets of NUMA nodes whose CPUs suffice, including all the reusable CPUs. The
+// smallest sets are marked as preferred.
 func (m *Manager) hints(free, reusable cpuset.CPUSet, needed int) []numa.Hint {
 	fewest := len(m.cfg.Layout.Nodes)
 	out := []numa.Hint{}

@@ -22,16 +22,16 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// Names of the policies, as in Kubernetes.
+// Names of the policies in the configuration.
 const (
 	PolicyNone   = "none"
 	PolicyStatic = "static"
 )
 
-// ReasonAlignment is the reason for rejecting a pod that does not request whole cores.
+// ReasonAlignment is the reason for rejecting a pod because whole cores cannot be assigned.
 const ReasonAlignment = "SMTAlignmentError"
 
-// AlignmentError says why whole cores cannot be assigned.
+// AlignmentError is returned if whole cores are required but cannot be assigned.
 type AlignmentError struct{ message string }
 
 // Error returns the message.
@@ -43,36 +43,37 @@ type Config struct {
 	// Policy is PolicyNone or PolicyStatic.
 	Policy  string
 	Options Options
-	// TopologyPolicy is the policy of the topology manager.
+	// TopologyPolicy is the name of the topology manager's policy.
 	TopologyPolicy string
-	// Reserved are CPUs that are never assigned exclusively. If it is empty, Count CPUs are chosen.
+	// Reserved are the CPUs that are never assigned exclusively. If it is empty, the Manager
+	// reserves Count CPUs of its choice.
 	Reserved cpuset.CPUSet
 	Count    int
-	// File is the path of the file with the assignments.
+	// File is the path of the file that stores the assignments.
 	File string
-	// Changed is called when the shared CPUs change. It must not block.
+	// Changed is called when the set of shared CPUs changes. It must not block.
 	Changed func()
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
 }
 
-// Manager assigns CPUs to containers. It is safe for concurrent use.
+// Manager assigns CPUs exclusively to containers. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// reserved are CPUs that are not assigned exclusively. cores are the reserved CPUs and the
-	// other threads of their cores.
+	// reserved are the CPUs that are never assigned exclusively. cores are all CPUs (threads) of
+	// the cores that have a reserved CPU.
 	reserved, cores cpuset.CPUSet
 	threads         int // number of threads of each core
 
 	requests, fails prometheus.Counter
 
 	mu    sync.Mutex
-	given map[types.UID]map[string]cpuset.CPUSet // assigned CPUs, by pod and container
+	given map[types.UID]map[string]cpuset.CPUSet // exclusive CPUs by pod and container
 }
 
 var _ numa.Provider = (*Manager)(nil)
 
-// New returns a Manager with the assignments from the file.
+// New returns a Manager that starts with the assignments stored in the file.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, given: map[types.UID]map[string]cpuset.CPUSet{}}
 	m.metrics()
@@ -124,7 +125,7 @@ func (m *Manager) metrics() {
 	}
 }
 
-// exclusive returns the CPUs that are assigned. The caller holds the lock.
+// exclusive returns all CPUs that are assigned to containers. The caller holds the lock.
 func (m *Manager) exclusive() cpuset.CPUSet {
 	out := cpuset.New()
 	for _, containers := range m.given {
@@ -135,7 +136,8 @@ func (m *Manager) exclusive() cpuset.CPUSet {
 	return out
 }
 
-// shared returns the CPUs of all containers without CPUs of their own. The caller holds the lock.
+// shared returns the CPUs on which containers without exclusive CPUs run. The caller holds the
+// lock.
 func (m *Manager) shared() cpuset.CPUSet {
 	out := m.cfg.Layout.All().Difference(m.exclusive())
 	if m.cfg.Options.StrictReserved {
@@ -144,10 +146,10 @@ func (m *Manager) shared() cpuset.CPUSet {
 	return out
 }
 
-// available returns the CPUs that can be assigned. The caller holds the lock.
+// available returns the CPUs that can be assigned now. The caller holds the lock.
 func (m *Manager) available() cpuset.CPUSet { return m.shared().Difference(m.reserved) }
 
-// AllowedCPUs returns the CPUs on which a container may run. An empty set means all.
+// AllowedCPUs returns the CPUs on which a container may run. An empty set means all CPUs.
 func (m *Manager) AllowedCPUs(pod types.UID, container string) cpuset.CPUSet {
 	if m.cfg.Policy == PolicyNone {
 		return cpuset.New()
@@ -160,8 +162,8 @@ func (m *Manager) AllowedCPUs(pod types.UID, container string) cpuset.CPUSet {
 	return m.shared()
 }
 
-// Exclusive reports whether a container, or with an empty name any container of the pod, has CPUs
-// of its own.
+// Exclusive reports whether a container has exclusive CPUs. If container is empty, it reports
+// whether any container of the pod has.
 func (m *Manager) Exclusive(pod types.UID, container string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -186,10 +188,11 @@ func (m *Manager) ExclusiveCPUs(pod types.UID, container string) cpuset.CPUSet {
 // Allocatable returns the CPUs that can be assigned exclusively.
 func (m *Manager) Allocatable() cpuset.CPUSet { return m.cfg.Layout.All().Difference(m.reserved) }
 
-// Static reports whether the policy is static. Otherwise no CPUs are assigned.
+// Static reports whether the policy is static. With the other policy, no CPUs are assigned.
 func (m *Manager) Static() bool { return m.cfg.Policy == PolicyStatic }
 
-// asks returns how many exclusive CPUs the container requests.
+// asks returns how many exclusive CPUs a container must get: the number that it requests, or 0 if
+// it does not qualify for exclusive CPUs.
 func (m *Manager) asks(pod *v1.Pod, c *v1.Container) int {
 	if !m.Static() || qos.Class(pod) != v1.PodQOSGuaranteed || helpers.IsPodLevelResourcesSet(pod) {
 		return 0
@@ -201,8 +204,8 @@ func (m *Manager) asks(pod *v1.Pod, c *v1.Container) int {
 	return int(q.Value())
 }
 
-// reusable returns the CPUs of init containers that later containers can use. The caller holds the
-// lock.
+// reusable returns the CPUs of the pod's init containers that its later containers may use, because
+// these init containers will have ended by then. The caller holds the lock.
 func (m *Manager) reusable(pod *v1.Pod) cpuset.CPUSet {
 	left, kept := cpuset.New(), cpuset.New()
 	for i := range pod.Spec.InitContainers {
@@ -223,7 +226,8 @@ func sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// Allocate implements numa.Provider.
+// Allocate implements numa.Provider. It assigns the CPUs that the container requests, if possible
+// on the NUMA nodes in near.
 func (m *Manager) Allocate(_ context.Context, pod *v1.Pod, c *v1.Container, near numa.Hint) error {
 	needed := m.asks(pod, c)
 	if needed == 0 {
@@ -268,8 +272,8 @@ func (m *Manager) allocate(pod *v1.Pod, c *v1.Container, needed int, near numa.M
 	return nil
 }
 
-// aligned rejects a number of CPUs that is not a number of whole cores, if the policy assigns only
-// whole cores. The caller holds the lock.
+// aligned returns an error if the policy assigns only whole cores and needed is not a number of
+// whole free cores. The caller holds the lock.
 func (m *Manager) aligned(needed int) error {
 	if !m.cfg.Options.FullCores {
 		return nil
@@ -278,7 +282,7 @@ func (m *Manager) aligned(needed int) error {
 		return &AlignmentError{
 			fmt.Sprintf("SMT Alignment Error: requested %d cpus not multiple cpus per core = %d", needed, m.threads)}
 	}
-	// A free thread of a core whose other thread is reserved is not part of a whole free core.
+	// The free threads of a core with a reserved thread do not count.
 	if free := m.shared().Difference(m.cores).Size(); needed > free {
 		return &AlignmentError{fmt.Sprintf("SMT Alignment Error: not enough free physical CPUs: available "+
 			"physical CPUs = %d, requested CPUs = %d, CPUs per core = %d",
@@ -287,7 +291,8 @@ func (m *Manager) aligned(needed int) error {
 	return nil
 }
 
-// near returns the CPUs of nodes, or of the sockets of these nodes.
+// near returns the CPUs of the given NUMA nodes or, with the option BySocket, of the sockets of
+// these nodes.
 func (m *Manager) near(nodes numa.Mask) cpuset.CPUSet {
 	if !m.cfg.Options.BySocket {
 		return m.cfg.Layout.CPUsOf(nodes)
@@ -306,8 +311,8 @@ func (m *Manager) sockets(nodes numa.Mask) map[int]bool {
 	return out
 }
 
-// noteChange writes the file, and calls Changed if the shared CPUs are not the CPUs in before. The
-// caller holds the lock.
+// noteChange writes the file. It calls Changed if the shared CPUs differ from before. The caller
+// holds the lock.
 func (m *Manager) noteChange(before cpuset.CPUSet) {
 	m.save()
 	if !before.Equals(m.shared()) {
@@ -315,7 +320,7 @@ func (m *Manager) noteChange(before cpuset.CPUSet) {
 	}
 }
 
-// Pods returns the pods that have exclusive CPUs.
+// Pods returns the UIDs of the pods that have exclusive CPUs.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Names of the options in the configuration.
+// Names of the policy options in the configuration.
 const (
 	optionFullCores      = "full-pcpus-only"
 	optionAcrossNodes    = "distribute-cpus-across-numa"
@@ -24,29 +24,31 @@ const (
 	gateBeta  = "CPUManagerPolicyBetaOptions"
 )
 
-// Options are the options of the static policy.
+// Options holds the options of the static policy.
 type Options struct {
-	// FullCores assigns whole cores only.
+	// FullCores assigns CPUs only as whole cores.
 	FullCores bool
-	// AcrossNodes spreads CPUs evenly over NUMA nodes if they do not fit on one.
+	// AcrossNodes spreads a container's CPUs evenly over NUMA nodes if one node does not have
+	// enough.
 	AcrossNodes bool
 	// BySocket aligns CPUs to sockets instead of NUMA nodes.
 	BySocket bool
-	// AcrossCores takes threads of different cores.
+	// AcrossCores assigns threads of different cores to a container.
 	AcrossCores bool
-	// StrictReserved keeps shared containers off the reserved CPUs too.
+	// StrictReserved also keeps containers without exclusive CPUs off the reserved CPUs.
 	StrictReserved bool
-	// ByCache keeps a container's CPUs behind one last-level cache if possible.
+	// ByCache assigns CPUs that share one last-level cache to a container, if possible.
 	ByCache bool
 }
 
-// ParseOptions reads the options of a configuration with its feature gates.
+// ParseOptions parses the options in the configuration. An option is an error if its feature gate
+// is off.
 func ParseOptions(options map[string]string, gates map[string]bool) (Options, error) {
 	o := Options{}
 	beta, set := gates[gateBeta]
 	fields := map[string]struct {
 		into *bool
-		off  string // why the option is not available; empty if it is
+		off  string // the error if the option is not available; empty if it is available
 	}{
 		optionFullCores: {into: &o.FullCores}, optionStrictReserved: {into: &o.StrictReserved},
 		optionByCache: {into: &o.ByCache},
@@ -97,8 +99,8 @@ func (o Options) conflicts() error {
 	return nil
 }
 
-// fit reports whether the options can be used on the machine with the policy of the topology
-// manager.
+// fit returns an error if the options cannot be used with the machine's layout or with the policy
+// of the topology manager.
 func (o Options) fit(l *numa.Layout, topologyPolicy string) error {
 	if !o.BySocket {
 		return nil

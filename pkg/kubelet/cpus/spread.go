@@ -12,23 +12,27 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// share is a way to spread CPUs over nodes. Each node gives an equal part. The nodes in rest then
-// give one more group each, in turn, until the needed number is reached.
+// share describes how CPUs are spread over NUMA nodes. Every node in nodes provides the same number
+// of CPUs. The nodes in rest then provide one more group of CPUs each, in turn, until the needed
+// number is reached.
 type share struct {
 	nodes, rest []int
-	// balance is how unevenly the CPUs that are left are distributed over nodes; less is better.
+	// balance is the standard deviation of the numbers of CPUs that remain free on the nodes. A
+	// lower value is better.
 	balance float64
 }
 
-// spreader spreads a number of CPUs, in groups, over as few nodes as possible.
+// spreader spreads CPUs over as few NUMA nodes as possible. It takes CPUs in groups: a group is a
+// whole core with the option FullCores, and otherwise one CPU.
 type spreader struct {
 	free          map[int]int // number of free CPUs, by node
-	order         []int       // order of the nodes
+	order         []int       // node IDs in the order in which they are considered
 	needed, group int
 }
 
-// spread takes the same number of CPUs from each of as few nodes as possible, so that the CPUs that
-// are left are balanced best. If CPUs cannot be spread it packs them.
+// spread takes the same number of CPUs from each of as few NUMA nodes as possible. Among the
+// possible nodes, it chooses those that leave the numbers of free CPUs most balanced. If the CPUs
+// cannot be spread, it calls pack.
 func spread(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	s := spreader{needed: needed, group: 1}
 	if o.FullCores {
@@ -59,10 +63,12 @@ func spread(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.C
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// even returns how many CPUs each node gives at least, given the number of nodes.
+// even returns the number of CPUs that each node provides if CPUs are spread over this number of
+// nodes, rounded down to whole groups.
 func (s *spreader) even(nodes int) int { return s.needed / nodes / s.group * s.group }
 
-// best returns the best share over a number of nodes, or nil.
+// best returns the share with the lowest balance over the given number of nodes, or nil if no such
+// nodes have enough CPUs.
 func (s *spreader) best(size int) *share {
 	var best *share
 	numa.Combinations(s.order, size, func(nodes []int) bool {
@@ -74,13 +80,14 @@ func (s *spreader) best(size int) *share {
 	return best
 }
 
-// over returns the best share over these nodes, or nil if they do not have enough CPUs.
+// over returns the share with the lowest balance over exactly these nodes, or nil if they do not
+// have enough CPUs.
 func (s *spreader) over(nodes []int) *share {
 	left, groups := map[int]int{}, 0
 	for _, n := range s.order {
 		left[n] = s.free[n]
 	}
-	var more []int // nodes that can give one more group
+	var more []int // nodes that can provide one more group
 	for _, n := range nodes {
 		groups += s.free[n] / s.group
 		if left[n] -= s.even(len(nodes)); left[n] < 0 {
@@ -112,7 +119,8 @@ func (s *spreader) over(nodes []int) *share {
 	return best
 }
 
-// hand takes groups from nodes in turn, and reports whether the nodes had enough CPUs.
+// hand takes groups from the nodes in turn until rest CPUs are taken, and subtracts them from left.
+// It reports whether the nodes had enough CPUs.
 func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	for rest > 0 {
 		before := rest
@@ -129,7 +137,7 @@ func (s *spreader) hand(rest int, nodes []int, left map[int]int) bool {
 	return true
 }
 
-// takeShare takes the CPUs of a share.
+// takeShare takes the CPUs that a share describes.
 func (s *spreader) takeShare(l *numa.Layout, o Options, free cpuset.CPUSet, how share) (cpuset.CPUSet, error) {
 	amount, left := map[int]int{}, map[int]int{}
 	for _, n := range how.nodes {

@@ -14,12 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// taker takes free CPUs until it has as many as needed.
+// taker takes free CPUs until it has the needed number.
 type taker struct {
 	layout  *numa.Layout
 	options Options
-	// outer and inner return the socket and the NUMA node of a CPU, or the reverse if nodes contain
-	// sockets.
+	// outer and inner return the IDs of a CPU's socket and NUMA node. If a node contains several
+	// sockets, outer returns the node and inner the socket.
 	outer, inner func(numa.CPU) int
 
 	free   map[int]numa.CPU
@@ -44,7 +44,7 @@ func notEnough(needed, free int) error {
 	return fmt.Errorf("not enough cpus available to satisfy request: requested=%d, available=%d", needed, free)
 }
 
-// take chooses as many of the free CPUs as needed, following the options.
+// take chooses the needed number of CPUs from the free CPUs, according to the options.
 func take(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	if o.AcrossNodes {
 		return spread(l, o, free, needed)
@@ -52,9 +52,9 @@ func take(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPU
 	return pack(l, o, free, needed)
 }
 
-// pack takes CPUs close to each other: whole sockets and nodes, then whole caches with ByCache,
-// then whole cores, and then threads. Of several candidates it takes the one with the fewest free
-// CPUs around it.
+// pack chooses CPUs that are close to each other. It takes whole sockets and NUMA nodes first,
+// then, with the option ByCache, all CPUs of whole caches, then whole cores, and then single
+// threads. Among equal candidates, it prefers those with the fewest other free CPUs nearby.
 func pack(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPUSet, error) {
 	t := newTaker(l, o, free, needed)
 	if needed > len(t.free) {
@@ -74,7 +74,7 @@ func pack(l *numa.Layout, o Options, free cpuset.CPUSet, needed int) (cpuset.CPU
 	return cpuset.New(t.taken...), nil
 }
 
-// claim takes a CPU if more are needed.
+// claim takes a CPU if more CPUs are needed.
 func (t *taker) claim(c numa.CPU) {
 	if t.needed > 0 {
 		t.taken = append(t.taken, c.ID)
@@ -83,8 +83,8 @@ func (t *taker) claim(c numa.CPU) {
 	}
 }
 
-// whole takes groups of CPUs that are entirely free and not larger than what is needed. f returns
-// the number of a CPU's group.
+// whole takes groups of CPUs that are entirely free, as long as a group is not larger than the
+// number still needed. f returns the ID of a CPU's group, for example its socket.
 func (t *taker) whole(f func(numa.CPU) int) {
 	total := counts(t.layout.CPUs, f)
 	var groups []int
@@ -106,8 +106,8 @@ func (t *taker) whole(f func(numa.CPU) int) {
 	}
 }
 
-// caches takes all CPUs of whole caches, and then the rest from one cache that has enough free
-// CPUs.
+// caches takes all CPUs of whole last-level caches. It takes the remaining CPUs as whole cores from
+// one cache that has enough of them.
 func (t *taker) caches() {
 	t.whole(cacheOf)
 	if t.needed == 0 {
@@ -139,9 +139,9 @@ func (t *taker) frees() []numa.CPU {
 	return out
 }
 
-// order sorts the free CPUs so that those in groups with the fewest free CPUs come first. It
-// compares the outer group, the inner group and the core or, with acrossCores, the outer group and
-// the number of the CPU.
+// order returns the free CPUs, sorted so that CPUs in groups with fewer free CPUs come first. It
+// sorts by outer group, inner group and core. If acrossCores is true, it sorts by outer group and
+// the CPU's ID instead.
 func (t *taker) order(acrossCores bool) []numa.CPU {
 	list := t.frees()
 	outer, inner, core := counts(list, t.outer), counts(list, t.inner), counts(list, coreOf)
