@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cgroup manages the cgroups above containers: the root of all pods, one for each QoS class
-// and one for each pod. What is inside a pod's cgroup belongs to the runtime.
+// Package cgroup manages the cgroups above containers: one for all pods, one for each QoS class and
+// one for each pod. The container runtime manages the cgroups below a pod's cgroup.
 //
-// Cgroup v2 and v1 (one hierarchy per controller) are written as plain files. With the systemd
-// driver cgroups are slices. systemd creates and removes them, and is given the limits that it
-// supports so that it does not reset them. The limits are then written to the files too, because
-// systemd rounds some and does not support others.
+// The package supports cgroup v2 and cgroup v1, which has one hierarchy for each controller. It
+// writes limits to the kernel's files. With the systemd driver, cgroups are slices that systemd
+// creates and removes. The package passes the limits to systemd, so that systemd does not reset
+// them. It also writes them to the files, because systemd rounds some limits and does not support
+// others.
 package cgroup
 
 import (
@@ -33,7 +34,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// controllers are the v1 hierarchies in which a pod's cgroup is made.
+// controllers are the cgroup v1 hierarchies in which the cgroups of pods are created.
 var controllers = []string{
 	"cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids", "hugetlb", "systemd",
 	"perf_event", "net_cls", "net_prio",
@@ -41,40 +42,41 @@ var controllers = []string{
 
 // Config holds a Manager's settings.
 type Config struct {
-	// Mount is the directory of the cgroup file systems, /sys/fs/cgroup.
+	// Mount is the directory where the cgroup file systems are mounted, normally /sys/fs/cgroup.
 	Mount string
-	// Root is the parent of the cgroup "kubepods", for example /.
+	// Root is the cgroup in which the cgroup "kubepods" is created, for example /.
 	Root string
-	// Node are the values that limits are computed from.
+	// Node holds the properties of the node from which limits are computed.
 	Node qos.Node
-	// PidsPerPod limits the processes of a pod; 0 or less means no limit.
+	// PidsPerPod is the maximum number of processes and threads of a pod. 0 or less means no limit.
 	PidsPerPod int64
-	// Exclusive reports whether a container of the pod has CPUs of its own, so that the pod gets no
-	// CPU quota. Nil means that no container has CPUs of its own.
+	// Exclusive reports whether any container of the pod has CPUs of its own. Such a pod gets no
+	// CPU quota. If the function is nil, no container has CPUs of its own.
 	Exclusive func(pod types.UID) bool
-	// Pods are the limits of all pods together; nil means no limits.
+	// Pods holds the limits of all pods together. If it is nil, they are not limited.
 	Pods *qos.PodLimits
-	// Metrics record the duration of operations on the cgroups of pods, measured by Clock; nil
-	// disables that.
+	// Metrics records how long operations on the cgroups of pods take, as measured by Clock. If it
+	// is nil, nothing is recorded.
 	Metrics *metrics.Node
 	Clock   clock.Clock
-	// Others are the limits of the system's own cgroups, by name.
+	// Others holds the limits of the cgroups of the system and of Kubernetes, by the cgroup's name.
 	Others map[string]qos.PodLimits
 }
 
-// Manager creates and removes cgroups. It is safe for concurrent use on different pods.
+// Manager creates and removes cgroups. It is safe for concurrent use, except for calls for the same
+// pod.
 type Manager struct {
 	cfg     Config
 	unified bool
-	roots   []string               // in v1 one for each mounted controller, in v2 the only one
-	cpusets map[string]bool        // the v1 roots with the cpuset controller
-	slices  atomic.Pointer[Slices] // nil with the cgroupfs driver
+	roots   []string               // directories of the hierarchies: one per controller with v1, a single one with v2
+	cpusets map[string]bool        // those of roots that have the v1 controller cpuset
+	slices  atomic.Pointer[Slices] // creates cgroups through systemd; nil with the cgroupfs driver
 
 	mu     sync.Mutex
-	shared map[string]int64 // values last written to the cgroups of classes
+	shared map[string]int64 // values that rewrite wrote last, by file
 }
 
-// New returns a Manager of the mounted hierarchies.
+// New returns a Manager for the cgroup hierarchies that are mounted.
 func New(cfg Config) (*Manager, error) {
 	m := &Manager{cfg: cfg, unified: Unified(cfg.Mount), cpusets: map[string]bool{}, shared: map[string]int64{}}
 	if m.unified {
@@ -99,17 +101,19 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Unified reports whether the file system at mount is a cgroup v2 hierarchy.
+// Unified reports whether the file system mounted at mount is a cgroup v2 hierarchy.
 func Unified(mount string) bool {
 	_, err := os.Stat(filepath.Join(mount, "cgroup.controllers"))
 	return err == nil
 }
 
-// Use selects the driver: systemd's, or nil for cgroupfs, which is the default. It must be called
-// before Setup, because existing cgroups keep their names.
+// Use selects the cgroup driver: s for the systemd driver, or nil for the cgroupfs driver, which is
+// the default. The caller must call Use before Setup, because the names of cgroups depend on the
+// driver.
 func (m *Manager) Use(s *Slices) { m.slices.Store(s) }
 
-// Setup creates the cgroups above those of pods.
+// Setup creates the cgroups of all pods and of the QoS classes, and sets the limits of the system's
+// cgroups.
 func (m *Manager) Setup() error {
 	least := int64(2)
 	for _, one := range []struct {
@@ -131,7 +135,7 @@ func deref(l *qos.PodLimits) qos.PodLimits {
 	return *l
 }
 
-// put creates a cgroup, or updates its limits.
+// put creates a cgroup with the given limits, or updates the limits if the cgroup exists.
 func (m *Manager) put(path string, l qos.PodLimits) error {
 	if s := m.slices.Load(); s != nil {
 		if err := s.start(unit(path), unit(filepath.Dir(path)), m.properties(l)); err != nil {
@@ -144,7 +148,7 @@ func (m *Manager) put(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
-// timed measures an operation until done is called.
+// timed measures how long an operation takes, until the caller calls done.
 func (m *Manager) timed(operation string) (done func()) {
 	if m.cfg.Metrics == nil {
 		return func() {}
@@ -153,7 +157,7 @@ func (m *Manager) timed(operation string) (done func()) {
 	return func() { m.cfg.Metrics.Cgroup(operation, m.cfg.Clock.Since(begun)) }
 }
 
-// Parent returns the name of a pod's cgroup as the runtime expects it.
+// Parent returns the name of a pod's cgroup in the form that the runtime expects.
 func (m *Manager) Parent(pod *v1.Pod) string {
 	path := m.Group(pod)
 	if m.slices.Load() != nil {
@@ -162,7 +166,7 @@ func (m *Manager) Parent(pod *v1.Pod) string {
 	return path
 }
 
-// Ensure creates the pod's cgroup, or updates its limits.
+// Ensure creates the pod's cgroup, or updates its limits if it exists.
 func (m *Manager) Ensure(pod *v1.Pod) error {
 	operation := metrics.CgroupCreate
 	if m.exists(m.Group(pod)) {
@@ -180,7 +184,8 @@ func (m *Manager) limits(pod *v1.Pod) qos.PodLimits {
 	return qos.Pod(pod, n)
 }
 
-// Widen gives the pod's cgroup the larger of each limit of two versions of the pod.
+// Widen sets each limit of the pod's cgroup to the larger of the limits for the two versions of the
+// pod.
 func (m *Manager) Widen(before, after *v1.Pod) error {
 	defer m.timed(metrics.CgroupUpdate)()
 	return m.change(m.Group(after), qos.Larger(m.limits(before), m.limits(after)))
@@ -196,7 +201,8 @@ func (m *Manager) change(path string, l qos.PodLimits) error {
 	return m.apply(path, l)
 }
 
-// Remove removes the pod's cgroup from every class, and kills the processes that are still in it.
+// Remove removes the pod's cgroup, in whichever QoS class it is. It kills processes that are still
+// in the cgroup.
 func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	defer m.timed(metrics.CgroupDestroy)()
 	var errs []error
@@ -215,8 +221,8 @@ func (m *Manager) Remove(ctx context.Context, pod types.UID) error {
 	return errors.Join(errs...)
 }
 
-// hybrid returns the v2 hierarchy that some machines mount beside those of v1. That hierarchy
-// limits nothing, but the runtime creates cgroups in it and does not remove them.
+// hybrid returns the cgroup v2 hierarchy that some machines with cgroup v1 mount in addition. It
+// has no limits, but the runtime creates cgroups of pods there without removing them.
 func (m *Manager) hybrid() []string {
 	dir := filepath.Join(m.cfg.Mount, "unified")
 	if m.unified || !Unified(dir) {
@@ -225,7 +231,7 @@ func (m *Manager) hybrid() []string {
 	return []string{dir}
 }
 
-// Pods returns the pods that have a cgroup.
+// Pods returns the UIDs of the pods that have a cgroup.
 func (m *Manager) Pods() []types.UID {
 	var uids []types.UID
 	for _, parent := range []string{m.path(), m.path("besteffort"), m.path("burstable")} {
@@ -244,7 +250,8 @@ func (m *Manager) Pods() []types.UID {
 	return uids
 }
 
-// podOf returns the pod whose cgroup has that name below parent, or "".
+// podOf returns the UID of the pod to which the cgroup with this name in the cgroup parent belongs,
+// or "".
 func (m *Manager) podOf(parent, name string) types.UID {
 	prefix := "pod"
 	if m.slices.Load() != nil {
@@ -261,10 +268,11 @@ func (m *Manager) podOf(parent, name string) types.UID {
 	return types.UID(uid)
 }
 
-// Group returns a pod's cgroup as a path below the mount.
+// Group returns the path of a pod's cgroup, relative to the mount.
 func (m *Manager) Group(pod *v1.Pod) string { return m.podPath(qos.Class(pod), pod.UID) }
 
-// GroupOf returns the cgroup of a container or sandbox of the pod, as runtimes name it.
+// GroupOf returns the path of the cgroup that the runtime creates for a container or sandbox of the
+// pod.
 func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
 	if m.slices.Load() != nil {
 		return filepath.Join(m.Group(pod), "cri-containerd-"+id+".scope")
@@ -272,7 +280,7 @@ func (m *Manager) GroupOf(pod *v1.Pod, id string) string {
 	return filepath.Join(m.Group(pod), id)
 }
 
-// Groups returns the cgroup of all pods and those of the classes.
+// Groups returns the paths of the cgroup of all pods and of the cgroups of the QoS classes.
 func (m *Manager) Groups() []string {
 	return []string{m.path(), m.path("besteffort"), m.path("burstable")}
 }
@@ -296,9 +304,9 @@ func (m *Manager) podPath(class v1.PodQOSClass, uid types.UID) string {
 	}
 }
 
-// create creates a cgroup in every hierarchy, with its parents. In v1 a new cpuset is empty and
-// accepts no process until it has its parent's CPUs and memory nodes; in v2 the parent must enable
-// controllers for its children.
+// create creates a cgroup and its missing parents in every hierarchy. In v1, a new cpuset is empty
+// and accepts no process until it has CPUs and memory nodes, so create copies those of the parent.
+// In v2, the parent must first enable controllers for its children.
 func (m *Manager) create(path string) error {
 	for _, root := range m.roots {
 		if err := m.createIn(root, path); err != nil {
@@ -323,7 +331,7 @@ func (m *Manager) createIn(root, path string) error {
 			return err
 		}
 		if m.unified {
-			continue // an empty cpuset means the parent's
+			continue // in v2, an empty cpuset means that of the parent
 		}
 		if err := inheritCPUSet(parent, at); err != nil {
 			return err
@@ -332,24 +340,24 @@ func (m *Manager) createIn(root, path string) error {
 	return nil
 }
 
-// delegate enables every available controller for the children of a v2 cgroup.
+// delegate enables all available controllers for the children of a v2 cgroup.
 func delegate(dir string) {
 	available, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {
 		return
 	}
 	control := filepath.Join(dir, "cgroup.subtree_control")
-	enabled, _ := os.ReadFile(control) // if reading fails, all controllers are written
+	enabled, _ := os.ReadFile(control) // if this fails, all controllers are written
 	have := strings.Fields(string(enabled))
 	for c := range strings.FieldsSeq(string(available)) {
 		if !slices.Contains(have, c) {
-			// One at a time, so that a controller that cannot be enabled does not block the others.
+			// Write one controller at a time, so that all others are enabled even if one cannot be.
 			_ = os.WriteFile(control, []byte("+"+c), 0o644)
 		}
 	}
 }
 
-// inheritCPUSet gives a v1 cpuset its parent's CPUs and memory nodes if it has none yet.
+// inheritCPUSet copies CPUs and memory nodes from a v1 cpuset to a child that has none yet.
 func inheritCPUSet(parent, child string) error {
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		file := filepath.Join(child, name)
@@ -368,7 +376,7 @@ func inheritCPUSet(parent, child string) error {
 	return nil
 }
 
-// apply writes limits. It skips limits for which the kernel has no file.
+// apply writes limits to the files of a cgroup. It skips limits that the kernel does not support.
 func (m *Manager) apply(path string, l qos.PodLimits) error {
 	files := m.files(l)
 	for _, f := range files {
@@ -379,10 +387,10 @@ func (m *Manager) apply(path string, l qos.PodLimits) error {
 	return nil
 }
 
-// limitFile is a limit as it is written.
+// limitFile is a file of a cgroup and the value to write to it.
 type limitFile struct{ controller, name, value string }
 
-// files returns the limits as files, in the order in which they must be written.
+// files returns the files and values for the limits, in the order in which they must be written.
 func (m *Manager) files(l qos.PodLimits) []limitFile {
 	if m.unified {
 		return unifiedFiles(l)
@@ -441,7 +449,7 @@ func unifiedFiles(l qos.PodLimits) []limitFile {
 	return out
 }
 
-// Weight converts v1 shares (2..262144) to a v2 weight (1..10000).
+// Weight converts cgroup v1 CPU shares (2 to 262144) to a cgroup v2 CPU weight (1 to 10000).
 func Weight(shares int64) int64 { return 1 + (shares-2)*9999/262142 }
 
 func (m *Manager) write(controller, path, file, value string) error {
@@ -456,8 +464,9 @@ func (m *Manager) write(controller, path, file, value string) error {
 	return err
 }
 
-// removeTree removes a cgroup and those below it. If processes are in the cgroup, the removal fails
-// with EBUSY. Then removeTree kills the processes and returns an error, so that the caller retries.
+// removeTree removes a cgroup and the cgroups below it. If a cgroup still contains processes, it
+// cannot be removed. In this case, removeTree kills the processes and returns an error, and the
+// caller must try again.
 func removeTree(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

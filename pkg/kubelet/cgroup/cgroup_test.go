@@ -31,7 +31,7 @@ func podOf(cpu, memory string) *v1.Pod {
 	}
 }
 
-// manager returns a Manager that writes into ordinary directories.
+// manager returns a Manager that uses ordinary directories in place of cgroup file systems.
 func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manager, string) {
 	t.Helper()
 	mount := t.TempDir()
@@ -53,7 +53,7 @@ func manager(t *testing.T, unified, systemd bool, dirs ...string) (*cgroup.Manag
 		t.Fatal(err)
 	}
 	if systemd {
-		m.Use(cgroup.System()) // these tests do not call systemd
+		m.Use(cgroup.System()) // these tests never connect to systemd
 	}
 	return m, mount
 }
@@ -67,8 +67,8 @@ func content(t *testing.T, path ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// TestResize checks that the cgroup of a shrinking pod has the larger of both limits until its
-// containers have been changed.
+// TestResize checks the limits of a pod's cgroup during a resize. Until the containers have been
+// changed, each limit is the larger of the old and the new one.
 func TestResize(t *testing.T) {
 	const at = "keelson/kubepods/poda-b"
 	before, after := podOf("500m", "64Mi"), podOf("250m", "128Mi")
@@ -131,7 +131,7 @@ func TestOperationsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = m.Remove(t.Context(), small.UID) // ordinary files remain, unlike the kernel's
+	_ = m.Remove(t.Context(), small.UID) // fails, because ordinary files in a directory block its removal
 	series := func(operation string) string {
 		return `kubelet_cgroup_manager_duration_seconds_count{operation_type="` + operation + `"}`
 	}
@@ -139,7 +139,7 @@ func TestOperationsAreCounted(t *testing.T) {
 		series("destroy"): 1})
 }
 
-// TestExclusive checks that a pod with CPUs of its own has no CPU quota.
+// TestExclusive checks that the cgroup of a pod that has CPUs of its own gets no CPU quota.
 func TestExclusive(t *testing.T) {
 	for name, c := range map[string]struct {
 		controllers []string

@@ -18,11 +18,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// enforce writes the limits of the system's own cgroups.
+// enforce sets the limits of the cgroups of the system and of Kubernetes.
 func (m *Manager) enforce() error {
 	for _, name := range slices.Sorted(maps.Keys(m.cfg.Others)) {
-		// The cgroup must exist with the system's processes in it; a new, empty cgroup would
-		// reserve nothing.
+		// The operator must have created the cgroup and moved the system's processes into it. If
+		// the kubelet created the cgroup, it would be empty and limit nothing.
 		path := m.reserved(name)
 		if !m.exists(path) {
 			return fmt.Errorf("cgroup %s does not exist, so its reservation cannot be enforced", name)
@@ -43,9 +43,9 @@ func (m *Manager) exists(name string) bool {
 	return false
 }
 
-// Share sets the CPU shares and memory protection of each class to what the given pods request
-// together. Pods that have ended must not be among them. The class of Burstable pods gets as many
-// CPU shares as its pods request, so that Guaranteed pods keep theirs.
+// Share sets the CPU weight and the memory protection of the QoS classes to what the given pods
+// request together. The caller leaves out pods that have ended. The Burstable class gets as many
+// CPU shares as its pods request, so that they do not take CPU time from Guaranteed pods.
 func (m *Manager) Share(pods []*v1.Pod) error {
 	var milli, least, low int64
 	for _, pod := range pods {
@@ -63,7 +63,7 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	}
 	list := []shared{share}
 	if m.unified && m.cfg.Node.Protection.Reserve {
-		// The kernel protects the memory of a cgroup only as far as its parent is protected.
+		// The kernel protects the memory of a cgroup only up to the protection of its parent.
 		list = append(list,
 			shared{m.path(), "", "memory.min", "MemoryMin", least},
 			shared{m.path(), "", "memory.low", "MemoryLow", low},
@@ -77,14 +77,13 @@ func (m *Manager) Share(pods []*v1.Pod) error {
 	return nil
 }
 
-// shared is a value of a class's cgroup, with the name that the kernel and the name that systemd
-// has for it.
+// shared is a value of a QoS class's cgroup: the kernel's file, systemd's property and the value.
 type shared struct {
 	path, controller, file, property string
 	value                            int64
 }
 
-// rewrite writes a value unless it is the last one written.
+// rewrite writes a value, unless it is the value that rewrite wrote last.
 func (m *Manager) rewrite(s shared) error {
 	key := s.path + "/" + s.file
 	m.mu.Lock()

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// burstable returns a pod that requests less than its limits.
+// burstable returns a Burstable pod, whose requests are lower than its limits.
 func burstable(cpu, memory string) *v1.Pod {
 	pod := podOf(cpu, memory)
 	c := &pod.Spec.Containers[0].Resources
@@ -24,8 +24,8 @@ func burstable(cpu, memory string) *v1.Pod {
 	return pod
 }
 
-// TestShare checks that the class of Burstable pods has the shares that its pods request, and not
-// the default of a cgroup.
+// TestShare checks that the Burstable class has as many CPU shares as its pods request, and the
+// memory protection of the classes if the node reserves memory.
 func TestShare(t *testing.T) {
 	pods := []*v1.Pod{podOf("2", "1Gi"), burstable("500m", "1Gi"), burstable("1500m", "2Gi"), {}}
 	t.Run("v1", func(t *testing.T) {
@@ -77,8 +77,7 @@ func TestShare(t *testing.T) {
 	})
 }
 
-// TestEnforce checks that the cgroup of all pods has the limit of all pods, and that the system's
-// cgroups have their reservations.
+// TestEnforce checks the limits of the cgroup of all pods, and those of the system's cgroups.
 func TestEnforce(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	limits := &qos.PodLimits{Shares: number(1536), Memory: number(3 << 30), Pids: 1000,

@@ -19,11 +19,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// jobTimeout is how long systemd may take to start or to stop a slice.
+// jobTimeout is the maximum time that systemd may take to start, change or stop a slice.
 const jobTimeout = 30 * time.Second
 
-// Slices creates the cgroups above containers through systemd, because systemd resets cgroups that
-// it did not create. It is safe for concurrent use.
+// Slices creates the cgroups above containers as slices of systemd, because systemd would reset the
+// limits of cgroups that it did not create. It is safe for concurrent use.
 type Slices struct {
 	dial func() (*systemd.Conn, error)
 
@@ -31,16 +31,16 @@ type Slices struct {
 	conn *systemd.Conn
 }
 
-// System returns Slices of the machine's systemd.
+// System returns Slices that use the systemd that runs on this machine.
 func System() *Slices {
 	return NewSlices(func() (*systemd.Conn, error) { return systemd.NewWithContext(context.Background()) })
 }
 
-// NewSlices returns Slices that connect to systemd with dial, and connect again if the connection
-// is lost.
+// NewSlices returns Slices that connect to systemd with dial. They connect again after the
+// connection is lost.
 func NewSlices(dial func() (*systemd.Conn, error)) *Slices { return &Slices{dial: dial} }
 
-// Close ends the connection.
+// Close closes the connection to systemd.
 func (s *Slices) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *Slices) Close() {
 	}
 }
 
-// ask calls systemd. If the connection is lost it connects again and retries once.
+// ask calls systemd. If the connection is lost, it connects again and repeats the call once.
 func (s *Slices) ask(what func(*systemd.Conn) error) error {
 	for first := true; ; first = false {
 		conn, err := s.connection()
@@ -79,7 +79,7 @@ func (s *Slices) connection() (*systemd.Conn, error) {
 	return s.conn, nil
 }
 
-// drop closes a connection, unless another goroutine has already replaced it.
+// drop closes the connection conn, unless another goroutine has already replaced it.
 func (s *Slices) drop(conn *systemd.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *Slices) drop(conn *systemd.Conn) {
 	}
 }
 
-// start starts a slice with limits, or updates the limits of a running slice.
+// start starts a slice with the given limits, or updates the limits if the slice is running.
 func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 	properties := []systemd.Property{
 		systemd.PropDescription("cgroup of the kubelet " + name), property("DefaultDependencies", false),
@@ -107,7 +107,7 @@ func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 			err = wait(ctx, done)
 		}
 		if err != nil && !named(err, errExists) {
-			_ = conn.ResetFailedUnitContext(ctx, name) // so that starting the slice can be retried
+			_ = conn.ResetFailedUnitContext(ctx, name) // otherwise the slice could not be started again
 		}
 		return err
 	})
@@ -120,7 +120,7 @@ func (s *Slices) start(name, parent string, limits []systemd.Property) error {
 	return nil
 }
 
-// set updates the limits of a running slice, until the machine reboots.
+// set changes limits of a running slice. The change lasts until the machine reboots.
 func (s *Slices) set(name string, limits []systemd.Property) error {
 	if len(limits) == 0 {
 		return nil
@@ -136,7 +136,7 @@ func (s *Slices) set(name string, limits []systemd.Property) error {
 	return nil
 }
 
-// stop stops a slice and all processes in it. It succeeds if the slice does not exist.
+// stop stops a slice and kills all processes in it. It succeeds if the slice does not exist.
 func (s *Slices) stop(ctx context.Context, name string) error {
 	err := s.ask(func(conn *systemd.Conn) error {
 		ctx, cancel := context.WithTimeout(ctx, jobTimeout)
@@ -148,7 +148,7 @@ func (s *Slices) stop(ctx context.Context, name string) error {
 		if err := wait(ctx, done); err != nil {
 			return err
 		}
-		_ = conn.ResetFailedUnitContext(ctx, name) // systemd keeps a failed unit until it is reset
+		_ = conn.ResetFailedUnitContext(ctx, name) // systemd keeps a unit that has failed until it is reset
 		return nil
 	})
 	if err != nil && !named(err, errNoUnit) {
@@ -165,7 +165,7 @@ const (
 
 var errJob = errors.New("the job is")
 
-// wait waits for a job of systemd.
+// wait waits until a job of systemd has ended, and returns an error if the job failed.
 func wait(ctx context.Context, done <-chan string) error {
 	select {
 	case <-ctx.Done():
@@ -187,14 +187,15 @@ func property(name string, value any) systemd.Property {
 	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
-// infinity is systemd's value for no limit.
+// infinity is the value by which systemd represents "no limit".
 const infinity = uint64(math.MaxUint64)
 
-// hundredth is one percent of a second in microseconds: systemd counts CPU time in whole percents.
+// hundredth is one percent of a second, in microseconds. systemd rounds CPU quotas to whole
+// percents.
 const hundredth = 10000
 
-// quotaProperties returns a CPU quota as properties of systemd, rounded up to whole percents. The
-// exact quota is written to the cgroup's file.
+// quotaProperties returns systemd's properties for a CPU quota. It rounds the quota up to whole
+// percents, because systemd supports only these; the exact quota is written to the cgroup's file.
 func quotaProperties(quota, period int64) []systemd.Property {
 	second := infinity
 	if quota > 0 && period > 0 {
@@ -208,11 +209,12 @@ func quotaProperties(quota, period int64) []systemd.Property {
 	return out
 }
 
-// defaultPeriod is systemd's default for the period of CPU quotas, in microseconds. It is not sent,
-// because old versions do not know the property.
+// defaultPeriod is systemd's default period of CPU quotas, in microseconds. A period of this length
+// is not passed to systemd, because old versions of systemd do not support the property.
 const defaultPeriod = 100000
 
-// properties returns limits as systemd's properties. systemd has none for huge pages.
+// properties returns systemd's properties for the given limits. Limits of huge pages have no
+// property.
 func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
 	var out []systemd.Property
 	add := func(name string, value int64) { out = append(out, property(name, uint64(value))) }
@@ -239,7 +241,7 @@ func (m *Manager) properties(l qos.PodLimits) []systemd.Property {
 	return out
 }
 
-// unit returns the name of a cgroup's slice, or "" for the root.
+// unit returns the name of the slice at path, or "" for the root cgroup.
 func unit(path string) string {
 	if path == "/" {
 		return ""
@@ -247,8 +249,8 @@ func unit(path string) string {
 	return filepath.Base(path)
 }
 
-// slicePath returns the path of the slice whose name consists of parts: a-b.slice is in a.slice.
-// Dashes within a part become underscores.
+// slicePath returns the path of the slice whose name consists of the given parts. For example, the
+// slice a-b.slice is inside a.slice. Dashes within a part are replaced by underscores.
 func slicePath(parts []string) string {
 	path, name := "/", ""
 	for i, part := range parts {
@@ -261,7 +263,8 @@ func slicePath(parts []string) string {
 	return path
 }
 
-// reserved returns the path of a system cgroup. With systemd the last part of its name is a slice.
+// reserved returns the path of a cgroup of the system or of Kubernetes. With the systemd driver,
+// the last element of name is the name of a slice.
 func (m *Manager) reserved(name string) string {
 	if m.slices.Load() == nil {
 		return name

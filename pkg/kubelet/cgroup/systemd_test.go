@@ -29,24 +29,24 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/qos"
 )
 
-// fakeSystemd answers D-Bus calls like systemd. It stores the properties of slices, and creates
-// directories for slices in place of cgroups.
+// fakeSystemd answers D-Bus calls as systemd does. It stores the properties of slices, and creates
+// ordinary directories in place of cgroups.
 type fakeSystemd struct {
 	t      *testing.T
 	socket string
-	mounts []string // mount points of the supported controllers
+	mounts []string // directories in place of the hierarchies of the supported controllers
 
 	mu      sync.Mutex
-	units   map[string]map[string]string // properties as text, by unit and name
+	units   map[string]map[string]string // properties as text, by names of unit and property
 	conns   []net.Conn
 	jobs    int
-	refuses string // name of the unit whose job fails
+	refuses string // name of the unit whose jobs fail
 	dials   int
 }
 
 func newFakeSystemd(t *testing.T, mounts ...string) *fakeSystemd {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	dir, err := os.MkdirTemp("", "k") // short, because the path of a socket has a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func newFakeSystemd(t *testing.T, mounts ...string) *fakeSystemd {
 	return f
 }
 
-// hangUp closes all connections.
+// hangUp closes the connections of all clients.
 func (f *fakeSystemd) hangUp() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fakeSystemd) hangUp() {
 	f.conns = nil
 }
 
-// slices returns Slices that are connected to f.
+// slices returns Slices that are connected to this fakeSystemd.
 func (f *fakeSystemd) slices() *cgroup.Slices {
 	s := cgroup.NewSlices(func() (*systemd.Conn, error) {
 		f.mu.Lock()
@@ -105,10 +105,10 @@ func (f *fakeSystemd) slices() *cgroup.Slices {
 	return s
 }
 
-// serve implements D-Bus on a connection: the handshake, then calls and their responses.
+// serve handles a D-Bus connection: the authentication, then calls and their replies.
 func (f *fakeSystemd) serve(c net.Conn) {
 	in := bufio.NewReader(c)
-	if _, err := in.ReadByte(); err != nil { // the client sends one byte for its credentials
+	if _, err := in.ReadByte(); err != nil { // at first, a client sends one byte with its credentials
 		return
 	}
 	for {
@@ -141,7 +141,7 @@ func (f *fakeSystemd) answer(in io.Reader, c net.Conn) {
 		member, _ := call.Headers[dbus.FieldMember].Value().(string)
 		f.mu.Lock()
 		body, bad := f.call(member, call.Body)
-		if len(body) == 2 { // the body has a job and its unit
+		if len(body) == 2 { // a call that starts a job returns the job and its unit
 			f.removed(body[0].(dbus.ObjectPath), body[1].(string))
 			body = body[:1]
 		}
@@ -160,10 +160,10 @@ func (f *fakeSystemd) send(c net.Conn, m *dbus.Message) {
 	if len(m.Body) > 0 {
 		m.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(m.Body...))
 	}
-	_ = m.EncodeTo(c, binary.LittleEndian) // a client that has disconnected needs no response
+	_ = m.EncodeTo(c, binary.LittleEndian) // a client that has disconnected gets no reply
 }
 
-// removed signals to all clients that a job has ended.
+// removed sends all clients the signal that a job has ended.
 func (f *fakeSystemd) removed(job dbus.ObjectPath, name string) {
 	result := "done"
 	if name == f.refuses {
@@ -178,7 +178,7 @@ func (f *fakeSystemd) removed(job dbus.ObjectPath, name string) {
 	}
 }
 
-// call executes a method call. bad is the name of an error.
+// call executes a method call. If it fails, bad is the name of systemd's error.
 func (f *fakeSystemd) call(member string, args []any) (body []any, bad string) {
 	name := ""
 	if len(args) > 0 {
@@ -212,17 +212,17 @@ func (f *fakeSystemd) call(member string, args []any) (body []any, bad string) {
 		delete(f.units, name)
 		return job(), ""
 	}
-	return nil, "" // for ResetFailedUnit and AddMatch
+	return nil, "" // other calls, such as ResetFailedUnit and AddMatch, do nothing
 }
 
-// note stores properties, which have the type a(sv).
+// note stores properties of a unit. list has the D-Bus type a(sv).
 func (f *fakeSystemd) note(name string, list any) {
 	for _, p := range list.([][]any) {
 		f.units[name][p[0].(string)] = fmt.Sprint(p[1].(dbus.Variant).Value())
 	}
 }
 
-// realize creates the directories of a slice, inside those of its parents.
+// realize creates the directories of a slice, inside the directories of its parent slices.
 func (f *fakeSystemd) realize(name string) {
 	parts := strings.Split(strings.TrimSuffix(name, ".slice"), "-")
 	path := ""
@@ -236,7 +236,7 @@ func (f *fakeSystemd) realize(name string) {
 	}
 }
 
-// limits returns a unit's properties without the two that every slice has.
+// limits returns the properties of a unit as text, without those that every slice has.
 func (f *fakeSystemd) limits(name string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -253,13 +253,13 @@ func (f *fakeSystemd) limits(name string) string {
 	return strings.Join(out, " ")
 }
 
-// TestSlices checks that with the systemd driver slices are created by systemd, with the limits
-// that it supports, and that all limits are in the files.
+// TestSlices checks that, with the systemd driver, systemd creates the slices with the limits that
+// it supports, and that all limits are also written to the files.
 func TestSlices(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	for name, c := range map[string]struct {
 		unified     bool
-		controllers []string // controllers that systemd supports, and one that it does not support
+		controllers []string // the controllers that systemd supports, and one more that it does not support
 		pods, shares, best, pod, wide,
 		reserved string
 		files map[string]string
@@ -336,7 +336,7 @@ func TestSlices(t *testing.T) {
 				}
 			}
 			small, large := podOf("333m", "64Mi"), podOf("500m", "128Mi")
-			for range 2 { // the second time the slices exist already
+			for range 2 { // the second time, the slices already exist
 				if err := errors.Join(m.Setup(), m.Share([]*v1.Pod{burstable("500m", "1Gi")}), m.Ensure(small)); err != nil {
 					t.Fatal(err)
 				}
@@ -357,7 +357,7 @@ func TestSlices(t *testing.T) {
 			if got := m.Pods(); len(got) != 1 || got[0] != "a-b" {
 				t.Errorf("pods %v", got)
 			}
-			f.hangUp() // as if systemd was restarted
+			f.hangUp() // closes all connections, as a restart of systemd does
 			if err := m.Widen(small, large); err != nil {
 				t.Fatal(err)
 			}
@@ -370,7 +370,7 @@ func TestSlices(t *testing.T) {
 				!strings.Contains(err.Error(), "start kubepods-besteffort-podu.slice: the job is failed") {
 				t.Errorf("systemd fails: %v", err)
 			}
-			// A cgroup's files do not block its removal.
+			// Remove the files, because ordinary files in a directory block its removal.
 			err = filepath.WalkDir(mount, func(path string, d fs.DirEntry, err error) error {
 				if err == nil && strings.Contains(path, "poda_b") && d.Type().IsRegular() {
 					return os.Remove(path)

@@ -24,8 +24,8 @@ type identity struct {
 	managers []*certificates.Manager // certificate managers; the caller must call Run of each
 	rest     *rest.Config
 	tracing  *daemon.Tracing
-	// qps and burst limit the rate of the requests to the API server. If qps is nil, client-go's
-	// default applies.
+	// qps and burst limit the rate of the requests to the API server. If qps is nil, the rate is
+	// not limited.
 	qps   *int32
 	burst int32
 }

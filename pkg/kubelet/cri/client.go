@@ -28,35 +28,33 @@ const (
 	stopMargin   = 15 * time.Second
 )
 
-// Client calls one container runtime. It connects on the first call, and again after a restart of
-// the runtime.
+// Client calls one container runtime. It connects on the first call, and again after the runtime
+// was restarted.
 type Client struct {
 	conns   []*grpc.ClientConn
 	timeout time.Duration
 	Runtime runtimeapi.RuntimeServiceClient
 	Images  runtimeapi.ImageServiceClient
-	// making is locked for reading while a sandbox is being created, and for writing by
-	// TryBetweenSandboxes.
+	// RunSandbox holds making for reading, and TryBetweenSandboxes holds it for writing.
 	making sync.RWMutex
-	// process is the process that serves the runtime, as of the last connection.
+	// process is the ID of the process at the other end of the last connection to the runtime.
 	process atomic.Int64
-	// statuses caches what Pod has read.
+	// statuses caches the statuses that the method Pod has read.
 	statuses statuses
 }
 
-// Target is the runtime to connect to.
+// Target specifies the runtime to which a Client connects.
 type Target struct {
 	// Endpoint is the runtime's socket, for example unix:///run/containerd/containerd.sock. Images
-	// is the socket of the image service, if it has another socket.
+	// is the socket of the image service if it differs from Endpoint.
 	Endpoint, Images string
-	// Timeout is the timeout of a call. It does not apply to image pulls and to commands in
-	// containers.
+	// Timeout is the timeout of each call, except image pulls and commands in containers.
 	Timeout time.Duration
-	// Options are additional options of the connection.
+	// Options are additional options of the gRPC connections.
 	Options []grpc.DialOption
 }
 
-// Dial returns a client of the runtime. It does not wait for a connection.
+// Dial returns a Client of the runtime. It does not wait until the runtime is reachable.
 func Dial(t Target, m *Metrics) (*Client, error) {
 	m.timeout = t.Timeout
 	c := &Client{timeout: t.Timeout}
@@ -97,7 +95,7 @@ func dial(endpoint string, m *Metrics, options []grpc.DialOption) (*grpc.ClientC
 	return conn, nil
 }
 
-// connect connects to the runtime, and records the process at the other end.
+// connect connects to the runtime and records which process serves the connection.
 func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) {
 	network, path := "tcp", address
 	if rest, ok := strings.CutPrefix(address, "unix:"); ok {
@@ -111,8 +109,8 @@ func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) 
 	return conn, err
 }
 
-// peer returns the process that listens at the other end of a connection, or 0 if it is not on this
-// machine.
+// peer returns the ID of the process that listens at the other end of a connection. It returns 0 if
+// the connection is not a Unix socket.
 func peer(conn net.Conn) (pid int) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -133,8 +131,8 @@ func peer(conn net.Conn) (pid int) {
 	return pid
 }
 
-// Process returns the process that serves the runtime, or 0 if it is not known or not on this
-// machine.
+// Process returns the ID of the process that serves the runtime. It returns 0 if the process is
+// unknown or on another machine.
 func (c *Client) Process() int { return int(c.process.Load()) }
 
 // Close closes the connections.
@@ -146,13 +144,14 @@ func (c *Client) Close() error {
 	return errors.Join(errs...)
 }
 
-// NotFound reports whether err says that the sandbox, container or image does not exist.
+// NotFound reports whether err means that the sandbox, container or image does not exist.
 func NotFound(err error) bool { return status.Code(err) == codes.NotFound }
 
-// TimedOut reports whether a call, or the runtime's work for it, took too long.
+// TimedOut reports whether err means that a call or the runtime's work for it exceeded a time
+// limit.
 func TimedOut(err error) bool { return status.Code(err) == codes.DeadlineExceeded }
 
-// Message returns the runtime's own message, without the prefix of gRPC.
+// Message returns the runtime's error message, without the text that gRPC adds.
 func Message(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -167,14 +166,14 @@ func (c *Client) Version(ctx context.Context) (*runtimeapi.VersionResponse, erro
 	return c.Runtime.Version(ctx, &runtimeapi.VersionRequest{Version: "0.1.0"})
 }
 
-// finishing is how long a call that creates something may continue after its caller's context has
+// finishing is how long a call that creates something may continue after the caller's context has
 // ended.
 const finishing = 30 * time.Second
 
-// detach returns a context for calls that create something. An interrupted runtime may lose track
-// of what it has created: containerd keeps a task running that no CRI call lists. So a call that
-// has begun continues for a while after parent ends. If the caller does not use the created sandbox
-// or container, it is removed later as usual.
+// detach returns a context for a call that creates something. If such a call is cancelled, the
+// runtime may lose track of what it has created: containerd may keep a task running that no CRI
+// call lists. A call that has begun therefore continues for up to 30 s after the context parent has
+// ended. A sandbox or container that the caller no longer needs is removed later as usual.
 func detach(parent context.Context, timeout time.Duration) (context.Context, context.CancelFunc, error) {
 	if err := parent.Err(); err != nil {
 		return nil, nil, err
@@ -189,8 +188,8 @@ func detach(parent context.Context, timeout time.Duration) (context.Context, con
 	return ctx, func() { stop(); cancel() }, nil
 }
 
-// RunSandbox creates and starts a sandbox. Once it has begun it continues for up to 30 s after ctx
-// ends.
+// RunSandbox creates and starts a sandbox. If ctx ends during the call, the call continues for up
+// to 30 s.
 func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error) {
 	ctx, cancel, err := detach(ctx, 2*c.timeout)
 	if err != nil {
@@ -206,8 +205,8 @@ func (c *Client) RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfi
 	return r.PodSandboxId, nil
 }
 
-// TryBetweenSandboxes runs f while no sandbox is being created. If a sandbox is being created, it
-// returns at once and ran is false.
+// TryBetweenSandboxes runs f while no sandbox is being created. If a sandbox is being created now,
+// it returns immediately without running f, and ran is false.
 func (c *Client) TryBetweenSandboxes(f func() error) (ran bool, err error) {
 	if !c.making.TryLock() {
 		return false, nil
@@ -216,7 +215,7 @@ func (c *Client) TryBetweenSandboxes(f func() error) (ran bool, err error) {
 	return true, f()
 }
 
-// StopSandbox stops everything in a sandbox and removes its network. It succeeds if the sandbox
+// StopSandbox kills all containers of a sandbox and removes its network. It succeeds if the sandbox
 // does not exist.
 func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
@@ -225,7 +224,7 @@ func (c *Client) StopSandbox(ctx context.Context, id string) error {
 	return ignoreNotFound(err)
 }
 
-// RemoveSandbox removes a stopped sandbox with its containers.
+// RemoveSandbox removes a stopped sandbox and its containers.
 func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -233,8 +232,8 @@ func (c *Client) RemoveSandbox(ctx context.Context, id string) error {
 	return ignoreNotFound(err)
 }
 
-// CreateContainer creates a container in a sandbox. Once it has begun it continues for up to 30 s
-// after ctx ends.
+// CreateContainer creates a container in a sandbox. If ctx ends during the call, the call continues
+// for up to 30 s.
 func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig,
 	sc *runtimeapi.PodSandboxConfig) (string, error) {
 	ctx, cancel, err := detach(ctx, c.timeout)
@@ -250,8 +249,8 @@ func (c *Client) CreateContainer(ctx context.Context, sandbox string, cfg *runti
 	return r.ContainerId, nil
 }
 
-// StartContainer starts a created container. Once it has begun it continues for up to 30 s after
-// ctx ends.
+// StartContainer starts a container that was created. If ctx ends during the call, the call
+// continues for up to 30 s.
 func (c *Client) StartContainer(ctx context.Context, id string) error {
 	ctx, cancel, err := detach(ctx, c.timeout)
 	if err != nil {
@@ -262,8 +261,8 @@ func (c *Client) StartContainer(ctx context.Context, id string) error {
 	return err
 }
 
-// StopContainer asks a container to end, and kills it after grace. It returns when the container
-// has ended.
+// StopContainer signals a container to exit, and kills it after the grace period. It returns when
+// the container has exited.
 func (c *Client) StopContainer(ctx context.Context, id string, grace time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, grace+stopMargin)
 	defer cancel()
@@ -272,7 +271,7 @@ func (c *Client) StopContainer(ctx context.Context, id string, grace time.Durati
 	return ignoreNotFound(err)
 }
 
-// RemoveContainer removes a stopped container. Its log stays.
+// RemoveContainer removes a stopped container, but not its log.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -284,14 +283,14 @@ func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 func (c *Client) UpdateResources(ctx context.Context, id string, r *runtimeapi.LinuxContainerResources) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	// Drop the cached status even if the call fails, because the change may have been made.
+	// Drop the cached status even if the call failed, because the runtime may have made the change.
 	defer c.statuses.changed(id)
 	_, err := c.Runtime.UpdateContainerResources(ctx,
 		&runtimeapi.UpdateContainerResourcesRequest{ContainerId: id, Linux: r})
 	return err
 }
 
-// MemoryUsage returns how many bytes of memory a container uses.
+// MemoryUsage returns how many bytes of memory a container uses now.
 func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -306,7 +305,8 @@ func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 	return int64(used.GetValue()), nil
 }
 
-// Run runs a command in a container and waits until it has ended, for at most timeout.
+// Run runs a command in a container and waits until it exits. The runtime ends the command after
+// timeout; a timeout of 0 means none.
 func (c *Client) Run(ctx context.Context, id string, command []string,
 	timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	limit := timeout + stopMargin
@@ -319,7 +319,7 @@ func (c *Client) Run(ctx context.Context, id string, command []string,
 		Timeout: int64((timeout + time.Second - 1) / time.Second)})
 }
 
-// ImageStatus returns an image that is on the node, or nil.
+// ImageStatus returns an image that the node has, or nil if the node does not have it.
 func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*runtimeapi.Image, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -330,7 +330,7 @@ func (c *Client) ImageStatus(ctx context.Context, spec *runtimeapi.ImageSpec) (*
 	return r.Image, nil
 }
 
-// PullImage pulls an image and returns its reference. Only ctx bounds its duration.
+// PullImage pulls an image and returns its reference. The call has no timeout of its own.
 func (c *Client) PullImage(ctx context.Context, r *runtimeapi.PullImageRequest) (string, error) {
 	resp, err := c.Images.PullImage(ctx, r)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// slow is a runtime that takes time to create a sandbox or container, and fails if it is
-// interrupted.
+// slow is a container runtime that takes some time to create a sandbox or container, and that fails
+// if its caller cancels the call.
 type slow struct {
 	runtimeapi.RuntimeServiceClient
 	takes                time.Duration
@@ -48,8 +48,8 @@ func (s *slow) StartContainer(ctx context.Context, _ *runtimeapi.StartContainerR
 	return &runtimeapi.StartContainerResponse{}, s.make(ctx)
 }
 
-// TestBegunCallsFinish checks calls whose context ends while the runtime creates something: the
-// call has a limited time to finish, and no new call begins.
+// TestBegunCallsFinish checks calls that create something and whose context ends meanwhile: they
+// may continue for a limited time. With a context that has already ended, no call begins.
 func TestBegunCallsFinish(t *testing.T) {
 	calls := map[string]func(*Client, context.Context) error{
 		"sandbox": func(c *Client, ctx context.Context) error { _, err := c.RunSandbox(ctx, nil, ""); return err },

@@ -17,31 +17,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// ContainerInput is what determines a container's configuration in addition to the pod and the
+// ContainerInput holds what a container's configuration depends on, besides the pod and the
 // container's spec.
 type ContainerInput struct {
-	// The run of the container.
+	// Data of this run of the container:
 
 	Restarts int
-	// Epoch is how many times all containers of the pod were restarted together.
+	// Epoch is how often all containers of the pod have been restarted together.
 	Epoch int64
-	// Command and Args have their variables expanded.
+	// Command and Args are the container's command and arguments, with variables already expanded.
 	Command, Args []string
 	Envs          []*runtimeapi.KeyValue
-	// Annotations are added to those that this package writes.
+	// Annotations are added to the annotations that ContainerConfig sets.
 	Annotations map[string]string
-	// Target is the ID of the container whose processes an ephemeral container sees.
+	// Target is the ID of the container whose process namespace an ephemeral container shares.
 	Target string
 
-	// The image.
+	// Data of the image:
 
-	// Image is the reference to which the image's name was resolved.
+	// Image is the reference to which the runtime resolved the image's name.
 	Image string
-	// ImageUID and ImageUser are the user that the image specifies. At most one of them is set.
+	// ImageUID and ImageUser are the user that the image specifies, as a number or as a name. At
+	// most one of the two is set.
 	ImageUID  *int64
 	ImageUser string
 
-	// What the container gets from the node.
+	// Resources and settings that the node provides:
 
 	RuntimeHandler string
 	Mounts         []*runtimeapi.Mount
@@ -50,15 +51,15 @@ type ContainerInput struct {
 	Resources      *runtimeapi.LinuxContainerResources
 	UserNamespace  *runtimeapi.UserNamespace
 
-	// Seccomp.
+	// Settings for seccomp:
 
-	// SeccompRoot is the directory of localhost seccomp profiles. SeccompDefault makes
-	// RuntimeDefault the default profile.
+	// SeccompRoot is the directory of the seccomp profiles of type Localhost. If SeccompDefault is
+	// true, a container that specifies no profile gets the profile RuntimeDefault.
 	SeccompRoot    string
 	SeccompDefault bool
 }
 
-// LogPath returns the path of a container's log file, relative to the pod's log directory.
+// LogPath returns the path of a container's log file, relative to the directory of the pod's logs.
 func LogPath(container string, restarts int) string {
 	return filepath.Join(container, strconv.Itoa(restarts)+".log")
 }
@@ -100,8 +101,8 @@ func ContainerConfig(pod *v1.Pod, c *v1.Container, in ContainerInput) (*runtimea
 	return cfg, nil
 }
 
-// Security returns the container's security context. Fields that it does not set have the pod's
-// values.
+// Security returns the container's security context. Fields that the container does not set are
+// taken from the pod's security context.
 func Security(pod *v1.Pod, c *v1.Container) v1.SecurityContext {
 	sc := v1.SecurityContext{}
 	if c.SecurityContext != nil {
@@ -146,7 +147,7 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 	case in.ImageUID == nil && in.ImageUser != "":
 		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify "+
 			"user is non-root %s", in.ImageUser, who)
-	case in.ImageUID == nil || *in.ImageUID == 0: // a container of an image without a user runs as root
+	case in.ImageUID == nil || *in.ImageUID == 0: // if the image specifies no user, the container runs as root
 		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", who)
 	case *in.ImageUID < 0 || *in.ImageUID > math.MaxInt32:
 		return fmt.Errorf("container has runAsNonRoot and image has an invalid user id (%d). (Must be "+
@@ -156,7 +157,7 @@ func checkNonRoot(pod *v1.Pod, c *v1.Container, in ContainerInput) error {
 	return nil
 }
 
-// Describe returns a pod's name for messages: name_namespace(uid).
+// Describe returns a pod's name for messages, in the form NAME_NAMESPACE(UID).
 func Describe(pod *v1.Pod) string {
 	return fmt.Sprintf("%s_%s(%s)", pod.Name, pod.Namespace, pod.UID)
 }
@@ -193,7 +194,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container,
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	// Older runtimes read the deprecated field Apparmor.
+	// ApparmorProfile is deprecated, but older runtimes read only this field.
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}
@@ -227,7 +228,7 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault}, nil
 	case v1.SeccompProfileTypeLocalhost:
 		if p.LocalhostProfile == nil || *p.LocalhostProfile == "" {
-			// the text is Kubernetes' message
+			// This is the text of Kubernetes' message.
 			return nil, errors.New("localhostProfile must be set if seccompProfile type is Localhost.")
 		}
 		return &runtimeapi.SecurityProfile{
@@ -236,12 +237,14 @@ func seccomp(p *v1.SeccompProfile, in ContainerInput) (*runtimeapi.SecurityProfi
 	case v1.SeccompProfileTypeUnconfined:
 		return &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_Unconfined}, nil
 	default:
-		// An unknown type must not leave the container unconfined.
+		// Return an error, because a container with an unknown type of profile must not run
+		// unconfined.
 		return nil, fmt.Errorf("unsupported seccomp profile type %q", kind)
 	}
 }
 
-// appArmor also reads the annotation that preceded the field.
+// appArmor converts a container's AppArmor profile to the runtime's form. If p is nil, it uses the
+// annotation that pods had before the field existed.
 func appArmor(pod *v1.Pod, c *v1.Container, p *v1.AppArmorProfile) (*runtimeapi.SecurityProfile, string, error) {
 	if p == nil {
 		old, ok := pod.Annotations[v1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix+c.Name]
@@ -299,8 +302,8 @@ func selinux(o *v1.SELinuxOptions) *runtimeapi.SELinuxOption {
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// NextRestart returns the number of a container's next run according to its log directory, for a
-// runtime that has lost the earlier runs.
+// NextRestart returns the restart count of a container's next run, derived from the names of the
+// log files in dir. It is used if the runtime no longer has the earlier runs.
 func NextRestart(dir string) int {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Digest lists all pods of the runtime, each with a string. The string changes when the state of
-// one of the pod's sandboxes or containers changes.
+// Digest returns a digest of the state of each pod in the runtime. The digest of a pod changes when
+// one of the pod's sandboxes or containers changes its state.
 func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -50,9 +50,9 @@ func (c *Client) Digest(ctx context.Context) (map[types.UID]string, error) {
 	return digest, nil
 }
 
-// Watch calls changed with the pod and the time of every event of the runtime, until ctx ends or
-// the stream breaks. It calls opened when the stream is open. Then the caller must list all pods,
-// because earlier events are not delivered.
+// Watch follows the runtime's event stream until ctx ends or the stream breaks. When the stream is
+// open, it calls opened; the caller must then list all pods, because Watch does not deliver earlier
+// events. For each event, Watch calls changed with the UID of the pod and the time of the event.
 func (c *Client) Watch(ctx context.Context, opened func(), changed func(pod types.UID, at time.Time)) error {
 	stream, err := c.Runtime.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Labels of sandboxes and containers, and annotations of containers, as in Kubernetes.
+// Labels of sandboxes and containers, and annotations of containers, with the names that Kubernetes
+// uses.
 const (
 	LabelPodName       = "io.kubernetes.pod.name"
 	LabelPodNamespace  = "io.kubernetes.pod.namespace"
@@ -29,8 +30,9 @@ const (
 	annotationDeletionGrace     = "io.kubernetes.pod.deletionGracePeriod"
 	annotationTerminationPeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-	// annotationEpoch is how many times all containers of the pod had been restarted together when
-	// the container was created. Kubernetes has no such annotation.
+	// annotationEpoch is the annotation for the pod's epoch: how often all containers of the pod
+	// had been restarted together when the container was created. Kubernetes does not have this
+	// annotation.
 	annotationEpoch = "keelson.dev/epoch"
 )
 
@@ -71,8 +73,8 @@ func containerAnnotations(pod *v1.Pod, c *v1.Container, restarts int) map[string
 	return a
 }
 
-// Epoch reads the epoch of the pod in which a container was created from the container's
-// annotations.
+// Epoch returns the epoch of the pod in which a container was created. It reads the epoch from the
+// container's annotations.
 func Epoch(annotations map[string]string) int64 {
 	n, err := strconv.ParseInt(annotations[annotationEpoch], 10, 64)
 	if err != nil {
@@ -81,15 +83,15 @@ func Epoch(annotations map[string]string) int64 {
 	return n
 }
 
-// Hash returns a hash of the parts of a container's spec whose change needs a new container, which
-// is the image.
+// Hash returns a hash of the container's name and image. If it changes, the container must be
+// replaced by a new one.
 func Hash(c *v1.Container) string {
 	h := fnv.New32a()
 	fmt.Fprintf(h, "%s\x00%s", c.Name, c.Image)
 	return strconv.FormatUint(uint64(h.Sum32()), 16)
 }
 
-// encode returns v as JSON. It cannot fail, because all values are of API types.
+// encode returns v as JSON. Encoding never fails, because all values have types of the API.
 func encode(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -13,15 +13,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Metrics counts and times the calls to the runtime, and their failures.
+// Metrics measures the calls to the runtime: their number, duration and failures.
 type Metrics struct {
 	clock         clock.PassiveClock
-	timeout       time.Duration // timeout of calls without a timeout of their own
+	timeout       time.Duration // timeout of calls whose context has no deadline
 	total, failed *prometheus.CounterVec
 	duration      *prometheus.HistogramVec
 }
 
-// NewMetrics registers metrics with Kubernetes' names.
+// NewMetrics creates and registers the metrics, with Kubernetes' names.
 func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 	label := []string{"operation_type"}
 	m := &Metrics{
@@ -38,7 +38,8 @@ func NewMetrics(c clock.PassiveClock, r prometheus.Registerer) *Metrics {
 	return m
 }
 
-// measure is an interceptor of calls. It adds a timeout, except to image pulls, which take long.
+// measure measures a call. It is a gRPC interceptor. It also adds a timeout if the context has
+// none, except to image pulls, which may take long.
 func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	name := operation(method)
@@ -57,8 +58,8 @@ func (m *Metrics) measure(ctx context.Context, method string, req, reply any, cc
 	return err
 }
 
-// operation returns Kubernetes' name of a call: /runtime.v1.RuntimeService/RunPodSandbox is
-// run_podsandbox.
+// operation returns the name that Kubernetes' metrics use for a call. For example, the name of
+// /runtime.v1.RuntimeService/RunPodSandbox is run_podsandbox.
 func operation(method string) string {
 	method = strings.Replace(method[strings.LastIndex(method, "/")+1:], "PodSandbox", "Podsandbox", 1)
 	if method == "UpdateContainerResources" {

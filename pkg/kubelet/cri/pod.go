@@ -19,29 +19,30 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Pod is the state of one pod in the runtime.
+// Pod is the state of a pod in the runtime.
 type Pod struct {
 	UID             types.UID
 	Namespace, Name string
-	// Sandboxes are the pod's sandboxes, newest first.
+	// Sandboxes are the pod's sandboxes, the newest first.
 	Sandboxes []Sandbox
-	// Containers are the containers of all its sandboxes, newest first.
+	// Containers are the containers in all sandboxes of the pod, the newest first.
 	Containers []Container
 }
 
-// Sandbox is a pod's sandbox.
+// Sandbox is the state of a pod's sandbox.
 type Sandbox struct {
 	ID          string
 	Attempt     uint32
 	Ready       bool
 	HostNetwork bool
 	CreatedAt   time.Time
-	// IPs are the sandbox's addresses, the primary first. It is empty with the host's network.
+	// IPs are the sandbox's addresses, the primary address first. It is empty if the pod uses the
+	// host's network.
 	IPs            []string
 	RuntimeHandler string
 }
 
-// State is a container's state.
+// State is the state of a container.
 type State int
 
 // The states of a container.
@@ -52,19 +53,20 @@ const (
 	Unknown
 )
 
-// Container is one run of a container.
+// Container is one run of a container. Each restart of a container creates a new one in the
+// runtime.
 type Container struct {
-	// Identity.
+	// Identity of the container:
 
 	ID, Name, SandboxID string
 	Restarts            int
 	Hash                string
-	// Epoch is how many times all containers of the pod had been restarted together when it was
-	// created.
+	// Epoch is how often all containers of the pod had been restarted together when this container
+	// was created.
 	Epoch       int64
 	annotations map[string]string
 
-	// State.
+	// State of the container:
 
 	State           State
 	CreatedAt       time.Time
@@ -73,9 +75,9 @@ type Container struct {
 	ExitCode        int32
 	Reason, Message string
 
-	// Configuration.
+	// Configuration of the container:
 
-	// Image is the name of the image. ImageID is the reference to which the runtime resolved it.
+	// Image is the image's name. ImageID is the reference to which the runtime resolved the name.
 	Image, ImageID string
 	LogPath        string
 	MessagePath    string
@@ -86,7 +88,7 @@ type Container struct {
 	Mounts         []*runtimeapi.Mount
 }
 
-// Sandbox returns the newest sandbox, or nil.
+// Sandbox returns the pod's newest sandbox, or nil if it has none.
 func (p *Pod) Sandbox() *Sandbox {
 	if p == nil || len(p.Sandboxes) == 0 {
 		return nil
@@ -94,10 +96,11 @@ func (p *Pod) Sandbox() *Sandbox {
 	return &p.Sandboxes[0]
 }
 
-// Latest returns the newest run of the named container, or nil.
+// Latest returns the newest run of the container with this name, or nil if it has never run.
 func (p *Pod) Latest(name string) *Container { return p.Run(name, 0) }
 
-// Run returns the n-th newest run of the named container (0 is the newest), or nil.
+// Run returns the n-th newest run of the container with this name, or nil. If n is 0, it returns
+// the newest run.
 func (p *Pod) Run(name string, n int) *Container {
 	if p == nil {
 		return nil
@@ -114,18 +117,18 @@ func (p *Pod) Run(name string, n int) *Container {
 	return nil
 }
 
-// Active reports whether a sandbox is ready or a container runs.
+// Active reports whether any of the pod's sandboxes is ready or any of its containers runs.
 func (p *Pod) Active() bool {
 	return p != nil && (slices.ContainsFunc(p.Sandboxes, func(s Sandbox) bool { return s.Ready }) || p.Running())
 }
 
-// Running reports whether a container runs.
+// Running reports whether any of the pod's containers runs.
 func (p *Pod) Running() bool {
 	return p != nil && slices.ContainsFunc(p.Containers, func(c Container) bool { return c.State == Running })
 }
 
-// MinimalPod returns an API pod with the fields that the runtime knows. They are enough to stop the
-// pod properly.
+// MinimalPod returns an API pod with the fields that the runtime's labels and annotations contain.
+// They suffice to stop the pod gracefully.
 func (p *Pod) MinimalPod() *v1.Pod {
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID}}
 	seen := map[string]bool{}
@@ -153,8 +156,8 @@ func (p *Pod) MinimalPod() *v1.Pod {
 	return pod
 }
 
-// Pod reads the state of a pod from the runtime. It returns an empty Pod if the runtime does not
-// have it.
+// Pod reads the state of a pod from the runtime. The result is empty if the runtime does not have
+// the pod.
 func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -195,7 +198,7 @@ func (c *Client) Pod(ctx context.Context, uid types.UID) (*Pod, error) {
 	return pod, nil
 }
 
-// sandbox reads the status of a listed sandbox.
+// sandbox returns the status of a sandbox in a list, from the cache if possible.
 func (c *Client) sandbox(ctx context.Context, item *runtimeapi.PodSandbox) (Sandbox, error) {
 	b, known, asked := c.statuses.sandbox(item)
 	if known {
@@ -210,7 +213,7 @@ func (c *Client) sandbox(ctx context.Context, item *runtimeapi.PodSandbox) (Sand
 	return b, nil
 }
 
-// container reads the status of a listed container.
+// container returns the status of a container in a list, from the cache if possible.
 func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Container, error) {
 	st, known, asked := c.statuses.container(item)
 	if known {
@@ -226,8 +229,9 @@ func (c *Client) container(ctx context.Context, item *runtimeapi.Container) (Con
 	return st, nil
 }
 
-// sort sorts newest first. It compares numbers of attempts, which always increase, and not times,
-// because the machine's clock may have been set back between two attempts.
+// sort sorts sandboxes and containers so that the newest are first. It compares the numbers of
+// attempts and restarts, which always increase, before the times, because the machine's clock may
+// have been set back.
 func (p *Pod) sort() {
 	slices.SortFunc(p.Sandboxes, func(a, b Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Attempt, a.Attempt), b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(a.ID, b.ID))
@@ -297,8 +301,8 @@ func containerOf(s *runtimeapi.ContainerStatus) Container {
 	return c
 }
 
-// startCut reports whether a container did not start because the kubelet that started it was killed
-// meanwhile. Such a container counts as never started.
+// startCut reports whether a container failed to start because the call was cancelled, for example
+// because the kubelet was killed during the call. Such a container counts as never started.
 func startCut(s *runtimeapi.ContainerStatus) bool {
 	return s.GetStartedAt() == 0 && s.GetReason() == "StartError" &&
 		strings.HasSuffix(s.GetMessage(), context.Canceled.Error())

@@ -37,8 +37,8 @@ func TestStateOfContainers(t *testing.T) {
 	}
 }
 
-// TestNewestAfterTheClockWasSetBack checks that the container that was created last is the newest
-// even if the clock was set back.
+// TestNewestAfterTheClockWasSetBack checks that the sandbox and the container that were created
+// last are sorted first, even if the clock was set back before they were created.
 func TestNewestAfterTheClockWasSetBack(t *testing.T) {
 	at := func(s int64) time.Time { return time.Unix(s, 0) }
 	p := &Pod{
@@ -57,7 +57,8 @@ func TestNewestAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestAnnotations checks that a kubelet can read the annotations that an earlier one wrote.
+// TestAnnotations checks that the kubelet can read the labels and annotations that ContainerConfig
+// writes, and that MinimalPod restores the preStop handler and the grace period.
 func TestAnnotations(t *testing.T) {
 	grace := int64(7)
 	c := &v1.Container{Name: "c", Image: "img", TerminationMessagePath: "/m", Lifecycle: &v1.Lifecycle{

@@ -12,26 +12,27 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// SandboxInput is what determines a sandbox's configuration in addition to the pod.
+// SandboxInput holds what a sandbox's configuration depends on, besides the pod.
 type SandboxInput struct {
 	Attempt uint32
-	// Hostname is empty for pods with the host's network.
+	// Hostname is empty for pods that use the host's network.
 	Hostname     string
 	DNS          *runtimeapi.DNSConfig
 	LogRoot      string
 	CgroupParent string
-	// UserNamespace is nil for pods in the host's user namespace.
+	// UserNamespace is nil for pods that use the host's user namespace.
 	UserNamespace *runtimeapi.UserNamespace
-	// Resources and Overhead determine the size of the sandbox with sandboxed runtimes.
+	// Resources and Overhead determine the size of the sandbox if the runtime runs it in a virtual
+	// machine.
 	Resources, Overhead *runtimeapi.LinuxContainerResources
 }
 
-// maxFileName is the longest file name that file systems accept.
+// maxFileName is the maximum length of a file name in bytes.
 const maxFileName = 255
 
-// PodLogDir returns the directory of the logs of a pod's containers: NAMESPACE_NAME_UID. If that is
-// too long for a file name, the pod's name is cut. The directory is still unique, because of the
-// UID.
+// PodLogDir returns the directory for the logs of a pod's containers. Its name is
+// NAMESPACE_NAME_UID. If this is too long for a file name, the pod's name is truncated. The
+// directory is unique in any case, because its name contains the UID.
 func PodLogDir(root string, pod *v1.Pod) string {
 	before, after := pod.Namespace+"_", "_"+string(pod.UID)
 	name := pod.Name[:min(len(pod.Name), max(maxFileName-len(before)-len(after), 1))]
@@ -128,7 +129,7 @@ func privileged(pod *v1.Pod) bool {
 	return false
 }
 
-// portMappings lists the ports of all containers, without duplicates.
+// portMappings returns the ports of all containers of the pod, without duplicates.
 func portMappings(pod *v1.Pod) []*runtimeapi.PortMapping {
 	var out []*runtimeapi.PortMapping
 	containers := append([]v1.Container{}, pod.Spec.Containers...)
@@ -171,7 +172,8 @@ func protocol(p v1.Protocol) runtimeapi.Protocol {
 	}
 }
 
-// Sidecar reports whether an init container keeps running (restartPolicy Always).
+// Sidecar reports whether c is a sidecar: an init container with the restart policy Always, which
+// keeps running beside the main containers.
 func Sidecar(c *v1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }

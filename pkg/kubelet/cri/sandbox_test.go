@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestPodLogDir checks that the directory can be created for the longest names that the API
-// accepts, and that it is different for each pod.
+// TestPodLogDir checks that the log directory can be created even for the longest names that the
+// API accepts, and that each pod has a directory of its own.
 func TestPodLogDir(t *testing.T) {
 	root := t.TempDir()
 	const uid = "6f1f1b5a-3c53-4b5e-9a83-1d1d51f0a9c2"
@@ -23,7 +23,7 @@ func TestPodLogDir(t *testing.T) {
 	for _, c := range []struct {
 		namespace, name string
 		uid             types.UID
-		want            string // the expected name; empty if the full name would be too long
+		want            string // the expected name; empty if the name must be truncated
 	}{
 		{"ns", "p", uid, "ns_p_" + uid},
 		{"ns", strings.Repeat("p", 215), uid, "ns_" + strings.Repeat("p", 215) + "_" + uid},

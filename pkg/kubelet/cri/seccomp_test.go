@@ -10,8 +10,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// TestSeccomp checks that a profile of an unknown type makes the container fail instead of running
-// unconfined (kubernetes/kubernetes#141958).
+// TestSeccomp checks that a container whose seccomp profile has an unknown type fails instead of
+// running unconfined (kubernetes/kubernetes#141958).
 func TestSeccomp(t *testing.T) {
 	const root = "/profiles"
 	local, empty := "a.json", ""

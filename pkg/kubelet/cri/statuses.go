@@ -10,29 +10,32 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// statuses caches the statuses of ready sandboxes and of containers that run or have ended. An
-// entry is valid as long as the runtime lists the sandbox or container in that state, because
-// nothing else in its status changes then, except a container's limits, which only this client
-// changes. Listing is cheap, whereas containerd decodes a container's whole specification for each
-// status. A list of everything drops the entries that it does not contain. It is safe for
-// concurrent use.
+// statuses caches the statuses of ready sandboxes and of containers that are running or have
+// exited. A cached status is valid as long as the runtime lists the sandbox or container in the
+// same state: in these states, only a container's resource limits can change, and only this client
+// changes them.
+//
+// The cache saves time because containerd decodes the container's whole specification for each
+// status, whereas listing is cheap. The method retain drops statuses of sandboxes and containers
+// that no longer exist. The cache is safe for concurrent use.
 type statuses struct {
 	mu         sync.Mutex
 	sandboxes  map[string]Sandbox
 	containers map[string]cachedContainer
-	// changes counts the events that made entries invalid. A status that was requested before such
-	// an event and arrives after it is not stored.
+	// changes counts the events that invalidate cached statuses. A status is not cached if such an
+	// event happened between the request for the status and its arrival.
 	changes uint64
 }
 
-// cachedContainer is a container's status with the state for which it is valid.
+// cachedContainer is a container's status, together with the state for which the status is valid.
 type cachedContainer struct {
 	Container
 	state runtimeapi.ContainerState
 }
 
-// sandbox returns the cached status of a listed sandbox. If there is none, it returns the value of
-// changes, which the caller passes when it stores the status that it then reads.
+// sandbox returns the cached status of a sandbox in a list, and whether the status is cached and
+// valid. The last result is the current value of changes; the caller passes it to keepSandbox when
+// it has read the status.
 func (s *statuses) sandbox(item *runtimeapi.PodSandbox) (Sandbox, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,8 +55,9 @@ func (s *statuses) keepSandbox(b Sandbox, asked uint64) {
 	s.sandboxes[b.ID] = b
 }
 
-// container returns the cached status of a listed container. If there is none, it returns the value
-// of changes, which the caller passes when it stores the status that it then reads.
+// container returns the cached status of a container in a list, and whether the status is cached
+// and valid. The last result is the current value of changes; the caller passes it to keepContainer
+// when it has read the status.
 func (s *statuses) container(item *runtimeapi.Container) (Container, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +78,7 @@ func (s *statuses) keepContainer(c Container, state runtimeapi.ContainerState, a
 	s.containers[c.ID] = cachedContainer{c, state}
 }
 
-// changed drops a container whose limits may have changed.
+// changed drops the status of a container whose limits may have changed.
 func (s *statuses) changed(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +86,8 @@ func (s *statuses) changed(id string) {
 	delete(s.containers, id)
 }
 
-// reset drops everything, because another runtime may answer from now on.
+// reset drops all statuses, because the client has connected to the runtime again and another
+// runtime may answer.
 func (s *statuses) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +96,7 @@ func (s *statuses) reset() {
 	clear(s.containers)
 }
 
-// retain drops everything that a list of all sandboxes and containers does not contain.
+// retain drops the statuses of sandboxes and containers that are not in these lists of all of them.
 func (s *statuses) retain(sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container) {
 	there := make(map[string]bool, len(sandboxes)+len(containers))
 	for _, b := range sandboxes {

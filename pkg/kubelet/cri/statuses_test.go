@@ -18,13 +18,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// store is a runtime with sandboxes and containers of one pod. It counts requests for statuses.
+// store is a runtime with the sandboxes and containers of one pod. It counts the requests for
+// statuses.
 type store struct {
 	runtimeapi.RuntimeServiceClient
 	sandboxes  map[string]*runtimeapi.PodSandboxStatus
 	containers map[string]*runtimeapi.ContainerStatus
 	asked      int
-	// during is called while the runtime answers a request for a container's status.
+	// during is called while the runtime is answering a request for a container's status.
 	during func()
 }
 
@@ -83,7 +84,7 @@ func (s *store) UpdateContainerResources(_ context.Context, in *runtimeapi.Updat
 	return &runtimeapi.UpdateContainerResourcesResponse{}, nil
 }
 
-// advance moves a container to its next state.
+// advance moves a container to its next state: from created to running to exited.
 func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	switch c.State {
 	case runtimeapi.ContainerState_CONTAINER_CREATED:
@@ -94,14 +95,14 @@ func (s *store) advance(c *runtimeapi.ContainerStatus, moment int64) {
 	}
 }
 
-// TestCacheMatchesRuntime checks, for random changes in the runtime and reads in between, that a
-// client with a cache reads the same as one without.
+// TestCacheMatchesRuntime checks with random changes in the runtime that a client with a cache
+// always returns the same state as a client without one.
 func TestCacheMatchesRuntime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newStore()
 		keeps := &Client{Runtime: s, timeout: time.Minute}
 		ctx := context.Background()
-		var ids [4]string // the latest ID in each place; no runtime uses an ID twice
+		var ids [4]string // current container IDs; the runtime never reuses an ID
 		for n := range rapid.IntRange(1, 40).Draw(t, "steps") {
 			moment := int64(n + 1)
 			which := rapid.IntRange(0, len(ids)-1).Draw(t, "which")
@@ -152,7 +153,7 @@ func TestCacheMatchesRuntime(t *testing.T) {
 	})
 }
 
-// TestStatusIsCached checks that reading a pod again requests no status that is cached.
+// TestStatusIsCached checks that reading a pod several times requests each status only once.
 func TestStatusIsCached(t *testing.T) {
 	s := newStore()
 	s.sandboxes["s"] = &runtimeapi.PodSandboxStatus{Id: "s"}
@@ -168,8 +169,8 @@ func TestStatusIsCached(t *testing.T) {
 	}
 }
 
-// TestStatusDuringUpdateIsNotCached checks that a status is not cached if limits were changed while it was
-// read.
+// TestStatusDuringUpdateIsNotCached checks that a status is not cached if the container's limits
+// changed while the status was being read.
 func TestStatusDuringUpdateIsNotCached(t *testing.T) {
 	s := newStore()
 	s.containers["c"] = &runtimeapi.ContainerStatus{Id: "c", State: runtimeapi.ContainerState_CONTAINER_RUNNING}

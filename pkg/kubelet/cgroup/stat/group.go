@@ -12,9 +12,10 @@ import (
 	"time"
 )
 
-// GroupOf returns the cgroup of a process. In cgroup v1 it is the cgroup that accounts both CPU and
-// memory. GroupOf fails if these are two different cgroups, or if systemd has the process in
-// another cgroup, because then the usage of the process is not accounted separately.
+// GroupOf returns the cgroup of a process. In cgroup v1, it is the cgroup that accounts both CPU
+// and memory. GroupOf returns an error if two different cgroups account them, or if this cgroup is
+// not the one in which systemd placed the process. In these cases, no cgroup accounts the process
+// separately.
 func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	dir := filepath.Join(proc, strconv.Itoa(pid))
 	b, err := os.ReadFile(filepath.Join(dir, "cgroup"))
@@ -42,7 +43,8 @@ func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	return path, nil
 }
 
-// CreatedAt returns when the cgroup was created, or zero if it does not exist.
+// CreatedAt returns the time at which a cgroup was created. If the cgroup does not exist, it
+// returns the zero time.
 func (r Reader) CreatedAt(path string) time.Time {
 	info, err := os.Stat(r.dir("cpu", path))
 	if err != nil {

@@ -15,7 +15,7 @@ func TestGroupOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		file    string
 		unified bool
-		want    string // the expected cgroup; empty if it cannot be determined
+		want    string // the expected cgroup; empty if GroupOf must return an error
 	}{
 		"Version2": {"0::/system.slice/kubelet.service\n", true, "/system.slice/kubelet.service"},
 		"Version1": {"5:memory:/kube\n4:cpu,cpuacct:/kube\n3:pids:/\n0::/other\n", false, "/kube"},

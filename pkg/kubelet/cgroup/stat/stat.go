@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package stat reads the resource usage, the limits and the pressure stall information of cgroups.
-// It supports cgroup v2, v1, and a v2 hierarchy that is mounted beside v1 and provides only the
-// pressure. It keeps no state. Values that the kernel does not provide are nil or missing.
+// It supports cgroup v2, cgroup v1, and cgroup v1 with an additional v2 hierarchy, from which it
+// reads only the pressure. It keeps no state. Values that the kernel does not provide are nil or
+// missing.
 package stat
 
 import (
@@ -15,68 +16,72 @@ import (
 	"time"
 )
 
-// Usage is the resource usage of a cgroup, as far as it is known.
+// Usage is the resource usage of a cgroup. Values that the kernel does not provide are nil or
+// missing.
 type Usage struct {
 	CPU       *CPU
 	Memory    *Memory
 	IO        []Device
 	Pressure  map[string]Pressure // by "cpu", "memory" and "io"
-	Processes []int               // process IDs in the cgroup itself
+	Processes []int               // IDs of the processes in the cgroup itself, not in its children
 	Threads   *int64
 	Limits    Limits
 }
 
-// CPU is the CPU time that was used, and the CPU time that the quota denied.
+// CPU is the CPU time that a cgroup has used, and how often and how long its CPU quota throttled
+// it.
 type CPU struct {
 	Total, User, System  time.Duration
 	Periods, Throttled   uint64
 	ThrottledFor         time.Duration
-	Bounded              bool // whether there is a quota
+	Bounded              bool // the cgroup has a CPU quota
 	HasUserAndSystemTime bool
 }
 
 // Memory is how much memory a cgroup uses.
 type Memory struct {
-	// What is in use, in bytes.
+	// Memory in use, in bytes:
 
 	Usage, WorkingSet, RSS, Cache, MappedFile, Swap uint64
 	Max                                             *uint64
-	Failures                                        *uint64 // number of times that a limit was reached
+	Failures                                        *uint64 // how often the cgroup reached its memory limit
 	Faults, MajorFaults, OOMKills                   uint64
 }
 
-// Device is the data read from and written to a device, which is identified by its numbers.
+// Device counts what a cgroup has read from and written to a block device: bytes and operations.
+// Major and Minor are the device's numbers.
 type Device struct {
 	Major, Minor                         string
 	ReadBytes, WriteBytes, Reads, Writes uint64
 }
 
-// Pressure is how long some tasks, and all tasks, waited for a resource.
+// Pressure is the pressure stall information for a resource. Some is the time during which at least
+// one task waited for the resource, and Full the time during which all tasks waited.
 type Pressure struct{ Some, Full Waiting }
 
-// Waiting is how long tasks waited: as a share of the last 10, 60 and 300 seconds, and the total
-// time.
+// Waiting is a waiting time: the percentage of the last 10, 60 and 300 seconds, and the total.
 type Waiting struct {
 	Avg10, Avg60, Avg300 float64
 	Total                time.Duration
 }
 
-// Limits are the limits of a cgroup. A limit is zero if there is none.
+// Limits holds the limits of a cgroup. A limit of zero means that it is not set.
 type Limits struct {
 	Shares, Quota, Period, Memory, Soft, Swap int64
 }
 
-// unlimited is the smallest value that means "no limit". Without a limit, cgroup v1 shows a huge
-// value that depends on the page size.
+// unlimited is the smallest value of a limit that means "no limit". Without a limit, cgroup v1
+// shows a huge number that depends on the page size.
 const unlimited = int64(1) << 62
 
-// Reader reads cgroups below a mount.
+// Reader reads the cgroups in the file systems that are mounted in one directory.
 type Reader struct {
 	mount   string
 	unified bool
 }
 
-// New returns a Reader of a mount, /sys/fs/cgroup.
+// New returns a Reader of the cgroups that are mounted at mount, normally /sys/fs/cgroup. unified
+// means that this is a cgroup v2 hierarchy.
 func New(mount string, unified bool) Reader { return Reader{mount, unified} }
 
 // Exists reports whether a cgroup exists.
@@ -92,7 +97,7 @@ func (r Reader) dir(controller, path string) string {
 	return filepath.Join(r.mount, controller, path)
 }
 
-// Read reads a cgroup, for example /kubepods.
+// Read returns the usage of the cgroup at path, for example /kubepods.
 func (r Reader) Read(path string) Usage {
 	u := Usage{Pressure: r.Pressures(path), Processes: pids(r.dir("memory", path))}
 	if n, ok := number(r.dir("pids", path), "pids.current"); ok {
@@ -106,7 +111,8 @@ func (r Reader) Read(path string) Usage {
 	return u
 }
 
-// Pressures returns the pressure of the cgroup's tasks, or nil if the kernel does not provide it.
+// Pressures returns the pressure of a cgroup, by resource. It returns nil if the kernel does not
+// provide it.
 func (r Reader) Pressures(path string) map[string]Pressure {
 	dir := filepath.Join(r.mount, path)
 	if !r.unified {
@@ -115,7 +121,7 @@ func (r Reader) Pressures(path string) map[string]Pressure {
 	return pressures(func(name string) string { return filepath.Join(dir, name+".pressure") })
 }
 
-// MachinePressures returns the pressure of all tasks of the machine.
+// MachinePressures returns the pressure of the whole machine, by resource.
 func MachinePressures() map[string]Pressure {
 	return pressures(func(name string) string { return filepath.Join("/proc/pressure", name) })
 }
@@ -267,7 +273,8 @@ func (c *CPU) bounded(l Limits) {
 	}
 }
 
-// legacyIO reads lines such as "8:0 Read 4096", in bytes and in operations.
+// legacyIO reads the files of cgroup v1 that count bytes and operations of block devices. Their
+// lines have the form "8:0 Read 4096".
 func legacyIO(dir string) []Device {
 	var out []Device
 	at := map[string]int{}
@@ -276,7 +283,7 @@ func legacyIO(dir string) []Device {
 		{"blkio.throttle.io_service_bytes", "Read", "Write"}, {"blkio.throttle.io_serviced", "Reads", "Writes"},
 	} {
 		if f.file == "blkio.throttle.io_service_bytes" && len(out) > 0 {
-			continue // the recursive file had these values too
+			continue // the recursive file, which was read before, includes these values
 		}
 		for line := range strings.Lines(readText(dir, f.file)) {
 			fields := strings.Fields(line)
@@ -314,7 +321,7 @@ func (d *Device) add(what, value string) {
 
 func micro(n uint64) time.Duration { return time.Duration(n) * time.Microsecond }
 
-// ticks converts the kernel's clock ticks, which are hundredths of a second on every Linux.
+// ticks converts a number of the kernel's clock ticks. A tick is 10 ms on every Linux.
 func ticks(n uint64) time.Duration { return time.Duration(n) * 10 * time.Millisecond }
 
 func readText(dir, file string) string {
@@ -325,7 +332,8 @@ func readText(dir, file string) string {
 	return strings.TrimSpace(string(b))
 }
 
-// number reads a file with a number. ok is false if the file says that there is no limit.
+// number reads a file that contains one number. ok is false if there is no number or it means "no
+// limit".
 func number(dir, file string) (int64, bool) {
 	n, err := strconv.ParseInt(readText(dir, file), 10, 64)
 	if err != nil || n >= unlimited {
@@ -334,7 +342,8 @@ func number(dir, file string) (int64, bool) {
 	return n, true
 }
 
-// table reads lines of a name and a number.
+// table reads a file whose lines consist of a name and a number. ok is false if the file is empty
+// or cannot be read.
 func table(dir, file string) (map[string]uint64, bool) {
 	s := readText(dir, file)
 	out := map[string]uint64{}
@@ -357,14 +366,15 @@ func pids(dir string) []int {
 	return out
 }
 
-// Interface is the traffic of a network interface.
+// Interface counts the traffic of a network interface.
 type Interface struct {
 	Name                                    string
 	RxBytes, RxPackets, RxErrors, RxDropped uint64
 	TxBytes, TxPackets, TxErrors, TxDropped uint64
 }
 
-// Network reads the interfaces in the network namespace of a process, without its loopback.
+// Network returns the traffic of the network interfaces in the network namespace of a process,
+// without the loopback interface.
 func Network(proc string, pid int) []Interface {
 	f, err := os.Open(filepath.Join(proc, strconv.Itoa(pid), "net", "dev"))
 	if err != nil {
