@@ -31,7 +31,7 @@ func (u *usage) systemGroups(r stat.Reader) []systemGroup {
 	}
 	path := u.cfg.RuntimeCgroups
 	if pid := u.runtime.client.Process(); path == "" && pid != 0 {
-		path, _ = r.GroupOf("/proc", pid) // "" on an error
+		path, _ = r.GroupOf("/proc", pid) // path stays empty on an error
 	}
 	if path != "" {
 		out = append(out, systemGroup{name: statsapi.SystemContainerRuntime, path: path, began: r.CreatedAt(path)})

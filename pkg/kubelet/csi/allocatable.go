@@ -16,27 +16,30 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// LimitError says that the node has as many volumes of a driver as it can have. The scheduler did
-// not know that, so the pod must run on another node.
+// LimitError means that a volume cannot be attached because the node already has the maximum number
+// of volumes of its driver. The pod cannot run on this node: the scheduler chose it without knowing
+// that the maximum is reached.
 type LimitError struct {
-	// Volume is the volume that cannot be attached. Message is the driver's message.
+	// Volume is the handle of the volume that cannot be attached. Message is the driver's error
+	// message.
 	Volume, Message string
 }
 
-// Error implements error.
+// Error implements error. The text is that of Kubernetes.
 func (e *LimitError) Error() string {
 	return fmt.Sprintf(
 		"Node has reached its volume attachment limit, rejecting pod. unattached volumes=[%s]: %s", e.Volume, e.Message)
 }
 
-// exhausted reports whether attaching failed because the node cannot have more volumes.
+// exhausted reports whether attaching failed because the node has the maximum number of volumes.
 func exhausted(e *storagev1.VolumeError) bool {
 	return e.ErrorCode != nil && codes.Code(*e.ErrorCode) == codes.ResourceExhausted
 }
 
-// full handles an error of attaching a volume. If it is a LimitError, full asks the driver again
-// how many volumes the node can have. If the driver has no update period, full returns an ordinary
-// error instead, so that the pod waits for its volume. Other errors are returned unchanged.
+// full handles an error of waiting for a volume to be attached. For a LimitError, it asks the
+// driver again how many volumes the node can have and publishes the answer. If the driver has no
+// update period, full replaces the LimitError by an ordinary error, so that the pod keeps waiting
+// for its volume. It returns all other errors unchanged.
 func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	limit := (*LimitError)(nil)
 	if !errors.As(err, &limit) {
@@ -55,7 +58,8 @@ func (m *Manager) full(ctx context.Context, driver string, err error) error {
 	return err
 }
 
-// update asks a driver again how many volumes the node can have, and publishes the answer.
+// update asks a driver again how many volumes the node can have, and publishes the answer in the
+// CSINode.
 func (m *Manager) update(ctx context.Context, d *driver) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -69,8 +73,8 @@ func (m *Manager) update(ctx context.Context, d *driver) error {
 	return nil
 }
 
-// republish publishes a driver's answer, unless the driver has unregistered or been replaced
-// meanwhile.
+// republish publishes a driver's data about the node, unless the driver was unregistered or
+// replaced in the meantime.
 func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInfoResponse) error {
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
@@ -80,8 +84,8 @@ func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInf
 	return m.publish(ctx, d.name, info)
 }
 
-// renew updates the drivers whose period has ended, and returns the time of the next update, or
-// zero if no driver has a period.
+// renew updates the drivers whose update period has passed. It returns the time of the next update,
+// or the zero time if no driver has an update period.
 func (m *Manager) renew(ctx context.Context) (time.Time, error) {
 	m.mu.Lock()
 	drivers := slices.Collect(maps.Values(m.drivers))

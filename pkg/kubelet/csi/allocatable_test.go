@@ -17,15 +17,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// allow sets the number of volumes that the node can have according to the driver.
+// allow sets how many volumes the node can have according to the driver.
 func (b *bench) allow(most int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.most = most
 }
 
-// allowed returns how many volumes the node can have according to the API, or -1 if the CSINode has
-// no number.
+// allowed returns how many volumes the node can have according to its CSINode, or -1 if the CSINode
+// does not say.
 func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	t.Helper()
 	n, err := client.StorageV1().CSINodes().Get(t.Context(), "n", metav1.GetOptions{})
@@ -38,8 +38,8 @@ func allowed(t *testing.T, client kubernetes.Interface) int32 {
 	return -1
 }
 
-// TestUpdated checks that a driver with an update period can change the number of volumes that the
-// node can have.
+// TestUpdated checks that a change of the number of volumes that the node can have is published if
+// the driver has an update period.
 func TestUpdated(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -58,7 +58,7 @@ func TestUpdated(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	// A driver without a period is not asked again.
+	// A driver without an update period is not asked again.
 	b.allow(9)
 	quiet := b.kubelet()
 	b.allow(10)
@@ -67,9 +67,9 @@ func TestUpdated(t *testing.T) {
 	}
 }
 
-// TestLimit checks the error when a driver with an update period refuses a volume because the node
-// has too many volumes. The error differs from other failures to attach, and the kubelet asks the
-// driver for the number at once.
+// TestLimit checks the error if a volume cannot be attached. If the node has too many volumes and
+// the driver has an update period, the error is a LimitError, and the kubelet immediately asks the
+// driver how many volumes the node can have. Otherwise it is an ordinary error.
 func TestLimit(t *testing.T) {
 	client := cluster(t, true)
 	b := newBench(t, client)

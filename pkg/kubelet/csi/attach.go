@@ -18,11 +18,12 @@ import (
 
 const (
 	firstPoll, lastPoll = 50 * time.Millisecond, time.Second
-	// attachPatience is how long a pod waits for its volume before an event reports that.
+	// attachPatience is how long the kubelet waits for a volume to be attached before it reports an
+	// error.
 	attachPatience = 30 * time.Second
 )
 
-// object returns the CSIDriver of a driver, or nil if it has none.
+// object returns the CSIDriver object of a driver, or nil if it does not exist.
 func (m *Manager) object(ctx context.Context, name string) (*storagev1.CSIDriver, error) {
 	d, err := m.cfg.Client.StorageV1().CSIDrivers().Get(ctx, name, metav1.GetOptions{ResourceVersion: "0"})
 	if apierrors.IsNotFound(err) {
@@ -38,8 +39,8 @@ func attachRequired(d *storagev1.CSIDriver) bool {
 	return d == nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// awaitAttached waits until the volume is attached to the node, and the control plane knows that it
-// is in use. It returns the metadata of the attachment.
+// awaitAttached waits until the volume is attached to the node and the API lists it as in use. It
+// returns the metadata that the attachment provides for mounting the volume.
 func (m *Manager) awaitAttached(ctx context.Context, i id) (map[string]string, error) {
 	deadline := m.cfg.Clock.Now().Add(attachPatience)
 	for poll := firstPoll; ; poll = min(2*poll, lastPoll) {
@@ -57,9 +58,12 @@ func (m *Manager) awaitAttached(ctx context.Context, i id) (map[string]string, e
 	}
 }
 
-// attached returns the metadata of the attachment, or why the volume cannot be used yet. The order
-// of the checks matters. Once the API lists the volume as in use, no controller begins to detach
-// it. If the API still lists it as attached after that, no controller had begun before.
+// attached returns the metadata of the volume's attachment, or an error that explains why the
+// volume cannot be used yet.
+//
+// The order of the checks is important, because a controller may detach the volume at any time.
+// Once the API lists the volume as in use, no controller begins to detach it. If the API lists the
+// volume as attached after that, no controller had begun to detach it before either.
 func (m *Manager) attached(ctx context.Context, i id) (map[string]string, error) {
 	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {

@@ -18,16 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podPrefix is the prefix of volume attributes about pods.
+// podPrefix is the prefix of those volume attributes that contain data about the pod.
 const podPrefix = "csi.storage.k8s.io/"
 
 const (
 	tokens = podPrefix + "serviceAccount.tokens"
-	// defaultExpiry is the lifetime of tokens whose request does not specify one.
+	// defaultExpiry is the lifetime of a token if the driver's request does not specify it.
 	defaultExpiry = time.Hour
 )
 
-// podAttributes returns the volume attributes about the pod, for a driver that requests them.
+// podAttributes returns the volume attributes with data about the pod. They are passed to drivers
+// that request them.
 func podAttributes(pod *v1.Pod, mode storagev1.VolumeLifecycleMode) map[string]string {
 	return map[string]string{
 		podPrefix + "pod.name": pod.Name, podPrefix + "pod.namespace": pod.Namespace, podPrefix + "pod.uid": string(pod.UID),
@@ -41,7 +42,8 @@ func isPodAttribute(key string) bool {
 	return ok && (strings.HasPrefix(name, "pod.") || strings.HasPrefix(name, "serviceAccount.") || name == "ephemeral")
 }
 
-// complete adds the attributes about the pod and the secrets to a request.
+// complete adds secrets to a request and, if the driver requests them, attributes with data about
+// the pod and service account tokens.
 func (m *Manager) complete(ctx context.Context, pod *v1.Pod, v Volume, r *request) error {
 	var err error
 	if r.stageSecrets, r.publishSecrets, err = m.secrets(ctx, pod, v); err != nil {
@@ -75,7 +77,8 @@ func (m *Manager) complete(ctx context.Context, pod *v1.Pod, v Volume, r *reques
 	return nil
 }
 
-// tokens returns tokens of the pod's service account for the audiences that a driver requests.
+// tokens returns tokens of the pod's service account, one for each audience that the driver
+// requests. The result is JSON.
 func (m *Manager) tokens(ctx context.Context, pod *v1.Pod, requests []storagev1.TokenRequest) (string, error) {
 	out := map[string]authenticationv1.TokenRequestStatus{}
 	for _, t := range requests {
@@ -100,7 +103,7 @@ func (m *Manager) tokens(ctx context.Context, pod *v1.Pod, requests []storagev1.
 	return string(b), nil
 }
 
-// secrets reads the secrets that a volume names for staging and publishing.
+// secrets reads the Secrets that the volume refers to, for the calls that stage and publish it.
 func (m *Manager) secrets(ctx context.Context, pod *v1.Pod, v Volume) (stage, publish map[string]string, err error) {
 	if v.PV == nil {
 		if ref := v.Inline.NodePublishSecretRef; ref != nil {

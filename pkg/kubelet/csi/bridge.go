@@ -20,13 +20,14 @@ import (
 // maxMessage is the maximum size of a request to a driver in bytes.
 const maxMessage = 4 << 20
 
-// bridged are the services of drivers that the control plane may call. Only the kubelet may call
-// the node service.
+// bridged lists the services of a driver that the control plane may call. It may not call the
+// driver's node service, which is for the kubelet only.
 var bridged = [...]string{"csi.v1.Identity", "csi.v1.Controller", "csi.v1.GroupController"}
 
-// Bridge serves POST /csi/{driver}/{service}/{method}, with which the control plane calls a driver
-// that is registered with this kubelet. The bodies are the request and the response of the call, in
-// protobuf. If the driver returns an error, the status is 424, with the code and the message.
+// Bridge serves POST requests to /csi/{driver}/{service}/{method}. With such a request, the control
+// plane calls a driver that is registered with this kubelet. The bodies are the request and the
+// response of the gRPC call, encoded as protobuf. If the driver returns an error, the status is 424
+// and the body contains the error's code and message.
 func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 	name, service := r.PathValue("driver"), r.PathValue("service")
 	if !slices.Contains(bridged[:], service) {
@@ -55,10 +56,10 @@ func (m *Manager) Bridge(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
-	_, _ = w.Write(out) // if the client has disconnected it will try again
+	_, _ = w.Write(out) // a client that has disconnected repeats its request
 }
 
-// refuse writes a driver's error to the client.
+// refuse writes the error that a driver returned to the HTTP response.
 func refuse(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
 	b, err := json.Marshal(struct {
@@ -74,13 +75,13 @@ func refuse(w http.ResponseWriter, err error) {
 	_, _ = w.Write(b)
 }
 
-// plain is a codec that does not change messages.
+// plain is a gRPC codec that passes encoded messages on unchanged.
 type plain struct{}
 
 // Name implements encoding.Codec.
 func (plain) Name() string { return "proto" }
 
-// Marshal implements encoding.Codec.
+// Marshal implements encoding.Codec. It returns the bytes that v points to.
 func (plain) Marshal(v any) ([]byte, error) {
 	b, ok := v.(*[]byte)
 	if !ok {
@@ -89,7 +90,7 @@ func (plain) Marshal(v any) ([]byte, error) {
 	return *b, nil
 }
 
-// Unmarshal implements encoding.Codec.
+// Unmarshal implements encoding.Codec. It stores a copy of data in the bytes that v points to.
 func (plain) Unmarshal(data []byte, v any) error {
 	b, ok := v.(*[]byte)
 	if !ok {

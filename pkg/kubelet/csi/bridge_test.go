@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// TestBridge checks that the control plane can call all of a driver's services except the node
+// TestBridge checks that a request to Bridge can call all services of a driver except the node
 // service.
 func TestBridge(t *testing.T) {
 	b := newBench(t, nil)

@@ -22,19 +22,19 @@ const callTimeout = 2 * time.Minute
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// driver is a registered driver.
+// driver is a CSI driver that is registered with this kubelet.
 type driver struct {
 	name     string
 	endpoint string
 	conn     *grpc.ClientConn
 	node     csi.NodeClient
-	// updated is when the driver was last asked how many volumes the node can have. Once the driver
-	// is registered, only Run uses it.
+	// updated is the time when the driver was last asked how many volumes the node can have. After
+	// the registration, only the goroutine of Run uses it.
 	updated time.Time
 }
 
-// Register implements plugins.Handler. The driver is published before it learns that it is
-// registered.
+// Register implements plugins.Handler. It publishes the driver in the CSINode before the driver
+// receives the result of its registration.
 func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, supported) {
 		return fmt.Errorf("none of the CSI versions %v is supported by the kubelet", p.Versions)
@@ -49,19 +49,19 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		_ = conn.Close()
 		return fmt.Errorf("register CSI driver: %w", err)
 	}
-	m.Resync() // so that Run learns the update period of the driver, if it has one
+	m.Resync() // Run must include the driver's update period, if it has one
 	return nil
 }
 
-// addDriver asks a driver for its data about the node, publishes these, and adds the driver to the
-// registered drivers.
+// addDriver asks a driver for its data about the node, publishes the data, and adds the driver to
+// the registered drivers.
 func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	info, err := d.node.NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
 	if err != nil {
 		return err
 	}
-	// Publish and register under one lock: otherwise withdraw, called for the previous driver of
-	// that name, could undo what is published.
+	// Hold the lock for both steps. Otherwise withdraw, called because a driver of the same name
+	// was unregistered before, could remove what is published here.
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
 	if err := m.publish(ctx, d.name, info); err != nil {
@@ -70,13 +70,13 @@ func (m *Manager) addDriver(ctx context.Context, d *driver) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if old := m.drivers[d.name]; old != nil {
-		_ = old.conn.Close() // calls that this interrupts are repeated with the new connection
+		_ = old.conn.Close() // interrupted calls are repeated with the new connection
 	}
 	m.drivers[d.name] = d
 	return nil
 }
 
-// measure is an interceptor that measures the calls to a driver.
+// measure returns a gRPC interceptor that measures the calls to a driver.
 func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -87,7 +87,7 @@ func (m *Manager) measure(driver string) grpc.UnaryClientInterceptor {
 	}
 }
 
-// supported reports whether the kubelet supports a CSI version that a driver reports.
+// supported reports whether the kubelet supports this version of CSI.
 func supported(version string) bool {
 	return strings.HasPrefix(strings.TrimPrefix(version, "v"), "1.")
 }
@@ -113,7 +113,7 @@ func (m *Manager) driver(name string) (*driver, error) {
 	return nil, fmt.Errorf("driver name %s not found in the list of registered CSI drivers", name)
 }
 
-// abilities are the capabilities of a driver's node service.
+// abilities holds the capabilities that a driver's node service reports.
 type abilities map[csi.NodeServiceCapability_RPC_Type]bool
 
 func (d *driver) abilities(ctx context.Context) (abilities, error) {

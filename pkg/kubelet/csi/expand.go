@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Expand grows the file system on a volume of a pod to the volume's present size. It does nothing
+// Expand grows the file system on a pod's volume to the size in the volume's spec. It does nothing
 // if the driver does not expand volumes on nodes.
 func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	r := newRequest(pod, v)
@@ -47,8 +47,8 @@ func (m *Manager) Expand(ctx context.Context, pod *v1.Pod, v Volume) error {
 	return err
 }
 
-// Stats asks the driver how full a volume of a pod is. The result is nil if the driver does not
-// report it.
+// Stats asks the driver for the size and usage of a pod's volume. The result is nil if the driver
+// does not report them.
 func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.FsStats, error) {
 	r := newRequest(pod, v)
 	d, err := m.driver(r.id.driver)
@@ -80,7 +80,8 @@ func (m *Manager) Stats(ctx context.Context, pod *v1.Pod, v Volume) (*statsapi.F
 	return out, nil
 }
 
-// NeedsRepublish reports whether a driver requests that volumes are published again periodically.
+// NeedsRepublish reports whether the driver requests that its volumes are published again
+// periodically.
 func (m *Manager) NeedsRepublish(ctx context.Context, driver string) (bool, error) {
 	d, err := m.object(ctx, driver)
 	if err != nil || d == nil {

@@ -20,29 +20,29 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics"
 )
 
-// sweepPeriod is how often unstaging unused volumes is tried again.
+// sweepPeriod is how often Run tries to unstage volumes that no pod uses.
 const sweepPeriod = 10 * time.Second
 
 // Config holds a Manager's settings.
 type Config struct {
-	// RootDir is the kubelet's directory, /var/lib/kubelet.
+	// RootDir is the kubelet's directory, normally /var/lib/kubelet.
 	RootDir  string
 	NodeName string
-	// Client reads drivers, attachments and secrets, because these are not watched, and writes the
-	// node's CSINode.
+	// Client reads CSIDrivers, VolumeAttachments and Secrets, which are not watched. It also writes
+	// the node's CSINode and the Node.
 	Client kubernetes.Interface
-	// Token returns a token of the pod's service account.
+	// Token returns a token of the pod's service account for the given audiences.
 	Token func(ctx context.Context, pod *v1.Pod, account string, audiences []string,
 		expiry time.Duration) (*authenticationv1.TokenRequestStatus, error)
-	// Changed is called when the list of volumes in use changes, so that the node's status must be
-	// written.
+	// Changed is called when the list of volumes in use has changed. The kubelet must then update
+	// the Node's status.
 	Changed func()
-	// UpdatePeriod returns how often the kubelet asks a driver how many volumes the node can have,
-	// or zero for never. Attaches reports whether its volumes are attached. Both come from its
-	// CSIDriver; when that changes, Resync is called.
+	// UpdatePeriod returns how often the kubelet asks a driver how many volumes the node can have;
+	// zero means never. Attaches reports whether a driver's volumes are attached to nodes. Both
+	// depend on the driver's CSIDriver object; the caller must call Resync when the object changes.
 	UpdatePeriod func(driver string) time.Duration
 	Attaches     func(driver string) bool
-	// Metrics count and time the calls to drivers; nil disables them.
+	// Metrics measures the calls to drivers. If it is nil, they are not measured.
 	Metrics *metrics.Storage
 	Clock   clock.Clock
 	Log     *slog.Logger
@@ -52,39 +52,40 @@ type Config struct {
 type Manager struct {
 	cfg        Config
 	wake       chan struct{}
-	publishing sync.Mutex // locked while the CSINode is written; locked before mu
+	publishing sync.Mutex // held while the CSINode is written; locked before mu
 
 	mu      sync.Mutex
 	drivers map[string]*driver
-	gone    map[string]bool // drivers to be removed from the CSINode
-	volumes map[id]*volume  // all volumes that have a record on the disk, or soon will
+	gone    map[string]bool // unregistered drivers that must be removed from the CSINode
+	volumes map[id]*volume  // volumes that have a record on the disk or will have one soon
 }
 
-// volume is the state of a volume on this node. The Manager's lock guards its fields, except asking
-// and surely.
+// volume is the state of a volume on this node. The Manager's mutex mu guards its fields, except
+// asking and surely.
 type volume struct {
 	id id
-	// asking is locked during calls to the driver about the volume. It is taken before the
-	// Manager's lock.
+	// asking is held during calls to the driver about this volume. It is locked before the
+	// Manager's mutex mu.
 	asking sync.Mutex
-	// users are the pods that the volume is published to, or may be.
+	// users are the pods for which the volume is published, or may be published.
 	users map[place]bool
 	// staged is the place where the volume is staged, or may be staged. It is nil if the volume is
-	// not staged.
+	// certainly not staged.
 	staged *stage
-	// surely reports whether staging has succeeded once, perhaps in an earlier process. It is
+	// surely means that the volume was staged successfully, perhaps by an earlier process. It is
 	// guarded by asking.
 	surely bool
-	// context is the SELinux label that the volume is staged and published with, or "".
+	// context is the SELinux label with which the volume is staged and published. It is empty if
+	// there is no label.
 	context string
-	// wanted counts the pods that are about to use the volume.
+	// wanted is the number of calls that are about to use the volume.
 	wanted int
 	inline bool
 }
 
 func (v *volume) idle() bool { return len(v.users) == 0 && v.wanted == 0 }
 
-// New returns a Manager with the volumes that are recorded on the disk. It starts nothing.
+// New returns a Manager that starts with the volumes recorded on the disk.
 func New(cfg Config) (*Manager, error) {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewStorage(nil)
@@ -96,16 +97,16 @@ func New(cfg Config) (*Manager, error) {
 	return m, m.load()
 }
 
-// Run keeps the CSINode up to date and unstages volumes that no pod uses, until ctx ends. Volumes
-// that pods use stay mounted when it returns.
+// Run keeps the CSINode up to date and unstages volumes that no pod uses, until ctx ends. It does
+// not unmount the volumes of pods when it returns.
 func (m *Manager) Run(ctx context.Context) error {
 	t := m.cfg.Clock.NewTicker(sweepPeriod)
 	defer t.Stop()
 	known := false
 	for {
 		if !known {
-			// Create the CSINode first: the scheduler takes its existence as a sign that the node's
-			// drivers are known.
+			// Create the CSINode before anything else. The scheduler takes its existence as a sign
+			// that it lists the node's drivers.
 			err := m.csiNode(ctx, func(*storagev1.CSINode) {})
 			known = err == nil
 		}
@@ -119,8 +120,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// pause waits for a wake-up, for a tick, or for the time in until unless that is zero. It reports
-// false if ctx ends.
+// pause waits until Resync is called, until the next tick or, if until is not zero, until that
+// time. It returns false if ctx ends first.
 func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.Time) bool {
 	var due <-chan time.Time
 	if !until.IsZero() {
@@ -138,7 +139,7 @@ func (m *Manager) pause(ctx context.Context, tick <-chan time.Time, until time.T
 	return true
 }
 
-// Resync makes Run check all drivers and volumes again.
+// Resync makes Run check all drivers and volumes immediately.
 func (m *Manager) Resync() {
 	select {
 	case m.wake <- struct{}{}:
@@ -146,8 +147,8 @@ func (m *Manager) Resync() {
 	}
 }
 
-// sweep unstages volumes that no pod uses any more. They exist if an earlier process was killed
-// before it unstaged them, or if the driver was not available.
+// sweep unstages volumes that no pod uses. There are such volumes if an earlier process was killed
+// before it unstaged them, or if the driver was not available then.
 func (m *Manager) sweep(ctx context.Context) error {
 	m.mu.Lock()
 	var idle []*volume
@@ -166,8 +167,8 @@ func (m *Manager) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// volume returns the entry of a volume and creates it if necessary. The caller holds mu, unless no
-// other goroutine uses the Manager yet.
+// volume returns the entry of a volume, and creates the entry if necessary. The caller holds mu,
+// unless no other goroutine uses the Manager yet.
 func (m *Manager) volume(i id) *volume {
 	v := m.volumes[i]
 	if v == nil {
@@ -213,8 +214,8 @@ func (m *Manager) note(v *volume, change func()) {
 	m.dropUnused(v)
 }
 
-// InUse returns the volumes that must not be detached from the node, sorted. It leaves out drivers
-// whose volumes are not attached.
+// InUse returns the volumes that must not be detached from the node, sorted by name. It leaves out
+// volumes of drivers whose volumes are not attached.
 func (m *Manager) InUse() []v1.UniqueVolumeName {
 	m.mu.Lock()
 	defer m.mu.Unlock()

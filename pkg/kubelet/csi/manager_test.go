@@ -45,10 +45,10 @@ import (
 
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Mount) }
 
-// errKilled is the result of a call during which the kubelet is killed.
+// errKilled is the error of the call during which the test kills the kubelet.
 var errKilled = status.Error(codes.Unavailable, "killed")
 
-// bench is a node with a driver whose calls can be interrupted.
+// bench is a node with a CSI driver whose calls can be interrupted.
 type bench struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -58,26 +58,26 @@ type bench struct {
 
 	mu    sync.Mutex
 	calls []string
-	// cut is the name of the call that is interrupted, either before the driver runs it or, if
-	// after is set, when the driver has run it.
+	// cut is the name of the call that is interrupted. If after is true, the driver has executed
+	// the call before it is interrupted; otherwise it has not.
 	cut   string
 	after bool
-	// most is the number of volumes that the node can have according to the driver.
+	// most is how many volumes the node can have according to the driver.
 	most int64
-	// refuse is the code of the driver's error for each call that fails.
+	// refuse holds, by name of the call, the code of the error that the driver returns.
 	refuse map[string]codes.Code
-	// mountFlags are the mount flags of the last call of each name.
+	// mountFlags holds the mount flags of the last call with each name.
 	mountFlags map[string][]string
-	// loose reports whether the driver's volumes need not be attached to nodes.
+	// loose means that the driver's volumes need not be attached to nodes.
 	loose atomic.Bool
-	// metrics count the calls of kubelets; nil disables them.
+	// metrics measures the calls of the kubelets. If it is nil, they are not measured.
 	metrics *metrics.Storage
 }
 
 func newBench(t *testing.T, client kubernetes.Interface) *bench {
 	t.Helper()
 	unshare.Need(t)
-	sockets, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	sockets, err := os.MkdirTemp("", "k") // short, because the path of a socket has a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,13 +118,14 @@ func (b *bench) intercept(ctx context.Context, req any, info *grpc.UnaryServerIn
 	return got, err
 }
 
-// kubelet returns the Manager of a kubelet that starts.
+// kubelet returns the Manager of a kubelet that has just started. The driver has no update period.
 func (b *bench) kubelet() *Manager {
 	b.t.Helper()
 	return b.kubeletOf(func(string) time.Duration { return 0 })
 }
 
-// kubeletOf returns the Manager of a kubelet that starts, with an update period for drivers.
+// kubeletOf returns the Manager of a kubelet that has just started, with the given update period of
+// drivers.
 func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	b.t.Helper()
 	m, err := New(Config{
@@ -143,7 +144,7 @@ func (b *bench) kubeletOf(period func(string) time.Duration) *Manager {
 	return m
 }
 
-// volume creates a volume in the driver.
+// volume creates a volume in the driver and returns it.
 func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
 	b.t.Helper()
 	c := &csi.VolumeCapability{
@@ -165,7 +166,7 @@ func (b *bench) volume(name string, mode v1.PersistentVolumeMode) Volume {
 	}}}
 }
 
-// leftovers lists the mounts and files below the kubelet's directory.
+// leftovers returns the mounts and files that still exist below the kubelet's directory.
 func (b *bench) leftovers() []string {
 	b.t.Helper()
 	mounts, err := mountinfo.GetMounts(mountinfo.PrefixFilter(b.root))
@@ -212,8 +213,8 @@ func pod(uid string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: uid, UID: types.UID(uid)}}
 }
 
-// TestKilled kills the kubelet during each call, either before the driver runs it or after, and
-// checks that the next kubelet cleans up everything and loses no data.
+// TestKilled kills the kubelet during each kind of call, before or after the driver executes the
+// call. It checks that the next kubelet process removes everything and loses no data.
 func TestKilled(t *testing.T) {
 	client := cluster(t, false)
 	for _, mode := range []v1.PersistentVolumeMode{v1.PersistentVolumeFilesystem, v1.PersistentVolumeBlock} {
@@ -296,8 +297,8 @@ func TestCallsAreCounted(t *testing.T) {
 	})
 }
 
-// TestOnePod checks that a ReadWriteOncePod volume is mounted for a second pod only after the
-// volume was unmounted for the first pod, also by a restarted kubelet.
+// TestOnePod checks that a ReadWriteOncePod volume is mounted for a second pod only after it was
+// unmounted for the first pod, even if the kubelet restarts in between.
 func TestOnePod(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v := b.volume("v", v1.PersistentVolumeFilesystem)
@@ -326,8 +327,8 @@ func TestOnePod(t *testing.T) {
 	}
 }
 
-// TestTwoPods checks that a volume of two pods is staged once, and unstaged after it was unmounted
-// for both.
+// TestTwoPods checks that a volume that two pods use is staged only once, and is unstaged after it
+// was unmounted for both pods.
 func TestTwoPods(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -350,7 +351,8 @@ func TestTwoPods(t *testing.T) {
 	}
 }
 
-// TestInline checks that an inline volume is removed with its pod, and is never reported as in use.
+// TestInline checks that an inline volume is removed together with its pod, and is never listed as
+// in use.
 func TestInline(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	m, p := b.kubelet(), pod("u")
@@ -372,8 +374,8 @@ func TestInline(t *testing.T) {
 	}
 }
 
-// TestNeverDeletesThroughAMount checks that nothing is deleted if a driver reports a volume as
-// unpublished while it is still mounted.
+// TestNeverDeletesThroughAMount checks that nothing is deleted if a volume is still mounted
+// although the driver claims to have unpublished it.
 func TestNeverDeletesThroughAMount(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, p := b.volume("v", v1.PersistentVolumeFilesystem), pod("u")
@@ -390,8 +392,8 @@ func TestNeverDeletesThroughAMount(t *testing.T) {
 	}
 }
 
-// TestAttached checks that a volume is used only once the API lists it as in use and as attached to
-// the node.
+// TestAttached checks that a volume is used only when the API lists it as in use by the node and as
+// attached to the node.
 func TestAttached(t *testing.T) {
 	client := cluster(t, true)
 	b := newBench(t, client)
@@ -426,14 +428,15 @@ func TestAttached(t *testing.T) {
 	if _, err := attachments.UpdateStatus(t.Context(), a, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	refused("is not attached") // a controller may be about to detach the volume
+	refused("is not attached") // the Node does not list it as attached, so a controller may be detaching it
 	say(`{"status":{"volumesAttached":[{"name":"` + i.String() + `","devicePath":""}]}}`)
 	if got, err := m.attached(t.Context(), i); err != nil || got["node"] != "n" {
 		t.Errorf("%v, %v", got, err)
 	}
 }
 
-// TestPublished checks that drivers are added to the CSINode and removed from it.
+// TestPublished checks that drivers are added to the CSINode when they register, and removed when
+// they unregister.
 func TestPublished(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -463,9 +466,9 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestReregisteredDriverIsPublished checks that a driver that was unregistered for a moment, for
-// instance because its socket was replaced, is in the CSINode afterwards, at whatever time the
-// removal is processed.
+// TestReregisteredDriverIsPublished checks that a driver that unregisters and immediately registers
+// again, for example because its socket was replaced, is listed in the CSINode afterwards. This
+// must hold whenever its removal from the CSINode is processed.
 func TestReregisteredDriverIsPublished(t *testing.T) {
 	client := cluster(t, false)
 	b := newBench(t, client)
@@ -474,7 +477,7 @@ func TestReregisteredDriverIsPublished(t *testing.T) {
 	for i := range 200 {
 		m.Unregister(d)
 		withdrawn := make(chan error, 1)
-		// The removal is processed at a random moment of the registration that follows.
+		// The removal is processed at a random time, possibly during the registration that follows.
 		time.AfterFunc(rand.N(8*time.Millisecond), func() { withdrawn <- m.withdraw(t.Context()) })
 		if err := m.Register(t.Context(), d); err != nil {
 			t.Fatal(err)

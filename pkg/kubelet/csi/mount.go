@@ -22,34 +22,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Volume is a volume of a pod: a persistent volume or an inline one.
+// Volume is a volume of a pod: either a persistent volume or an inline volume.
 type Volume struct {
-	// PV is nil for an inline volume, which Name and Inline describe.
+	// PV is the persistent volume. It is nil for an inline volume, which Name and Inline describe.
 	PV       *v1.PersistentVolume
 	Name     string
 	Inline   *v1.CSIVolumeSource
 	ReadOnly bool
-	// Group is the group that the files must have, or nil.
+	// Group is the ID of the group that must own the files. It is nil if no group is required.
 	Group *int64
-	// Labels are the SELinux labels that the pod's containers need for the files. Labels is empty
-	// for a volume that must not be mounted with a label.
+	// Labels are the SELinux labels that the pod's containers require for the files. It is empty if
+	// the volume must not be mounted with a label.
 	Labels []string
 }
 
-// Mounted is a volume that is ready for use.
+// Mounted describes a volume that was mounted for a pod.
 type Mounted struct {
-	// Path is where the file system is mounted. Device is the path of a block device on the node.
+	// Path is the directory in which the file system is mounted. Device is the path of a block
+	// volume's device on the node.
 	Path, Device string
-	// ChangeGroup reports whether the caller must still change the group of the files.
+	// ChangeGroup means that the caller must still change the group of the files.
 	ChangeGroup bool
-	// Labelled reports whether the volume is mounted with an SELinux label, so that its files need
-	// not be labelled.
+	// Labelled means that the volume is mounted with an SELinux label, so that the files need no
+	// labels.
 	Labelled bool
 }
 
-// request is a Volume as CSI describes it.
+// request holds the parameters of CSI calls for a Volume.
 type request struct {
-	// The volume.
+	// Identity of the volume:
 
 	id         id
 	place      place
@@ -57,22 +58,23 @@ type request struct {
 	attributes map[string]string
 	object     *storagev1.CSIDriver
 
-	// How it is mounted.
+	// Parameters of the mount:
 
 	fsType   string
 	options  []string
-	context  string // SELinux label to mount the volume with, or ""
+	context  string // SELinux label with which the volume is mounted, or ""
 	access   v1.PersistentVolumeAccessMode
 	readOnly bool
 	group    *int64
 
-	// Metadata of the attachment, and secrets.
+	// Metadata of the attachment, and secrets:
 
 	publishContext               map[string]string
 	stageSecrets, publishSecrets map[string]string
 }
 
-// newRequest converts a Volume. It calls neither the driver nor the API.
+// newRequest returns the parameters that follow from the Volume alone. It calls neither the driver
+// nor the API.
 func newRequest(pod *v1.Pod, v Volume) request {
 	r := request{readOnly: v.ReadOnly, group: v.Group, access: v1.ReadWriteOnce}
 	if v.PV == nil {
@@ -97,8 +99,8 @@ func newRequest(pod *v1.Pod, v Volume) request {
 	return r
 }
 
-// Mount stages and publishes a volume for a pod. The caller may repeat it. If the driver requests
-// republishing, a repeated call calls the driver again.
+// Mount stages a volume and publishes it for a pod. The caller may call it again for the same pod;
+// the driver is then called again.
 func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, error) {
 	r := newRequest(pod, v)
 	var err error
@@ -139,10 +141,10 @@ func (m *Manager) Mount(ctx context.Context, pod *v1.Pod, v Volume) (Mounted, er
 	return m.mount(ctx, d, vol, r, v)
 }
 
-// errInUse is the error for a ReadWriteOncePod volume that another pod uses.
+// errInUse is returned for a ReadWriteOncePod volume that another pod uses.
 var errInUse = errors.New("volume uses the ReadWriteOncePod access mode and is already in use by another pod")
 
-// usedByAnother reports whether a pod other than this one uses a volume.
+// usedByAnother reports whether any pod other than the given one uses the volume.
 func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +156,8 @@ func (m *Manager) usedByAnother(v *volume, pod types.UID) bool {
 	return false
 }
 
-// checkMode checks that a driver supports volumes of the mode.
+// checkMode returns an error if the driver does not support volumes of this mode (persistent or
+// ephemeral).
 func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecycleMode) error {
 	if d == nil {
 		if mode == storagev1.VolumeLifecyclePersistent {
@@ -172,7 +175,8 @@ func checkMode(d *storagev1.CSIDriver, name string, mode storagev1.VolumeLifecyc
 	return fmt.Errorf("volume mode %q not supported by driver %s (only supports %q)", mode, name, modes)
 }
 
-// mount records, stages and publishes a volume. The caller holds vol.asking.
+// mount writes the records of a volume, stages it if necessary and publishes it. The caller holds
+// vol.asking.
 func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, v Volume) (Mounted, error) {
 	able, err := d.abilities(ctx)
 	if err != nil {
@@ -207,7 +211,8 @@ func (m *Manager) mount(ctx context.Context, d *driver, vol *volume, r request, 
 	return Mounted{Path: target, ChangeGroup: changeGroup, Labelled: r.context != ""}, nil
 }
 
-// begin writes the records of a volume, before staging and publishing begin.
+// begin writes the records of a volume to the disk. It must be called before the volume is staged
+// or published, so that the next process can clean up if the kubelet is killed.
 func (m *Manager) begin(vol *volume, r request) error {
 	rec := record{
 		Spec: r.place.spec, Handle: r.id.handle, Driver: r.id.driver, Node: m.cfg.NodeName,
@@ -234,9 +239,9 @@ func (m *Manager) begin(vol *volume, r request) error {
 	return err
 }
 
-// unstaged drops the records of a volume whose driver has refused to stage it and is not doing so
-// in the background. There is nothing to unstage in this case. It keeps the records if another pod
-// uses the volume, or if the volume may have been staged before.
+// unstaged drops the records of a volume that the driver has refused to stage, because there is
+// nothing to unstage. It keeps the records if the driver may still be staging the volume in the
+// background, if another pod uses the volume, or if the volume may have been staged before.
 func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	m.mu.Lock()
 	staged, others := vol.staged, len(vol.users) > 1 || !vol.users[p]
@@ -251,8 +256,8 @@ func (m *Manager) unstaged(vol *volume, p place, cause error) error {
 	return m.forgetStage(vol, staged)
 }
 
-// IsFinal reports whether a driver's error is final, so that no part of the call continues in the
-// background.
+// IsFinal reports whether an error of a driver is final, so that the driver does not continue the
+// call in the background.
 func IsFinal(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -261,7 +266,7 @@ func IsFinal(err error) bool {
 	return true
 }
 
-// link creates a pod's link to its device.
+// link creates the link in a pod's directory to the pod's block device.
 func link(target, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("link to device: %w", err)
@@ -283,7 +288,7 @@ func stageVolume(ctx context.Context, d *driver, able abilities, r request, path
 	return err
 }
 
-// stagedAttributes returns the attributes of the volume without those about one pod.
+// stagedAttributes returns the volume's attributes without those that contain data about one pod.
 func stagedAttributes(r request) map[string]string {
 	out := maps.Clone(r.attributes)
 	maps.DeleteFunc(out, func(k, _ string) bool { return isPodAttribute(k) })
@@ -306,8 +311,9 @@ func capability(r request, able abilities) *csi.VolumeCapability {
 	return c
 }
 
-// accessMode converts an access mode. If precise is true, the result says whether one or several
-// pods of the node write the volume. Older drivers have only one mode for both cases.
+// accessMode converts an access mode to CSI's form. If precise is true, the result distinguishes
+// whether one pod or several pods of the node write to the volume. Older drivers do not support
+// this distinction.
 func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapability_AccessMode_Mode {
 	switch {
 	case mode == v1.ReadOnlyMany:
@@ -324,8 +330,8 @@ func accessMode(mode v1.PersistentVolumeAccessMode, precise bool) csi.VolumeCapa
 	return csi.VolumeCapability_AccessMode_UNKNOWN
 }
 
-// groupApplies reports whether the kubelet must change the group of a volume's files to the group
-// of the pod.
+// groupApplies reports whether the kubelet must change the group of the volume's files to the pod's
+// group.
 func groupApplies(r request, pv *v1.PersistentVolume) bool {
 	policy := storagev1.ReadWriteOnceWithFSTypeFSGroupPolicy
 	if r.object != nil && r.object.Spec.FSGroupPolicy != nil {

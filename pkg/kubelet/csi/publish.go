@@ -22,10 +22,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nodeIDs is the annotation of a node with the ID that each driver has for it.
+// nodeIDs is the annotation of a Node that contains, for each driver, the driver's ID of the node.
 const nodeIDs = "csi.volume.kubernetes.io/nodeid"
 
-// publish writes a driver's data about the node into the Node and the CSINode. The caller holds
+// publish writes a driver's data about the node to the Node and the CSINode. The caller holds
 // publishing.
 func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInfoResponse) error {
 	if info.GetNodeId() == "" {
@@ -46,7 +46,7 @@ func (m *Manager) publish(ctx context.Context, name string, info *csi.NodeGetInf
 	})
 }
 
-// withdraw removes unregistered drivers from the Node and the CSINode.
+// withdraw removes the data of unregistered drivers from the Node and the CSINode.
 func (m *Manager) withdraw(ctx context.Context) error {
 	m.publishing.Lock()
 	defer m.publishing.Unlock()
@@ -75,7 +75,8 @@ func (m *Manager) withdraw(ctx context.Context) error {
 	return nil
 }
 
-// label writes the topology labels and the IDs of the node into the Node.
+// label writes topology labels to the Node, and applies change to the drivers' IDs of the node in
+// its annotation.
 func (m *Manager) label(ctx context.Context, segments map[string]string, change func(ids map[string]string)) error {
 	node, err := m.cfg.Client.CoreV1().Nodes().Get(ctx, m.cfg.NodeName, metav1.GetOptions{})
 	if err != nil {
@@ -98,7 +99,7 @@ func (m *Manager) label(ctx context.Context, segments map[string]string, change 
 	return nil
 }
 
-// labelPatch returns the patch of the node, or nil if nothing changes.
+// labelPatch returns the patch for the Node, or nil if nothing changes.
 func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[string]string)) ([]byte, error) {
 	ids := map[string]string{}
 	if text := node.Annotations[nodeIDs]; text != "" {
@@ -131,7 +132,7 @@ func labelPatch(node *v1.Node, segments map[string]string, change func(ids map[s
 	return json.Marshal(map[string]any{"metadata": meta})
 }
 
-// csiNode applies change to the node's CSINode, and creates it if necessary.
+// csiNode applies change to the node's CSINode. It creates the CSINode if necessary.
 func (m *Manager) csiNode(ctx context.Context, change func(*storagev1.CSINode)) error {
 	nodes := m.cfg.Client.StorageV1().CSINodes()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {

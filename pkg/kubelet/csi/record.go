@@ -19,14 +19,14 @@ import (
 )
 
 const (
-	// pluginDir is the name of the directories of pods' CSI volumes.
+	// pluginDir is the name of the directory that contains a pod's CSI volumes.
 	pluginDir  = "kubernetes.io~csi"
 	recordName = "vol_data.json"
 	mountName  = "mount"
 )
 
-// record is what is stored on the disk about a volume: in the pod's directory and where the volume
-// is staged.
+// record is what is stored on the disk about a volume. There is a record in the pod's directory and
+// another one where the volume is staged.
 type record struct {
 	Spec       string `json:"specVolID,omitempty"`
 	Handle     string `json:"volumeHandle"`
@@ -39,25 +39,27 @@ type record struct {
 
 func (r record) id() id { return id{r.Driver, r.Handle} }
 
-// id identifies a volume in the cluster.
+// id identifies a volume in the cluster, by the names of its driver and of the volume in the
+// driver.
 type id struct{ driver, handle string }
 
-// String returns the volume's name in the status of nodes.
+// String returns the volume's name in the form that the Node's status uses.
 func (i id) String() string { return "kubernetes.io/csi/" + i.driver + "^" + i.handle }
 
-// AttachmentName returns the name of the VolumeAttachment of a volume and a node.
+// AttachmentName returns the name of the VolumeAttachment that attaches a volume to a node.
 func AttachmentName(handle, driver, node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(handle+driver+node)))
 }
 
-// place identifies a volume of a pod.
+// place identifies the use of a volume by a pod.
 type place struct {
 	pod   types.UID
 	spec  string
 	block bool
 }
 
-// target returns the path of the mount or device that the driver publishes.
+// target returns the path at which the driver publishes the volume for the pod: a mounted file
+// system or a block device.
 func (m *Manager) target(p place) string {
 	if p.block {
 		return filepath.Join(m.devicesDir(), "publish", p.spec, string(p.pod))
@@ -65,7 +67,8 @@ func (m *Manager) target(p place) string {
 	return filepath.Join(m.podDir(p), mountName)
 }
 
-// podDir returns the pod's directory of a file system, or the pod's link to a device.
+// podDir returns the path in the pod's directory that belongs to the volume: a directory for a file
+// system, or a link for a block device.
 func (m *Manager) podDir(p place) string {
 	kind := "volumes"
 	if p.block {
@@ -78,8 +81,8 @@ func (m *Manager) devicesDir() string {
 	return filepath.Join(m.cfg.RootDir, "plugins", "kubernetes.io", "csi", "volumeDevices")
 }
 
-// stage is the place where a volume is staged on the node. It has the directories in the order in
-// which they are removed.
+// stage is the place where a volume is staged on the node. The directories in own are removed in
+// their order.
 type stage struct {
 	path, record string
 	own          [3]string
@@ -101,7 +104,7 @@ func (m *Manager) stage(i id, p place) stage {
 	return stage{filepath.Join(dir, "globalmount"), filepath.Join(dir, recordName), [3]string{dir}}
 }
 
-// load reads the records that an earlier process left on the disk.
+// load reads the records that an earlier process wrote to the disk.
 func (m *Manager) load() error {
 	pods := filepath.Join(m.cfg.RootDir, "pods", "*")
 	err := m.visitRecords(filepath.Join(pods, "volumes", pluginDir, "*", recordName), func(path string, r record) {
@@ -126,7 +129,7 @@ func (m *Manager) load() error {
 		spec := filepath.Base(filepath.Dir(filepath.Dir(path)))
 		v, s := m.volume(r.id()), m.stage(r.id(), place{spec: spec, block: true})
 		v.staged, v.surely = &s, true
-		// Glob fails only if the pattern is invalid.
+		// Glob returns an error only if the pattern is invalid, which it is not.
 		links, _ := filepath.Glob(filepath.Join(pods, "volumeDevices", pluginDir, spec))
 		for _, link := range links {
 			uid := filepath.Base(filepath.Dir(filepath.Dir(filepath.Dir(link))))
@@ -135,7 +138,7 @@ func (m *Manager) load() error {
 	})
 }
 
-// visitRecords calls f with each record that matches a pattern.
+// visitRecords calls f with each record whose path matches the pattern.
 func (m *Manager) visitRecords(pattern string, f func(path string, r record)) error {
 	paths, err := filepath.Glob(pattern)
 	if err != nil {
@@ -145,7 +148,8 @@ func (m *Manager) visitRecords(pattern string, f func(path string, r record)) er
 		var r record
 		_, err := checkpoint.Read(path, &r)
 		if err != nil || r.Driver == "" || r.Handle == "" {
-			// Without its record the volume cannot be cleaned up. The directory stays.
+			// Without its record, the volume cannot be cleaned up, so its directory stays on the
+			// disk.
 			m.cfg.Log.Error("Failed to read the record of a CSI volume", "path", path, "err", err)
 			continue
 		}
@@ -154,7 +158,7 @@ func (m *Manager) visitRecords(pattern string, f func(path string, r record)) er
 	return nil
 }
 
-// write writes a record and creates its directory.
+// write writes a record to the disk. It creates the record's directory if necessary.
 func write(path string, r record) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return fmt.Errorf("record of volume: %w", err)
@@ -165,8 +169,8 @@ func write(path string, r record) error {
 	return nil
 }
 
-// removeTarget removes the mount point or device file of an unpublished volume. It fails if
-// something is still mounted there, or if the directory is not empty.
+// removeTarget removes the mount point or device file of a volume that is unpublished. It returns
+// an error if something is still mounted there or if the directory is not empty.
 func removeTarget(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -181,7 +185,7 @@ func removeTarget(path string) error {
 	return remove(path)
 }
 
-// remove removes a file or an empty directory if it exists.
+// remove removes a file or an empty directory. It succeeds if neither exists.
 func remove(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("what is left of a volume: %w", err)

@@ -11,7 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// answer makes the driver return an error for calls of a method, or no error if code is OK.
+// answer makes the driver return an error with this code for all calls of a method. If code is OK,
+// calls succeed again.
 func (b *bench) answer(method string, code codes.Code) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,8 +25,8 @@ func (b *bench) called(method string) bool {
 	return slices.Contains(b.calls, method)
 }
 
-// TestNotStaged checks that a volume is unstaged if its driver may still be staging it, but not if
-// the driver has refused to stage it.
+// TestNotStaged checks that a volume is unstaged if the driver may still be staging it in the
+// background, but not if the driver has finally refused to stage it.
 func TestNotStaged(t *testing.T) {
 	for code, unstaged := range map[codes.Code]bool{codes.DeadlineExceeded: true, codes.InvalidArgument: false,
 		codes.Internal: false} {
@@ -49,8 +50,8 @@ func TestNotStaged(t *testing.T) {
 	}
 }
 
-// TestStagedBefore checks that a volume that was staged before stays staged if the driver refuses
-// to stage it again.
+// TestStagedBefore checks that a volume that was staged stays recorded, and is unstaged at the end,
+// if the driver refuses to stage it again.
 func TestStagedBefore(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -74,8 +75,8 @@ func TestStagedBefore(t *testing.T) {
 	}
 }
 
-// TestNotUnstaged checks a volume whose driver does not unstage it: its pod can be removed, the
-// next pod can use it, and it is reported as in use all the time.
+// TestNotUnstaged checks a volume that its driver fails to unstage: the pod can be removed, another
+// pod can use the volume, and the volume stays listed as in use until it is unstaged.
 func TestNotUnstaged(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()
@@ -98,8 +99,8 @@ func TestNotUnstaged(t *testing.T) {
 	}
 }
 
-// TestInUse checks that volumes are not reported as in use once their CSIDriver says that they are
-// not attached.
+// TestInUse checks that a volume is no longer listed as in use when its driver's volumes need not
+// be attached.
 func TestInUse(t *testing.T) {
 	b := newBench(t, cluster(t, false))
 	v, m := b.volume("v", v1.PersistentVolumeFilesystem), b.kubelet()

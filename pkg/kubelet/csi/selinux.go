@@ -13,12 +13,12 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// errLabelled is the error for a volume that other pods use with another label.
+// errLabelled is returned if pods that use the volume require a different label.
 var errLabelled = errors.New("other pods use it")
 
-// contextOf returns the SELinux label to mount a volume with, so that its files need not be
-// labelled one by one. It is "" if the driver does not support mounting with labels or there is no
-// label.
+// contextOf returns the SELinux label with which the volume is mounted, so that its files need no
+// labels of their own. It returns "" if the driver does not support that or no label is required.
+// It returns an error if the pod's containers require different labels.
 func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	switch {
 	case d == nil || d.Spec.SELinuxMount == nil || !*d.Spec.SELinuxMount || len(labels) == 0:
@@ -29,9 +29,10 @@ func contextOf(d *storagev1.CSIDriver, labels []string) (string, error) {
 	return labels[0], nil
 }
 
-// settleLabel decides which label a volume is mounted with. For a pod that has the volume already
-// it keeps the present label. If the volume is staged with another label and no pod uses it,
-// settleLabel unstages it first. The caller holds vol.asking.
+// settleLabel decides with which label a volume is mounted. If the pod already uses the volume, the
+// label stays the same. If the volume is staged with another label and no pod uses it, settleLabel
+// unstages it first. If other pods use it, settleLabel returns an error. The caller holds
+// vol.asking.
 func (m *Manager) settleLabel(ctx context.Context, vol *volume, r *request) error {
 	m.mu.Lock()
 	has, mine, staged := vol.context, vol.users[r.place], vol.staged != nil

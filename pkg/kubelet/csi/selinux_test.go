@@ -21,7 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// driverMounts sets whether the driver supports mounting with SELinux labels.
+// driverMounts sets in the CSIDriver object whether the driver supports mounting with SELinux
+// labels.
 func driverMounts(t *testing.T, client kubernetes.Interface, can bool) {
 	t.Helper()
 	d, err := client.StorageV1().CSIDrivers().Get(t.Context(), "d", metav1.GetOptions{})
@@ -34,7 +35,7 @@ func driverMounts(t *testing.T, client kubernetes.Interface, can bool) {
 	}
 }
 
-// flags returns the mount flags of the last calls to stage and to publish.
+// flags returns the mount flags of the last calls that staged and that published a volume.
 func (b *bench) flags() (stage, publish []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -47,9 +48,8 @@ func one(v Volume, labels ...string) Volume {
 	return v
 }
 
-// TestLabelledMounts checks that a volume is mounted with the label that all containers need if the
-// driver supports it, so that its files need not be labelled. Otherwise it must be mounted without
-// a label.
+// TestLabelledMounts checks the mount options of a volume. The volume is mounted with the label
+// that its containers require if the driver supports that, and otherwise without a label.
 func TestLabelledMounts(t *testing.T) {
 	const l = "system_u:object_r:container_file_t:s0:c1,c2"
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestLabelledMounts(t *testing.T) {
 			b := newBench(t, client)
 			v := one(b.volume("v", v1.PersistentVolumeFilesystem), c.labels...)
 			v.PV.Spec.MountOptions = []string{"noatime"}
-			for range 2 { // the second time a restarted kubelet finds the volume mounted
+			for range 2 { // the second time, a restarted kubelet mounts the volume that is already mounted
 				got, err := b.kubelet().Mount(t.Context(), pod("a"), v)
 				if c.fails != "" {
 					if err == nil || err.Error() != c.fails {
@@ -95,8 +95,9 @@ func TestLabelledMounts(t *testing.T) {
 	}
 }
 
-// TestOtherLabel checks that a volume that is still staged with one label is staged again for a pod
-// with another label, also after a restart, and that a pod keeps its label.
+// TestOtherLabel checks that a volume that is still staged with another label is unstaged before it
+// is staged with the label of the next pod, even after a restart of the kubelet. It also checks
+// that the label does not change for a pod that uses the volume.
 func TestOtherLabel(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)
@@ -140,7 +141,7 @@ func TestOtherLabel(t *testing.T) {
 	}
 }
 
-// noteFlags records the mount flags of a call.
+// noteFlags records the mount flags of a call to the driver.
 func (b *bench) noteFlags(call string, req any) {
 	if r, ok := req.(interface{ GetVolumeCapability() *csi.VolumeCapability }); ok {
 		if b.mountFlags == nil {
@@ -150,8 +151,9 @@ func (b *bench) noteFlags(call string, req any) {
 	}
 }
 
-// TestLabelsAreCounted checks the metrics. Each pod counts once for each volume that is mounted
-// with a label, and once for each volume that cannot be.
+// TestLabelsAreCounted checks the metrics of SELinux labels: each pod is counted once for each
+// volume that is mounted with a label, and once for each volume that cannot be mounted because of
+// its label.
 func TestLabelsAreCounted(t *testing.T) {
 	client := cluster(t, false)
 	driverMounts(t, client, true)

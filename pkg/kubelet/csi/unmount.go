@@ -17,8 +17,8 @@ import (
 )
 
 // Teardown unpublishes all volumes of a pod, including volumes that an earlier process mounted, and
-// unstages the volumes that no other pod uses. The caller repeats it until it succeeds. It does not
-// fail if a volume cannot be unstaged, because Run retries that.
+// unstages those that no other pod uses. After an error, the caller must call it again. A volume
+// that cannot be unstaged is not an error, because Run tries again.
 func (m *Manager) Teardown(ctx context.Context, pod types.UID) error {
 	type use struct {
 		volume *volume
@@ -54,7 +54,8 @@ func (m *Manager) unmount(ctx context.Context, v *volume, p place) error {
 	return nil
 }
 
-// unpublish removes a volume from a pod. The caller holds v.asking.
+// unpublish removes a volume from a pod and deletes the record of this use. The caller holds
+// v.asking.
 func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	d, err := m.driver(v.id.driver)
 	if err != nil {
@@ -70,7 +71,8 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	if err := removeTarget(target); err != nil {
 		return err
 	}
-	// The record is removed last. As long as it exists, all these steps are repeated.
+	// Remove the record last. If the kubelet is killed before, the next process finds the record
+	// and repeats all steps.
 	if err := m.forgetPod(p); err != nil {
 		return err
 	}
@@ -78,7 +80,7 @@ func (m *Manager) unpublish(ctx context.Context, v *volume, p place) error {
 	return nil
 }
 
-// forgetPod removes the record of a pod's volume.
+// forgetPod removes the record that a pod uses a volume.
 func (m *Manager) forgetPod(p place) error {
 	leftovers := []string{filepath.Join(m.podDir(p), recordName), m.podDir(p)}
 	if p.block {
@@ -92,7 +94,8 @@ func (m *Manager) forgetPod(p place) error {
 	return nil
 }
 
-// unstage removes a volume from the node if no pod uses it. The caller holds v.asking.
+// unstage unstages a volume and deletes its record if no pod uses the volume. The caller holds
+// v.asking.
 func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	m.mu.Lock()
 	staged := v.staged
@@ -125,7 +128,7 @@ func (m *Manager) unstage(ctx context.Context, v *volume) error {
 	return err
 }
 
-// forgetStage removes the record of a staged volume.
+// forgetStage removes the directories and the record of a volume that is no longer staged.
 func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	for _, path := range []string{staged.path, staged.record} {
 		if err := removeTarget(path); err != nil {
@@ -141,8 +144,8 @@ func (m *Manager) forgetStage(v *volume, staged *stage) error {
 	return nil
 }
 
-// unbegun removes directories of a pod's volumes that have no record: a process was killed before
-// it wrote the record, or after it removed it.
+// unbegun removes directories of the pod's volumes that have no record. They exist if an earlier
+// process was killed just before it wrote the record, or just after it removed the record.
 func (m *Manager) unbegun(pod types.UID) error {
 	dirs, err := filepath.Glob(m.podDir(place{pod: pod, spec: "*"}))
 	if err != nil {

@@ -18,11 +18,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// Allocate implements numa.Provider: it assigns the devices that a container requests, or, if a
-// resource's plugin returns an error, no devices of this resource. A container that already has its
-// devices keeps them.
+// Allocate implements numa.Provider. It assigns the devices that a container requests, of each
+// resource. It stops at the first error of a plugin and assigns no devices of that resource. If the
+// container already has devices of a resource, it keeps them.
 func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, near numa.Hint) error {
-	m.allocating.Lock() // locked during calls to plugins, which may take long
+	m.allocating.Lock() // held during calls to plugins, which may take long
 	defer m.allocating.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(c.Resources.Limits)) {
 		if dra.Serves(pod, c.Name, key) {
@@ -46,7 +46,7 @@ func (m *Manager) Allocate(ctx context.Context, pod *v1.Pod, c *v1.Container, ne
 	return nil
 }
 
-// give records an assignment.
+// give records the devices that a container has been assigned.
 func (m *Manager) give(pod types.UID, container, name string, g *grant) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,19 +60,19 @@ func (m *Manager) give(pod types.UID, container, name string, g *grant) {
 	m.save()
 }
 
-// stock has the devices of a resource at the time when a container requests it.
+// stock describes the devices of a resource at the moment when a container requests some of them.
 type stock struct {
 	name    string
 	plugin  *plugin
-	devices map[string]device // all devices
+	devices map[string]device // all devices of the resource
 	healthy map[string]bool
-	has     *grant // the devices that the container already has
-	// reusable are the devices that the container can take over from init containers. free are the
-	// devices that no pod has.
+	has     *grant // devices that the container already has, or nil
+	// reusable are the devices of init containers that the container can take over. free are the
+	// healthy devices that are not assigned to any pod.
 	reusable, free []string
 }
 
-// snapshot returns the state of a resource, or nil if no plugin offers it.
+// snapshot returns the current stock of a resource, or nil if no plugin has offered the resource.
 func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,8 +87,8 @@ func (m *Manager) snapshot(pod *v1.Pod, container, name string) *stock {
 	return s
 }
 
-// reusable returns the devices of init containers that end before the container starts, sorted. The
-// caller holds the lock.
+// reusable returns the devices of init containers that end before the pod's main containers start,
+// sorted by ID. The caller holds the lock.
 func (m *Manager) reusable(pod *v1.Pod, name string) []string {
 	left := map[string]bool{}
 	note := func(c *v1.Container, leaves bool) {
@@ -109,7 +109,7 @@ func (m *Manager) reusable(pod *v1.Pod, name string) []string {
 	return slices.Sorted(maps.Keys(left))
 }
 
-// allocate asks the plugin what a container needs to access the devices.
+// allocate asks the plugin which settings a container needs to access the devices.
 func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -124,8 +124,9 @@ func (p *plugin) allocate(ctx context.Context, ids []string) (*grant, error) {
 	return &grant{Devices: ids, Response: r.GetContainerResponses()[0]}, nil
 }
 
-// choose chooses devices: first devices of init containers, then devices on the NUMA nodes in near,
-// then those that the plugin prefers, and then any others.
+// choose chooses the devices for a container: first devices that it takes over from init
+// containers, then devices on the NUMA nodes in near, then devices that the plugin prefers, and
+// then any free devices.
 func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string, error) {
 	if len(s.healthy) == 0 {
 		return nil, fmt.Errorf("no healthy devices present; cannot allocate unhealthy devices %s", s.name)
@@ -155,7 +156,7 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 	aligned := slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return s.devices[id].nodes&near == 0 })
 	among := s.free
 	if len(must)+len(aligned) > count {
-		among = aligned // the plugin can choose only among devices on the nodes
+		among = aligned // enough devices are on these nodes, so the plugin must choose among them
 	} else {
 		take(aligned)
 		must = slices.Clone(chosen)
@@ -168,13 +169,15 @@ func (s *stock) choose(ctx context.Context, count int, near numa.Mask) ([]string
 		take(slices.DeleteFunc(preferred, func(id string) bool { return !slices.Contains(among, id) }))
 	}
 	take(aligned)
-	// Then take devices on other nodes, before devices without a node, which suit any container.
+	// Now take devices on other NUMA nodes. Take devices without a NUMA node last, because they
+	// suit every container.
 	take(slices.DeleteFunc(slices.Clone(s.free), func(id string) bool { return near != 0 && s.devices[id].nodes == 0 }))
 	take(s.free)
 	return chosen, nil
 }
 
-// free returns the healthy devices that no pod has, sorted. The caller holds the lock.
+// free returns those of the healthy devices that no pod has, sorted by ID. The caller holds the
+// lock.
 func (m *Manager) free(name string, healthy map[string]bool) []string {
 	out := maps.Clone(healthy)
 	for _, containers := range m.given {
@@ -189,7 +192,8 @@ func (m *Manager) free(name string, healthy map[string]bool) []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// prefer asks a plugin which devices it prefers, if the plugin supports that call.
+// prefer asks a plugin which of the available devices it prefers. The result is nil if the plugin
+// does not support this call.
 func prefer(ctx context.Context, p *plugin, available, must []string, count int) ([]string, error) {
 	if !p.options.GetGetPreferredAllocationAvailable() {
 		return nil, nil
@@ -209,9 +213,9 @@ func prefer(ctx context.Context, p *plugin, available, must []string, count int)
 	return r.GetContainerResponses()[0].GetDeviceIDs(), nil
 }
 
-// Container returns the environment, mounts, device nodes and other settings that a container needs
-// to access its devices. It is called before each start of the container. It calls
-// PreStartContainer of plugins that require it.
+// Container returns the settings that a container needs to access its devices, such as environment
+// variables, mounts and device nodes. The kubelet calls it before each start of the container. If a
+// plugin requires it, Container also calls the plugin's PreStartContainer.
 func (m *Manager) Container(ctx context.Context, pod *v1.Pod,
 	c *v1.Container) ([]*api.ContainerAllocateResponse, error) {
 	type start struct {

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestClaimed checks that a resource that a claim provides to a container is not requested from a
-// plugin, even if the plugin has too few devices.
+// TestClaimed checks that a container gets no devices from a plugin for a resource that a resource
+// claim provides, even if the plugin has too few devices.
 func TestClaimed(t *testing.T) {
 	at := dir(t)
 	n, f := start(t, at), &fakePlugin{}

@@ -16,7 +16,7 @@ const (
 	fileVersion = 1
 )
 
-// state is the content of the file.
+// state is the content of the file that stores the assignments.
 type state struct {
 	Version   int                                        `json:"version"`
 	Resources []string                                   `json:"resources"`
@@ -25,7 +25,7 @@ type state struct {
 
 func (m *Manager) path() string { return filepath.Join(m.cfg.Dir, fileName) }
 
-// load reads the assignments from the file. An invalid file is treated like a missing one.
+// load reads the assignments from the file. If the file is missing or invalid, there are none.
 func (m *Manager) load() {
 	s := state{}
 	if _, err := checkpoint.Read(m.path(), &s); err != nil {
@@ -40,7 +40,8 @@ func (m *Manager) load() {
 	}
 }
 
-// save writes the file. After a failure the next change writes it again. The caller holds the lock.
+// save writes the assignments to the file and logs a failure. The next change then writes them
+// again. The caller holds the lock.
 func (m *Manager) save() {
 	s := state{Version: fileVersion, Pods: m.given}
 	for name := range m.resources {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// well reports whether a device can be used. A device whose plugin has not reported yet counts as
-// healthy.
+// well reports whether a device is healthy. A device that no plugin has reported since the kubelet
+// started counts as healthy.
 func (o *offer) well(id string) bool {
 	if o == nil {
 		return true
@@ -21,7 +21,7 @@ func (o *offer) well(id string) bool {
 	return !known || d.healthy && o.plugin != nil
 }
 
-// Health returns the health of the devices that a container has.
+// Health returns the health of a container's devices in the form of the pod's status.
 func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -41,8 +41,8 @@ func (m *Manager) Health(uid types.UID, container string) []v1.ResourceStatus {
 	return out
 }
 
-// condition returns the unusable devices of a resource, by the pod that has them. The caller holds
-// the lock.
+// condition returns the unhealthy devices of a resource that are assigned to pods, by pod. The
+// caller holds the lock.
 func (m *Manager) condition(name string) map[types.UID][]string {
 	out := map[types.UID][]string{}
 	for uid, containers := range m.given {
@@ -56,8 +56,8 @@ func (m *Manager) condition(name string) map[types.UID][]string {
 	return out
 }
 
-// notifyUsers calls Affected for the pods with devices of a resource whose health differs from the
-// one in before. The caller holds the lock.
+// notifyUsers calls Affected for each pod whose devices of this resource changed their health.
+// before is the result of condition before the change. The caller holds the lock.
 func (m *Manager) notifyUsers(name string, before map[types.UID][]string) {
 	for uid, now := range m.condition(name) {
 		if !slices.Equal(now, before[uid]) {

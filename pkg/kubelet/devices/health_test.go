@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// TestHealth checks which health is reported for a container's devices when the plugin reports a
-// change and when the plugin ends.
+// TestHealth checks the reported health of a container's devices: after the plugin has reported a
+// change, after the plugin has ended, and after the kubelet has restarted.
 func TestHealth(t *testing.T) {
 	at := dir(t)
 	n, f := start(t, at), &fakePlugin{}

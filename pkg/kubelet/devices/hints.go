@@ -16,7 +16,8 @@ import (
 
 var _ numa.Provider = (*Manager)(nil)
 
-// Hints implements numa.Provider.
+// Hints implements numa.Provider. It returns the sets of NUMA nodes that have enough devices for
+// the container, for each resource.
 func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,7 +35,8 @@ func (m *Manager) Hints(pod *v1.Pod, c *v1.Container) numa.Hints {
 	return out
 }
 
-// PodHints implements numa.Provider.
+// PodHints implements numa.Provider. It returns the sets of NUMA nodes that have enough devices for
+// all containers of the pod, for each resource.
 func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,8 +61,9 @@ func (m *Manager) PodHints(pod *v1.Pod) numa.Hints {
 	return out
 }
 
-// hints returns the sets of NUMA nodes that have enough devices: the devices that were assigned
-// before, or else free and reusable devices. It returns nil if the devices have no NUMA nodes.
+// hints returns the sets of NUMA nodes that have enough devices of a resource. If devices are
+// already assigned, only these count; otherwise the free and reusable devices count. It returns nil
+// if no device has a NUMA node.
 func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []numa.Hint {
 	near := numa.Mask(0)
 	for _, d := range o.devices {
@@ -77,7 +80,7 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 	case len(free)+len(reusable) < count:
 		return []numa.Hint{}
 	}
-	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // sets with other nodes too would only be larger
+	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // sets that contain further nodes are larger without having more devices
 	if len(nodes) == 0 {
 		nodes = m.cfg.Nodes
 	}

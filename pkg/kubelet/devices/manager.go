@@ -19,64 +19,64 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/numa"
 )
 
-// graceWithoutPlugin is how long a resource is still reported after its plugin has ended.
+// graceWithoutPlugin is how long a resource stays in the Node's status after its plugin has ended.
 const graceWithoutPlugin = 5 * time.Minute
 
 // Config holds a Manager's settings.
 type Config struct {
-	// Dir is the directory with the file of assignments and the sockets of the kubelet and the
-	// plugins.
+	// Dir is the directory of the sockets of the kubelet and of plugins, and of the file with the
+	// assignments.
 	Dir   string
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Nodes are the machine's NUMA nodes.
+	// Nodes are the IDs of the machine's NUMA nodes.
 	Nodes []int
-	// Changed is called when the number of devices changes. It must not block.
+	// Changed is called when the devices of the node have changed. It must not block.
 	Changed func()
-	// Affected is called with each pod whose devices change their health. It must not block.
+	// Affected is called for each pod whose devices have changed their health. It must not block.
 	Affected func(pod types.UID)
 }
 
-// Manager assigns the devices of the node. It is safe for concurrent use.
+// Manager assigns the devices of device plugins to containers. It is safe for concurrent use.
 type Manager struct {
 	cfg        Config
-	allocating sync.Mutex // locked during one allocation at a time; locked before mu
+	allocating sync.Mutex // held during an allocation; locked before mu
 
 	mu        sync.Mutex
-	registry  *registry // nil until Run serves it
+	registry  *registry // nil until Run has started
 	resources map[string]*offer
 	given     map[types.UID]map[string]map[string]*grant // assigned devices, by pod, container and resource
-	dropped   map[string]bool                            // resources that must be removed from the node's status
+	dropped   map[string]bool                            // resources that must be removed from the Node's status
 }
 
-// offer is a resource and the plugin that offers it.
+// offer is an extended resource with its devices and the plugin that offers it.
 type offer struct {
-	plugin  *plugin   // nil until the plugin registers again
-	since   time.Time // when the plugin ended
+	plugin  *plugin   // nil while no plugin is registered
+	since   time.Time // when the last plugin ended
 	devices map[string]device
 }
 
 // device is one device of a resource.
 type device struct {
 	healthy bool
-	nodes   numa.Mask // the NUMA nodes of the device; empty if it has none
+	nodes   numa.Mask // NUMA nodes to which the device is close; empty if the plugin reports none
 }
 
-// grant is the assignment of devices of one resource to a container.
+// grant is the assignment of devices of one resource to one container.
 type grant struct {
 	Devices  []string                       `json:"devices"`
 	Response *api.ContainerAllocateResponse `json:"response,omitempty"`
 }
 
-// NewManager returns a Manager with the assignments from the file. It starts nothing.
+// NewManager returns a Manager that starts with the assignments stored in the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{cfg: cfg, resources: map[string]*offer{}, dropped: map[string]bool{}}
 	m.load()
 	return m
 }
 
-// Resources returns the extended resources of the node, and the names of those that it does not
-// have any more.
+// Resources returns the extended resources of the node for the Node's status. gone are the names of
+// resources that the node no longer has.
 func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.ResourceName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,7 +97,7 @@ func (m *Manager) Resources() (capacity, allocatable v1.ResourceList, gone []v1.
 	return capacity, allocatable, gone
 }
 
-// healthy returns the devices that can be assigned.
+// healthy returns the IDs of the devices that can be assigned.
 func (o *offer) healthy() map[string]bool {
 	out := map[string]bool{}
 	for id, d := range o.devices {
@@ -108,7 +108,7 @@ func (o *offer) healthy() map[string]bool {
 	return out
 }
 
-// connected makes p the plugin of a resource, in place of an earlier one.
+// connected records p as the plugin of a resource. It closes the connection to the previous plugin.
 func (m *Manager) connected(name string, p *plugin) {
 	m.mu.Lock()
 	o := m.resources[name]
@@ -127,16 +127,16 @@ func (m *Manager) connected(name string, p *plugin) {
 	}
 }
 
-// listed records the devices that a plugin reports.
+// listed records the devices that a plugin has reported.
 func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	o := m.resources[name]
 	if o == nil || o.plugin != p {
-		return // the plugin was replaced
+		return // another plugin has replaced p
 	}
 	before := m.condition(name)
-	o.devices = map[string]device{} // a new map, because an allocation may still use the old one
+	o.devices = map[string]device{} // a new map, because an allocation may still be reading the old one
 	for _, d := range list {
 		var nodes numa.Mask
 		for _, n := range d.GetTopology().GetNodes() {
@@ -148,7 +148,7 @@ func (m *Manager) listed(name string, p *plugin, list []*api.Device) {
 	m.cfg.Changed()
 }
 
-// disconnected records that a plugin has ended.
+// disconnected records that the connection to a plugin has ended.
 func (m *Manager) disconnected(name string, p *plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,7 +162,8 @@ func (m *Manager) disconnected(name string, p *plugin) {
 	m.cfg.Changed()
 }
 
-// Assigned returns the devices of a container by resource, with their NUMA nodes.
+// Assigned returns the devices that are assigned to a container. The keys are the resource and the
+// device ID; the values are NUMA nodes.
 func (m *Manager) Assigned(uid types.UID, container string) map[string]map[string]numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -180,7 +181,8 @@ func (m *Manager) Assigned(uid types.UID, container string) map[string]map[strin
 	return out
 }
 
-// Allocatable returns the healthy devices by resource, with their NUMA nodes.
+// Allocatable returns the healthy devices. The keys are the resource and the device ID; the values
+// are NUMA nodes.
 func (m *Manager) Allocatable() map[string]map[string]numa.Mask {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,7 +196,7 @@ func (m *Manager) Allocatable() map[string]map[string]numa.Mask {
 	return out
 }
 
-// Pods returns the pods that have devices.
+// Pods returns the UIDs of the pods that have devices.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

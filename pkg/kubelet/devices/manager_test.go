@@ -86,12 +86,12 @@ func (f *fakePlugin) PreStartContainer(_ context.Context, r *api.PreStartContain
 	return &api.PreStartContainerResponse{}, nil
 }
 
-// node is a running Manager with a channel that receives its changes.
+// node is a Manager that is running, with channels that receive the calls of Changed and Affected.
 type node struct {
 	*Manager
 	clock   *clocktesting.FakeClock
 	changed chan struct{}
-	// affected receives the pods whose devices change their health
+	// affected receives the UIDs of the pods whose devices have changed their health.
 	affected chan types.UID
 	stop     func()
 }
@@ -113,7 +113,7 @@ func start(t *testing.T, dir string) *node {
 		}
 	})
 	t.Cleanup(n.stop)
-	for { // wait for it, because Run removes sockets that exist before it starts
+	for { // wait until Run serves, because it first removes all sockets in the directory
 		conn, err := net.Dial("unix", filepath.Join(dir, socketName))
 		if err == nil {
 			_ = conn.Close()
@@ -123,7 +123,7 @@ func start(t *testing.T, dir string) *node {
 	}
 }
 
-// plug starts a plugin and registers it.
+// plug starts a plugin and registers it for a resource.
 func (n *node) plug(t *testing.T, dir string, f *fakePlugin, name string) error {
 	t.Helper()
 	socket := fmt.Sprintf("p%d.sock", n.clock.Now().UnixNano())
@@ -147,7 +147,7 @@ func (n *node) plug(t *testing.T, dir string, f *fakePlugin, name string) error 
 	return err
 }
 
-// admit assigns to all containers of a pod what they request.
+// admit assigns the requested devices to all containers of a pod.
 func (n *node) admit(t *testing.T, pod *v1.Pod) error {
 	t.Helper()
 	align, err := numa.New(numa.Config{Layout: &numa.Layout{}, Providers: []numa.Provider{n.Manager}})
@@ -157,7 +157,7 @@ func (n *node) admit(t *testing.T, pod *v1.Pod) error {
 	return align.Admit(t.Context(), pod)
 }
 
-// awaitDevices waits until the node reports these numbers of devices.
+// awaitDevices waits until the Manager reports these numbers of devices.
 func (n *node) awaitDevices(t *testing.T, capacity, allocatable int64) {
 	t.Helper()
 	for {
@@ -199,7 +199,7 @@ func podOf(uid string, counts ...string) *v1.Pod {
 
 func dir(t *testing.T) string {
 	t.Helper()
-	d, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	d, err := os.MkdirTemp("", "k") // short, because the path of a socket has a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,8 +217,8 @@ func TestDevices(t *testing.T) {
 	f.lists <- append(healthy("d1", "d2", "d3"), &api.Device{ID: "d4", Health: api.Unhealthy})
 	n.awaitDevices(t, 4, 3)
 
-	// The next container takes over the devices of an init container. Other devices are chosen as
-	// the plugin prefers.
+	// The main container takes over the device of the init container, d3, which the plugin prefers.
+	// It also gets another device.
 	pod := podOf("u", "i1", "2")
 	if err := n.admit(t, pod); err != nil {
 		t.Fatal(err)
@@ -239,8 +239,7 @@ func TestDevices(t *testing.T) {
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	// If the plugin returns an error, no devices are assigned, not even to other containers of the
-	// pod.
+	// If the plugin returns an error, the pod gets no devices.
 	f.mu.Lock()
 	f.refuses = errors.New("no")
 	f.mu.Unlock()
@@ -255,8 +254,8 @@ func TestDevices(t *testing.T) {
 		t.Errorf("after devices were given back: %v", err)
 	}
 
-	// After its plugin has ended, the resource is still reported for a while, with no allocatable
-	// devices.
+	// After the plugin has ended, the resource is still reported for a while, but no device can be
+	// allocated.
 	f.server.Stop()
 	n.awaitDevices(t, 4, 0)
 	if err := n.admit(t, podOf("w", "1")); err == nil ||
@@ -269,8 +268,9 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestRestart checks that after a restart of the kubelet containers keep their devices, no other
-// pod gets these devices, and the resource is reported before its plugin registers again.
+// TestRestart checks that containers keep their devices when the kubelet restarts, that these
+// devices are not assigned to other pods, and that the resource is reported before its plugin
+// registers again.
 func TestRestart(t *testing.T) {
 	at := dir(t)
 	n := start(t, at)

@@ -38,16 +38,16 @@ type plugin struct {
 	socket  string
 }
 
-// registry is the service at which plugins register.
+// registry is the gRPC service at which plugins register.
 type registry struct {
 	api.UnimplementedRegistrationServer
 	*Manager
-	ctx context.Context // ends the plugins' streams; a field, because it outlives the registration call
+	ctx context.Context // limits the lifetime of the streams of plugins, which outlive the calls that register the plugins
 	wg  *sync.WaitGroup
 }
 
-// Run serves registrations and follows plugins until ctx ends. Running plugins see the new socket
-// and register again.
+// Run serves registrations and follows the devices of plugins until ctx ends. When it creates its
+// socket, plugins that are already running register again.
 func (m *Manager) Run(ctx context.Context) error {
 	if err := os.MkdirAll(m.cfg.Dir, 0o750); err != nil {
 		return fmt.Errorf("device plugins: %w", err)
@@ -73,7 +73,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	return nil
 }
 
-// clear removes the sockets of an earlier kubelet, so that plugins register again.
+// clear removes all sockets in the directory, including that of an earlier kubelet process. Plugins
+// notice the removal and register again.
 func (m *Manager) clear() error {
 	entries, err := os.ReadDir(m.cfg.Dir)
 	if err != nil {
@@ -90,7 +91,7 @@ func (m *Manager) clear() error {
 	return nil
 }
 
-// Register implements the registration service.
+// Register implements api.RegistrationServer. A plugin calls it to register.
 func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api.Empty, error) {
 	if !slices.Contains(api.SupportedVersions[:], req.GetVersion()) {
 		return nil, fmt.Errorf("requested API version %q is not supported by kubelet. Supported version is %q",
@@ -100,7 +101,7 @@ func (r *registry) Register(ctx context.Context, req *api.RegisterRequest) (*api
 	return &api.Empty{}, r.take(ctx, req.GetResourceName(), socket, req.GetOptions())
 }
 
-// take connects to a plugin that serves at a socket.
+// take connects to a plugin at its socket and follows the devices that the plugin reports.
 func (r *registry) take(ctx context.Context, name, socket string, options *api.DevicePluginOptions) error {
 	if !extended(name) {
 		return fmt.Errorf("the ResourceName %q is invalid", name)
@@ -125,8 +126,8 @@ func (r *registry) take(ctx context.Context, name, socket string, options *api.D
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// Register implements plugins.Handler. It is the second way to register: by a socket in the
-// plugins' directory.
+// Register implements plugins.Handler. It handles plugins that register by creating a socket in the
+// directory of plugins, instead of calling the registration service.
 func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	if !slices.ContainsFunc(p.Versions, func(v string) bool { return slices.Contains(api.SupportedVersions[:], v) }) {
 		return fmt.Errorf("manager version, %s, is not among plugin supported versions %v", api.Version, p.Versions)
@@ -140,7 +141,7 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 	return r.take(ctx, p.Name, p.Endpoint, nil)
 }
 
-// Unregister implements plugins.Handler.
+// Unregister implements plugins.Handler. It ends the connection to the plugin.
 func (m *Manager) Unregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +150,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 	}
 }
 
-// extended reports whether an extended resource may have the name.
+// extended reports whether name is a valid name of an extended resource.
 func extended(name string) bool {
 	domain, _, ok := strings.Cut(name, "/")
 	return ok && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") &&
@@ -157,7 +158,7 @@ func extended(name string) bool {
 		len(validation.IsQualifiedName("requests."+name)) == 0
 }
 
-// follow records the devices of a plugin until the plugin ends.
+// follow records the devices that a plugin reports, until the plugin ends.
 func (m *Manager) follow(ctx context.Context, name string, p *plugin) {
 	defer func() { _ = p.conn.Close() }()
 	defer m.disconnected(name, p)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dns computes a pod's resolv.conf from its dnsPolicy, its dnsConfig and the kubelet's
-// settings. It is pure, except that it reads the node's resolver file.
+// settings. It has no side effects; it reads only the node's resolver file.
 package dns
 
 import (
@@ -18,7 +18,8 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Limits of a resolv.conf, and the options of pods that use the cluster's DNS.
+// Limits of a resolv.conf, and the option that pods with the cluster's DNS get. maxSearchChars is
+// in characters and maxResolvConf is in bytes.
 const (
 	maxNameservers   = 3
 	maxSearchPaths   = 32
@@ -27,28 +28,29 @@ const (
 	clusterDNSOption = "ndots:5"
 )
 
-// Settings are the kubelet's DNS settings (KubeletConfiguration clusterDNS, clusterDomain,
-// resolvConf).
+// Settings holds the kubelet's DNS settings, from the fields clusterDNS, clusterDomain and
+// resolvConf of KubeletConfiguration.
 type Settings struct {
 	// ClusterDNS are the addresses of the cluster's DNS service.
 	ClusterDNS []string
-	// ClusterDomain is the cluster's domain, for example cluster.local.
+	// ClusterDomain is the cluster's DNS domain, for example cluster.local.
 	ClusterDomain string
-	// ResolvConf is the node's resolver file; empty means none.
+	// ResolvConf is the path of the node's resolver file. If it is empty, no file is read.
 	ResolvConf string
 	// NodeIPs are the node's addresses.
 	NodeIPs []string
 }
 
-// Warning is an event to record on the pod.
+// Warning describes an event that the caller must record on the pod.
 type Warning struct {
 	Reason  string
 	Message string
-	// Node reports whether to record the event on the node instead.
+	// Node means that the event must be recorded on the node instead of the pod.
 	Node bool
 }
 
-// Config returns the DNS configuration of a pod's sandbox and the events to record.
+// Config returns the DNS configuration of a pod's sandbox, and the events that the caller must
+// record.
 func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 	var warnings []Warning
 	policy := effectivePolicy(pod)
@@ -56,7 +58,8 @@ func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 		policy = v1.DNSDefault
 		warnings = missingClusterDNS(pod)
 	}
-	// The node's file is read with every policy, so that a broken file is reported early.
+	// Read the node's file even if the policy does not need it, so that an invalid file is reported
+	// early.
 	conf, err := nodeConfig(s)
 	if err != nil {
 		return nil, nil, err
@@ -84,8 +87,8 @@ func Config(pod *v1.Pod, s Settings) (*runtimeapi.DNSConfig, []Warning, error) {
 	return conf, append(warnings, limit(conf)...), nil
 }
 
-// effectivePolicy returns DNSNone, DNSDefault or DNSClusterFirst. An invalid policy counts as
-// DNSClusterFirst.
+// effectivePolicy returns the policy to apply: DNSNone, DNSDefault or DNSClusterFirst. An unknown
+// policy is treated as DNSClusterFirst.
 func effectivePolicy(pod *v1.Pod) v1.DNSPolicy {
 	switch p := pod.Spec.DNSPolicy; {
 	case p == v1.DNSNone, p == v1.DNSDefault:
@@ -107,8 +110,9 @@ func missingClusterDNS(pod *v1.Pod) []Warning {
 	}
 }
 
-// noResolver returns a configuration with the node's own addresses as nameservers. A resolver
-// without nameservers also asks its own machine. Without them the runtime would use the node's
+// noResolver returns the configuration for pods with the policy Default if the node has no resolver
+// file: the loopback address of each of the node's IP families. A resolv.conf without nameservers
+// has the same effect, but without any nameserver the runtime would use the node's
 // /etc/resolv.conf.
 func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 	conf := &runtimeapi.DNSConfig{Searches: []string{"."}}
@@ -125,8 +129,8 @@ func noResolver(nodeIPs []string) *runtimeapi.DNSConfig {
 	return conf
 }
 
-// scoped reports whether a nameserver's address contains an interface of the node (fe80::1%eth0),
-// which a pod's network namespace does not have.
+// scoped reports whether the address of a nameserver is bound to a network interface of the node,
+// such as fe80::1%eth0. A pod's network namespace does not have this interface.
 func scoped(server string) bool {
 	a, err := netip.ParseAddr(server)
 	return err == nil && a.Zone() != "" && a.IsLinkLocalUnicast()
@@ -139,8 +143,8 @@ func clusterSearches(namespace, domain string, node []string) []string {
 	return unique(append([]string{namespace + ".svc." + domain, "svc." + domain, domain}, node...))
 }
 
-// limit removes the entries of conf that exceed the limits of resolvers, and returns warnings about
-// them.
+// limit removes the nameservers and search domains that exceed the limits of resolvers, and returns
+// warnings about the removal.
 func limit(conf *runtimeapi.DNSConfig) []Warning {
 	var out []Warning
 	if len(conf.Servers) > maxNameservers {
@@ -158,11 +162,11 @@ func limit(conf *runtimeapi.DNSConfig) []Warning {
 	return out
 }
 
-// fittingSearches returns the first search domains that fit. glibc 2.28 aborts on a domain that is
-// longer than a domain name may be.
+// fittingSearches returns the search domains that fit within the limits. It skips domains that are
+// longer than a valid domain name, because glibc 2.28 aborts on them.
 func fittingSearches(searches []string) []string {
 	var fits []string
-	chars := -1 // -1, because only the domains after the first one have a space before them
+	chars := -1 // starts at -1, because there is no space before the first domain
 	for _, s := range searches[:min(len(searches), maxSearchPaths)] {
 		if len(s) > validation.DNS1123SubdomainMaxLength {
 			continue
@@ -175,25 +179,26 @@ func fittingSearches(searches []string) []string {
 	return fits
 }
 
-// nodeConfig reads the node's resolver file.
+// nodeConfig reads the node's resolver file, if there is one.
 func nodeConfig(s Settings) (*runtimeapi.DNSConfig, error) {
 	if s.ResolvConf == "" {
 		return &runtimeapi.DNSConfig{}, nil
 	}
 	f, err := os.Open(s.ResolvConf)
 	if err != nil {
-		return nil, err // the error has the operation and the path already
+		return nil, err // the error already contains the operation and the path
 	}
 	defer f.Close()
 	conf, err := parse(f)
 	if err != nil {
-		// Users see this text. It is the text of Kubernetes.
+		// The text is that of Kubernetes, because users see it.
 		return nil, fmt.Errorf("Encountered error while parsing resolv conf file. Error: %w", err)
 	}
 	return conf, nil
 }
 
-// parse reads a resolv.conf. All nameserver and options lines count, but only the last search line.
+// parse parses a resolv.conf. It uses all nameserver and options lines, but only the last search
+// line.
 func parse(r io.Reader) (*runtimeapi.DNSConfig, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxResolvConf+1))
 	if err != nil {
@@ -240,7 +245,8 @@ func podOptions(options []v1.PodDNSConfigOption) []string {
 	return out
 }
 
-// mergeOptions adds options. An option replaces one of the same name.
+// mergeOptions returns the options in have and add. An option in add replaces one with the same
+// name.
 func mergeOptions(have, add []string) []string {
 	name := func(o string) string { n, _, _ := strings.Cut(o, ":"); return n }
 	out := slices.Clone(have)

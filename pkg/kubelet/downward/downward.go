@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package downward returns the fields and resources of a pod that the downward API exposes, as text
-// for environment variables and volumes. It is pure.
+// Package downward returns the fields and resources of a pod that the downward API exposes, in the
+// form of environment variables and files. Its functions are pure.
 package downward
 
 import (
@@ -19,7 +19,7 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// Metadata returns the value of a fieldPath under metadata.
+// Metadata returns the value of a fieldPath that starts with metadata.
 func Metadata(pod *v1.Pod, fieldPath string) (string, error) {
 	if path, key, ok := SplitSubscript(fieldPath); ok {
 		return subscripted(pod, fieldPath, path, key)
@@ -39,7 +39,8 @@ func Metadata(pod *v1.Pod, fieldPath string) (string, error) {
 	return "", fmt.Errorf("unsupported fieldPath: %v", fieldPath)
 }
 
-// SplitSubscript splits metadata.labels['key'] into its path and its key.
+// SplitSubscript splits a fieldPath such as metadata.labels['key'] into the path metadata.labels
+// and the key. If the fieldPath has no subscript, ok is false.
 func SplitSubscript(fieldPath string) (path, key string, ok bool) {
 	inner, ok := strings.CutSuffix(fieldPath, "']")
 	if !ok {
@@ -67,7 +68,7 @@ func subscripted(pod *v1.Pod, fieldPath, path, key string) (string, error) {
 	return from[key], nil
 }
 
-// formatMap writes key="value" lines, sorted by key.
+// formatMap returns the map as lines of the form key="value", sorted by key.
 func formatMap(m map[string]string) string {
 	var b strings.Builder
 	for i, k := range slices.Sorted(maps.Keys(m)) {
@@ -79,13 +80,13 @@ func formatMap(m map[string]string) string {
 	return b.String()
 }
 
-// defaulted are the resources for which a container without a limit gets the node's allocatable
-// amount as its limit. Huge pages are not among them: they are never overcommitted, so a container
-// that uses them always has a limit.
+// defaulted lists the resources for which a container that sets no limit gets the node's
+// allocatable amount as its limit. Huge pages are not listed, because a container that uses them
+// always sets a limit.
 var defaulted = [...]v1.ResourceName{v1.ResourceCPU, v1.ResourceMemory, v1.ResourceEphemeralStorage}
 
-// WithLimits returns the container's resources, with limits that it does not set taken from
-// allocatable.
+// WithLimits returns the container's resources. Missing limits of CPU, memory and ephemeral storage
+// are taken from allocatable.
 func WithLimits(c *v1.Container, allocatable v1.ResourceList) v1.ResourceRequirements {
 	r := c.Resources
 	r.Limits = maps.Clone(r.Limits)
@@ -104,7 +105,7 @@ func WithLimits(c *v1.Container, allocatable v1.ResourceList) v1.ResourceRequire
 	return r
 }
 
-// Container finds a container or an init container of the pod.
+// Container returns the main or init container of the pod with this name.
 func Container(pod *v1.Pod, name string) (*v1.Container, error) {
 	for _, list := range [][]v1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
 		for i := range list {
@@ -116,8 +117,7 @@ func Container(pod *v1.Pod, name string) (*v1.Container, error) {
 	return nil, fmt.Errorf("container %s not found", name)
 }
 
-// Resource returns the value of the selected resource of r, divided by the selector's divisor and
-// rounded up.
+// Resource returns the amount in r that fs selects, divided by the divisor of fs and rounded up.
 func Resource(fs *v1.ResourceFieldSelector, r v1.ResourceRequirements) (string, error) {
 	list, name, ok := r.Limits, "", false
 	if name, ok = strings.CutPrefix(fs.Resource, "limits."); !ok {

@@ -23,18 +23,20 @@ const callTimeout = 45 * time.Second
 
 var _ plugins.Handler = (*Manager)(nil)
 
-// driver is a registered process of a driver. While a driver is replaced there may be two.
+// driver is a registered process of a DRA driver. There may be two processes of the same driver
+// while one is replacing the other.
 type driver struct {
 	name, endpoint string
 	conn           *grpc.ClientConn
 	client         api.DRAPluginClient
 	end            context.CancelFunc
 
-	up     bool // true while the driver can be reached
+	up     bool // the driver can be reached
 	health map[deviceKey]health
 }
 
-// Register implements plugins.Handler.
+// Register implements plugins.Handler. It connects to the driver and follows its connection and the
+// health of its devices.
 func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	i := slices.IndexFunc(p.Versions, func(v string) bool {
 		return v == api.DRAPluginService ||
@@ -54,8 +56,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	// This context ends when the driver's process is unregistered. It outlives the registration
-	// call.
+	// This context lives until the driver's process is unregistered, which is longer than the call
+	// of Register.
 	life, end := context.WithCancel(context.Background())
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
 	if p.Versions[i] == v1beta1.DRAPluginService {
@@ -68,7 +70,7 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	return nil
 }
 
-// Unregister implements plugins.Handler.
+// Unregister implements plugins.Handler. It closes the connection to the driver's process.
 func (m *Manager) Unregister(p plugins.Plugin) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -85,7 +87,7 @@ func (m *Manager) Unregister(p plugins.Plugin) {
 	m.usable(p.Name)
 }
 
-// closeAll closes the connections to all drivers.
+// closeAll closes the connections to all drivers and waits for their goroutines.
 func (m *Manager) closeAll() {
 	m.mu.Lock()
 	for _, list := range m.drivers {
@@ -98,7 +100,7 @@ func (m *Manager) closeAll() {
 	m.wg.Wait()
 }
 
-// follow records whether a driver can be reached, until its connection is closed.
+// follow records whether the driver can be reached, until the connection is closed.
 func (m *Manager) follow(ctx context.Context, d *driver) {
 	defer func() { _ = d.conn.Close() }()
 	for {
@@ -118,8 +120,9 @@ func (m *Manager) follow(ctx context.Context, d *driver) {
 	}
 }
 
-// driver returns the process of a driver to call: the latest process that can be reached or, if
-// none can, the latest one.
+// driver returns the client of the process to call: among the driver's processes that can be
+// reached, the one that registered last. If none can be reached, it is the one that registered
+// last.
 func (m *Manager) driver(name string) (api.DRAPluginClient, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

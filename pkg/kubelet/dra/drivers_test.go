@@ -25,10 +25,10 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
-// serveWith serves a driver at a new socket until stop is called.
+// serveWith serves a driver at a new socket until the caller calls stop.
 func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop func()) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	dir, err := os.MkdirTemp("", "k") // short, because the path of a socket has a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,8 +45,8 @@ func serveWith(t *testing.T, register func(*grpc.Server)) (endpoint string, stop
 	return endpoint, s.Stop
 }
 
-// TestOlderDriver checks that a driver with the earlier version of the API is called with that
-// version, and that devices that it reports for a subrequest count for the request.
+// TestOlderDriver checks that a driver that supports only version v1beta1 of the API is called with
+// this version, and that a device that it reports for a subrequest belongs to the request.
 func TestOlderDriver(t *testing.T) {
 	d := &fakeDriver{request: "two/second"}
 	endpoint, _ := serveWith(t,
@@ -68,8 +68,8 @@ func TestOlderDriver(t *testing.T) {
 	}
 }
 
-// TestReplacedDriver checks that of two processes of a driver the one that can be reached is
-// called.
+// TestReplacedDriver checks which process of a driver is called: while two are registered, one of
+// them, and after the later one was unregistered, the earlier one.
 func TestReplacedDriver(t *testing.T) {
 	first, second := &fakeDriver{}, &fakeDriver{}
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("one", "a"), claimOf("two", "a"))
@@ -98,8 +98,8 @@ func TestReplacedDriver(t *testing.T) {
 }
 
 // TestSlicesOfUnreachableDrivers checks that a starting kubelet deletes all ResourceSlices of the
-// node, and later those of a driver that cannot be reached for a while. Failures are retried, and a
-// driver that returns in time keeps its slices.
+// node, and that it later deletes those of a driver that could not be reached for 30 s. Failed
+// deletions are retried. A driver that can be reached again in time keeps its slices.
 func TestSlicesOfUnreachableDrivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))
@@ -153,7 +153,8 @@ func TestSlicesOfUnreachableDrivers(t *testing.T) {
 	})
 }
 
-// sick is a driver that reports the health of its devices.
+// sick is a driver that reports the health of its devices. It sends each list that the test writes
+// to say.
 type sick struct {
 	healthapi.UnimplementedDRAResourceHealthServer
 	say chan []*healthapi.DeviceHealth
@@ -173,8 +174,8 @@ func (s *sick) NodeWatchResources(_ *healthapi.NodeWatchResourcesRequest,
 	}
 }
 
-// TestHealth checks that the health that a driver reports is shown for the containers that have the
-// device, and that Changed is called for their pods.
+// TestHealth checks that the health of a device that a driver reports is returned for the
+// containers that have the device, and that Changed is called for their pods.
 func TestHealth(t *testing.T) {
 	d, s := &fakeDriver{}, &sick{say: make(chan []*healthapi.DeviceHealth)}
 	endpoint, stop := serveWith(t, func(server *grpc.Server) {
@@ -232,7 +233,7 @@ func TestHealth(t *testing.T) {
 	if got := show(2); got != "" {
 		t.Errorf("one without: %s", got)
 	}
-	// Report a device that no pod has.
+	// Nothing changes for the pod, because no pod has this device.
 	s.say <- []*healthapi.DeviceHealth{of("other", healthapi.HealthStatus_HEALTHY, "")}
 	stop()
 	<-told
@@ -241,12 +242,13 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// shorter returns the beginning of a long message, for test output.
+// shorter abbreviates a message for the test's output: its length, its first character and its end.
 func shorter(message string) string {
 	return fmt.Sprintf("%d %s%s", len(message), message[:1], message[len(message)-3:])
 }
 
-// TestOutdatedHealth checks that health that was reported long ago is shown as unknown.
+// TestOutdatedHealth checks that the health of a device is unknown when the time for which the
+// report is valid has passed.
 func TestOutdatedHealth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manager(t, filepath.Join(t.TempDir(), "state"))

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Serves reports whether a claim, and not a device plugin, provides an extended resource to a
-// container. The scheduler writes that into the pod's status.
+// Serves reports whether a resource claim, instead of a device plugin, provides an extended
+// resource to a container. The scheduler writes this to the pod's status.
 func Serves(pod *v1.Pod, container string, resource v1.ResourceName) bool {
 	s := pod.Status.ExtendedResourceClaimStatus
 	return s != nil && slices.ContainsFunc(s.RequestMappings, func(m v1.ContainerExtendedResourceRequest) bool {
@@ -18,7 +18,7 @@ func Serves(pod *v1.Pod, container string, resource v1.ResourceName) bool {
 	})
 }
 
-// claimsOf returns the claims of a pod, including the one for its extended resources.
+// claimsOf returns the claims that a pod refers to, including the claim for its extended resources.
 func claimsOf(pod *v1.Pod) []v1.PodResourceClaim {
 	s := pod.Status.ExtendedResourceClaimStatus
 	if s == nil {
@@ -27,7 +27,8 @@ func claimsOf(pod *v1.Pod) []v1.PodResourceClaim {
 	return append(slices.Clip(pod.Spec.ResourceClaims), v1.PodResourceClaim{ResourceClaimName: &s.ResourceClaimName})
 }
 
-// extended returns what a container gets from the claim for the pod's extended resources.
+// extended returns the devices that a container gets from the claim for the pod's extended
+// resources.
 func (m *Manager) extended(pod *v1.Pod, c *v1.Container) ([]Claim, error) {
 	s := pod.Status.ExtendedResourceClaimStatus
 	if s == nil {

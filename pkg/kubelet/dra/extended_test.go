@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestExtendedResources checks that a container gets the devices of exactly those requests that the
-// pod's status maps it to.
+// TestExtendedResources checks that a container gets the devices of exactly those requests to which
+// the pod's status maps its extended resources.
 func TestExtendedResources(t *testing.T) {
 	const gpu = "example.com/gpu"
 	list := v1.ResourceList{gpu: resource.MustParse("1"), "example.com/none": resource.MustParse("0")}

@@ -17,31 +17,32 @@ import (
 	healthapi "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 )
 
-// healthTimeout is how long reported health is valid, unless the driver specifies another time.
-// retryStream is the delay before a stream that has ended is opened again.
+// healthTimeout is how long a reported health is valid if the driver does not specify another time.
+// retryStream is the delay before a stream that has ended is opened again. maxMessage is the
+// maximum length of a message in characters.
 const (
 	healthTimeout = 30 * time.Second
 	retryStream   = 5 * time.Second
 	maxMessage    = 1024
-	maxHolds      = 365 * 24 * 60 * 60 // the longest validity that a driver can specify: one year, in seconds
+	maxHolds      = 365 * 24 * 60 * 60 // maximum time, in seconds, for which a reported health is valid: one year
 )
 
-// deviceKey identifies a device of a driver.
+// deviceKey identifies a device among those of one driver.
 type deviceKey struct{ pool, name string }
 
-// health is the reported health of a device.
+// health is the health of a device as its driver reported it. It is valid until the time until.
 type health struct {
 	status  v1.ResourceHealthStatus
 	message string
 	until   time.Time
 }
 
-// watch records the health that a driver reports, until the connection is closed or the driver
-// responds that it does not support the call.
+// watch records the health that a driver reports. It returns when the connection is closed or the
+// driver does not support these reports.
 func (m *Manager) watch(ctx context.Context, d *driver) {
 	for ctx.Err() == nil {
 		err := m.stream(ctx, d)
-		m.recordHealth(d, nil) // the health of its devices is unknown now
+		m.recordHealth(d, nil) // without a stream, the health of the driver's devices is unknown
 		if status.Code(err) == codes.Unimplemented {
 			return
 		}
@@ -54,7 +55,7 @@ func (m *Manager) watch(ctx context.Context, d *driver) {
 	}
 }
 
-// stream reads one stream of a driver until it ends.
+// stream reads reports from a driver until the stream ends.
 func (m *Manager) stream(ctx context.Context, d *driver) error {
 	stream, err := healthapi.NewDRAResourceHealthClient(d.conn).NodeWatchResources(ctx,
 		&healthapi.NodeWatchResourcesRequest{})
@@ -72,8 +73,8 @@ func (m *Manager) stream(ctx context.Context, d *driver) error {
 	}
 }
 
-// recordHealth records the health in a report, or with a nil list that the stream has ended. It
-// returns when the first of the entries becomes outdated.
+// recordHealth records the health in a driver's report. If list is nil, it records that the stream
+// has ended. It returns the time after which the first entry of the report is outdated.
 func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.Duration {
 	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
 	m.mu.Lock()
@@ -85,7 +86,7 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 		return first
 	}
 	said := map[deviceKey]health{}
-	// A device that the report does not contain keeps its health until that is outdated.
+	// A device that the report does not contain keeps its health until the health is outdated.
 	for k, h := range old {
 		if now.Before(h.until) {
 			said[k] = h
@@ -109,7 +110,8 @@ func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.D
 	return first
 }
 
-// updateOutdated updates the pods that have devices of a driver whose health has become outdated.
+// updateOutdated calls Changed for the pods that have a device of the driver whose health is
+// outdated.
 func (m *Manager) updateOutdated(d *driver) {
 	m.mu.Lock()
 	said := d.health
@@ -131,7 +133,7 @@ func healthOf(h healthapi.HealthStatus) v1.ResourceHealthStatus {
 	}
 }
 
-// shorten cuts a message to the length that the API accepts.
+// shorten truncates a message to the maximum length that the API accepts.
 func shorten(message string) string {
 	if r := []rune(message); len(r) > maxMessage {
 		return string(r[:maxMessage-3]) + "..."
@@ -139,7 +141,8 @@ func shorten(message string) string {
 	return message
 }
 
-// notifyUsers calls Changed for the pods that have one of a driver's changed devices.
+// notifyUsers calls Changed for the pods that have a device of the driver for which the function
+// changed returns true.
 func (m *Manager) notifyUsers(driver string, changed func(deviceKey) bool) {
 	m.mu.Lock()
 	users := map[types.UID][]deviceKey{}
@@ -158,7 +161,7 @@ func (m *Manager) notifyUsers(driver string, changed func(deviceKey) bool) {
 	}
 }
 
-// Health returns the health of the devices that a container has through claims.
+// Health returns the health of the devices that a container has through resource claims.
 func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	var out []v1.ResourceStatus
 	for _, want := range c.Resources.Claims {
@@ -189,7 +192,8 @@ func (m *Manager) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return out
 }
 
-// healthOf returns the health of a device.
+// healthOf returns the health of a device in the form of the pod's status. It is unknown if no
+// report of it is valid.
 func (m *Manager) healthOf(d Device) v1.ResourceHealth {
 	out := v1.ResourceHealth{ResourceID: v1.ResourceID(fmt.Sprintf("%s/%s/%s", d.Driver, d.Pool, d.Name)),
 		Health: v1.ResourceHealthStatusUnknown}

@@ -26,48 +26,51 @@ import (
 
 // Config holds a Manager's settings.
 type Config struct {
-	// File is the path of the file with the prepared claims.
+	// File is the path of the file that records the prepared claims.
 	File string
 	// Claim reads a claim from the API.
 	Claim func(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error)
-	// Wipe deletes the node's ResourceSlices of a driver, or of all drivers if it is "".
+	// Wipe deletes the ResourceSlices of a driver on this node, or those of all drivers if driver
+	// is "".
 	Wipe func(ctx context.Context, driver string) error
-	// Changed is called with each pod whose devices change their health. It must not block.
+	// Changed is called for each pod whose devices have changed their health. It must not block.
 	Changed func(pod types.UID)
 	Clock   clock.Clock
 	Log     *slog.Logger
-	Metrics prometheus.Registerer // nil if there are no metrics
+	Metrics prometheus.Registerer // may be nil
 }
 
-// Manager prepares claims. It is safe for concurrent use.
+// Manager prepares the resource claims of pods. It is safe for concurrent use.
 type Manager struct {
 	cfg     Config
 	metrics *metrics
 
-	preparing sync.Mutex // locked during calls to drivers; locked before mu
+	preparing sync.Mutex // held during calls to drivers; locked before mu
 
-	changed chan struct{} // holds a token when Run must check again
+	changed chan struct{} // holds a token if Run must check all drivers again
 	wg      sync.WaitGroup
 
 	mu      sync.Mutex
-	drivers map[string][]*driver // drivers by name, each list in the order of registration
-	// When to delete the ResourceSlices of each driver that cannot be reached.
+	drivers map[string][]*driver // processes by name of the driver, in the order of their registration
+	// gone holds, for each driver that cannot be reached, the time at which its ResourceSlices are
+	// deleted.
 	gone   map[string]time.Time
 	claims map[types.UID]*claim
 }
 
-// claim is a claim that is prepared on the node, or may be prepared.
+// claim is a resource claim that is, or may be, prepared on this node.
 type claim struct {
 	Namespace string             `json:"namespace"`
 	Name      string             `json:"name"`
 	Drivers   []string           `json:"drivers"`
 	Pods      map[types.UID]bool `json:"pods"`
-	// Devices has the devices by driver, for drivers that have prepared the claim.
+	// Devices holds the claim's devices by driver, for those drivers that have prepared the claim.
 	Devices map[string][]*device `json:"devices,omitempty"`
-	ready   bool                 // all drivers have prepared the claim since the kubelet started
+	ready   bool                 // this kubelet process has called all drivers to prepare the claim, and all succeeded
 }
 
-// device is a device of a claim, for some of its requests or for all.
+// device is a device of a claim. Requests are the claim's requests that it belongs to; if it is
+// empty, the device belongs to all requests.
 type device struct {
 	Pool     string   `json:"pool,omitempty"`
 	Share    *string  `json:"share,omitempty"`
@@ -76,7 +79,7 @@ type device struct {
 	CDI      []string `json:"cdi,omitempty"`
 }
 
-// NewManager returns a Manager with the claims from the file.
+// NewManager returns a Manager that starts with the claims recorded in the file.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{
 		cfg: cfg, metrics: newMetrics(cfg.Clock), changed: make(chan struct{}, 1),
@@ -95,7 +98,7 @@ func NewManager(cfg Config) *Manager {
 	return m
 }
 
-// save writes the file. The caller holds mu.
+// save writes the claims to the file. The caller holds mu.
 func (m *Manager) save() error {
 	if err := checkpoint.WriteDurably(m.cfg.File, m.claims); err != nil {
 		return fmt.Errorf("checkpoint ResourceClaim cache: %w", err)
@@ -103,7 +106,8 @@ func (m *Manager) save() error {
 	return nil
 }
 
-// Prepare prepares the pod's claims. The caller repeats it until it succeeds.
+// Prepare makes the drivers prepare the pod's claims. After an error, the caller must call it
+// again.
 func (m *Manager) Prepare(ctx context.Context, pod *v1.Pod) (err error) {
 	claims := claimsOf(pod)
 	if len(claims) == 0 {
@@ -126,7 +130,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 		return err
 	}
 	if name == nil {
-		return nil // the control plane has found that the pod needs no claim here
+		return nil // the pod needs no claim for this entry, as the control plane has decided
 	}
 	if m.isPrepared(pod, *name) {
 		return nil
@@ -148,8 +152,8 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	}
 	for _, name := range driversOf(c) {
 		if _, err := m.driver(name); err != nil {
-			// Without a record there is nothing to unprepare, so the end of the pod does not wait
-			// for a driver that was never called.
+			// Return before the claim is recorded. A recorded claim would make the end of the pod
+			// wait until this driver, which was never called, unprepares it.
 			return err
 		}
 	}
@@ -172,7 +176,7 @@ func (m *Manager) prepare(ctx context.Context, pod *v1.Pod, ref *v1.PodResourceC
 	return m.save()
 }
 
-// isPrepared reports whether a claim is prepared for the pod.
+// isPrepared reports whether this kubelet process has prepared the claim for the pod.
 func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -184,7 +188,8 @@ func (m *Manager) isPrepared(pod *v1.Pod, name string) bool {
 	return false
 }
 
-// begin records that the claim will have to be unprepared, before any driver is called.
+// begin records the claim and that the pod uses it. It must be called before any driver is called,
+// so that the claim is unprepared in any case.
 func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -207,7 +212,7 @@ func (m *Manager) begin(pod *v1.Pod, c *resourceapi.ResourceClaim) (*claim, erro
 	return mine, m.save()
 }
 
-// driversOf returns the drivers of the devices that a claim was allocated.
+// driversOf returns the names of the drivers whose devices are allocated to a claim.
 func driversOf(c *resourceapi.ResourceClaim) (out []string) {
 	for _, r := range c.Status.Allocation.Devices.Results {
 		if !slices.Contains(out, r.Driver) {
@@ -217,7 +222,7 @@ func driversOf(c *resourceapi.ResourceClaim) (out []string) {
 	return out
 }
 
-// ask makes a driver prepare a claim.
+// ask calls a driver to prepare a claim. It returns the claim's devices.
 func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceClaim) ([]*device, error) {
 	client, err := m.driver(name)
 	if err != nil {
@@ -240,7 +245,7 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	var out []*device
 	for _, d := range result.GetDevices() {
 		one := &device{Pool: d.GetPoolName(), Name: d.GetDeviceName(), Share: d.ShareId, CDI: d.GetCdiDeviceIds()}
-		// Containers refer to a request, not to its subrequests.
+		// Containers refer to requests, so replace a subrequest by its request.
 		for _, name := range d.GetRequestNames() {
 			one.Requests = append(one.Requests, resourceclaim.BaseRequestRef(name))
 		}
@@ -249,20 +254,20 @@ func (m *Manager) ask(ctx context.Context, name string, c *resourceapi.ResourceC
 	return out, nil
 }
 
-// Claim is a claim of a container and the devices that the container gets from it.
+// Claim holds the devices that a container gets from a resource claim.
 type Claim struct {
 	Namespace, Name string
 	Devices         []Device
 }
 
-// Device is a device of a claim.
+// Device is a device that a container gets from a resource claim.
 type Device struct {
 	Driver, Pool, Name string
-	Share              *string // ID of the container's share of a device that several claims share
+	Share              *string // ID of the share, if the device is shared between claims
 	CDI                []string
 }
 
-// Container returns the CDI names of the devices that a container requests.
+// Container returns the CDI names of all devices that a container gets from resource claims.
 func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 	claims, err := m.claimed(pod, c)
 	if err != nil {
@@ -281,11 +286,12 @@ func (m *Manager) Container(pod *v1.Pod, c *v1.Container) ([]string, error) {
 	return out, nil
 }
 
-// Devices returns the prepared claims of a container.
+// Devices returns the resource claims of a container with their devices. It returns nil if one of
+// the claims is not prepared yet.
 func (m *Manager) Devices(pod *v1.Pod, c *v1.Container) []Claim {
 	claims, err := m.claimed(pod, c)
 	if err != nil {
-		return nil // a claim is not prepared yet
+		return nil // not prepared yet
 	}
 	return claims
 }
@@ -334,8 +340,9 @@ func (m *Manager) devices(pod *v1.Pod, name, request string) ([]Device, error) {
 	return nil, fmt.Errorf("unable to get claim info for claim %s in namespace %s", name, pod.Namespace)
 }
 
-// Unprepare undoes Prepare for a pod whose containers have all ended. The caller repeats it until
-// it succeeds.
+// Unprepare removes the pod from its claims, and makes the drivers unprepare those that no other
+// pod uses. All containers of the pod have ended. After an error, the caller must call Unprepare
+// again.
 func (m *Manager) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	if len(m.claimsOf(uid)) == 0 {
 		return nil
@@ -364,7 +371,7 @@ func (m *Manager) Unprepare(ctx context.Context, uid types.UID) (err error) {
 	return nil
 }
 
-// claimsOf returns the claims that a pod uses.
+// claimsOf returns the claims that are recorded for a pod.
 func (m *Manager) claimsOf(uid types.UID) map[types.UID]*claim {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -399,7 +406,7 @@ func (m *Manager) undo(ctx context.Context, name string, uid types.UID, c *claim
 	return nil
 }
 
-// Pods returns the pods with claims that are prepared, or may be.
+// Pods returns the UIDs of the pods whose claims are prepared, or may be prepared.
 func (m *Manager) Pods() []types.UID {
 	m.mu.Lock()
 	defer m.mu.Unlock()

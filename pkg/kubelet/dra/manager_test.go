@@ -26,11 +26,11 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/plugins"
 )
 
-// fakeDriver is a driver.
+// fakeDriver is a DRA driver that records the calls to it.
 type fakeDriver struct {
 	api.UnimplementedDRAPluginServer
 
-	request string // if not empty, a claim has one more device, which belongs to this request
+	request string // if not empty, each claim has another device, which belongs to this request
 
 	mu    sync.Mutex
 	fails string
@@ -70,7 +70,8 @@ func (d *fakeDriver) set(fails string) {
 	d.fails = fails
 }
 
-// did returns the calls since it was last called.
+// did returns the calls since did was last called: "+" and "-" mean that a claim was prepared or
+// unprepared.
 func (d *fakeDriver) did() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,7 +86,7 @@ func (d *fakeDriver) serve(t *testing.T) plugins.Plugin {
 	return plugins.Plugin{Name: "driver", Endpoint: socket, Versions: []string{api.DRAPluginService}}
 }
 
-// claimOf returns an allocated claim that the pods may use.
+// claimOf returns a claim with allocated devices, which the given pods may use.
 func claimOf(name string, pods ...types.UID) *resourceapi.ResourceClaim {
 	c := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name,
 		UID: types.UID("uid-" + name)}}
@@ -150,7 +151,7 @@ func TestClaims(t *testing.T) {
 	}
 	d.set("")
 	d.did()
-	for _, pod := range []*v1.Pod{a, a, b} { // the second time there is nothing to do for a
+	for _, pod := range []*v1.Pod{a, a, b} { // for the second call for a, there is nothing to do
 		if err := m.Prepare(t.Context(), pod); err != nil {
 			t.Fatal(err)
 		}
@@ -166,8 +167,8 @@ func TestClaims(t *testing.T) {
 		}
 	}
 
-	// The kubelet restarts. It calls the driver again before the next container starts, and
-	// unprepares the claim after the last pod.
+	// After a restart, the kubelet calls the driver again before it starts a container, and makes
+	// the driver unprepare the claim after its last pod has ended.
 	m = manager(t, file, claims...)
 	if err := m.Register(t.Context(), plugin); err != nil {
 		t.Fatal(err)
@@ -192,8 +193,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestMetrics checks the metrics of operations and of claims in use. Pods without claims are not
-// counted.
+// TestMetrics checks the metrics of operations and of claims in use. Operations for pods without
+// claims are not counted.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("shared", "a"))
@@ -271,8 +272,8 @@ func TestClaimsOfOtherPods(t *testing.T) {
 	}
 }
 
-// TestNoDriver checks that a pod whose driver is not registered does not start, and that its end
-// does not wait for the driver.
+// TestNoDriver checks that a pod whose driver is not registered cannot start, and that the pod can
+// end without the driver.
 func TestNoDriver(t *testing.T) {
 	m := manager(t, filepath.Join(t.TempDir(), "state"), claimOf("c", "a"))
 	if err := m.Prepare(t.Context(), podOf("a", "c")); err == nil ||

@@ -15,14 +15,14 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// metrics measure operations on claims, and the calls to drivers for these operations.
+// metrics holds the metrics of operations on the claims of a pod, and of the calls to drivers.
 type metrics struct {
 	clock             clock.Clock
 	operations, calls *prometheus.HistogramVec
 }
 
 func newMetrics(c clock.Clock) *metrics {
-	// The last bucket is close to the timeout of a call.
+	// The last bucket ends at 40 s, close to the timeout of a call.
 	buckets := prometheus.ExponentialBucketsRange(.1, 40, 15)
 	return &metrics{
 		clock: c,
@@ -38,12 +38,12 @@ func newMetrics(c clock.Clock) *metrics {
 	}
 }
 
-// operation records an operation when it ends.
+// operation records the duration and the result of an operation that has ended.
 func (m *metrics) operation(name string, begun time.Time, err *error) {
 	m.operations.WithLabelValues(name, strconv.FormatBool(*err != nil)).Observe(m.clock.Since(begun).Seconds())
 }
 
-// measure is an interceptor that measures the calls to a driver.
+// measure returns a gRPC interceptor that measures the calls to a driver.
 func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
 		invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -54,12 +54,12 @@ func (m *metrics) measure(driver string) grpc.UnaryClientInterceptor {
 	}
 }
 
-// anyDriver is the label for all prepared claims, because a claim may have devices of several
-// drivers.
+// anyDriver is the value of the driver label for the number of all prepared claims. The numbers of
+// the drivers do not add up to it, because a claim may have devices of several drivers.
 const anyDriver = "<any>"
 
-// claimsInUse counts prepared claims on each scrape, so that there are no series of removed
-// drivers.
+// claimsInUse counts the prepared claims at each scrape. In this way, there are no series of
+// drivers that have been removed.
 type claimsInUse struct{ manager *Manager }
 
 var inUse = prometheus.NewDesc("dra_resource_claims_in_use",
@@ -70,13 +70,14 @@ var inUse = prometheus.NewDesc("dra_resource_claims_in_use",
 // Describe implements prometheus.Collector.
 func (*claimsInUse) Describe(ch chan<- *prometheus.Desc) { ch <- inUse }
 
-// Collect implements prometheus.Collector.
+// Collect implements prometheus.Collector. It counts the claims that all their drivers have
+// prepared.
 func (c *claimsInUse) Collect(ch chan<- prometheus.Metric) {
 	counts := map[string]int{anyDriver: 0}
 	c.manager.mu.Lock()
 	for _, claim := range c.manager.claims {
 		if len(claim.Devices) < len(claim.Drivers) {
-			continue // not all drivers have prepared the claim
+			continue // not all drivers have prepared this claim
 		}
 		counts[anyDriver]++
 		for _, driver := range claim.Drivers {

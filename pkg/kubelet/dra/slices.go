@@ -11,18 +11,18 @@ import (
 )
 
 // graceWithoutDriver is how long a driver can be unreachable before its ResourceSlices are deleted.
-// Failed deletions are retried after retryFirst, and later with growing delays of up to retryMax.
+// A failed deletion is retried after retryFirst; the delay then grows up to retryMax.
 const (
 	graceWithoutDriver = 30 * time.Second
 	retryFirst         = time.Second
 	retryMax           = 5 * time.Minute
 )
 
-// allDrivers stands for all drivers of the node.
+// allDrivers is passed instead of a driver's name to delete the slices of all drivers.
 const allDrivers = ""
 
-// usable starts the grace period of a driver if it cannot be reached, and ends the grace period if
-// it can. The caller holds mu.
+// usable starts the grace period of a driver if none of its processes can be reached, and ends the
+// grace period otherwise. The caller holds mu.
 func (m *Manager) usable(name string) {
 	if slices.ContainsFunc(m.drivers[name], func(d *driver) bool { return d.up }) {
 		delete(m.gone, name)
@@ -41,10 +41,10 @@ func (m *Manager) wakeUp() {
 	}
 }
 
-// Run deletes the ResourceSlices of drivers that cannot be reached, until ctx ends, so that no pod
-// is scheduled to the node for devices that cannot be prepared. First it deletes all slices of the
-// node, because no driver has registered yet. Drivers publish their slices again when they
-// register.
+// Run deletes the ResourceSlices of drivers that cannot be reached, until ctx ends. In this way, no
+// pod is scheduled to the node for devices that cannot be prepared. At the beginning, Run deletes
+// the slices of all drivers, because no driver has registered yet; drivers publish their slices
+// again when they register.
 func (m *Manager) Run(ctx context.Context) error {
 	defer m.closeAll()
 	m.mu.Lock()
@@ -70,8 +70,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// wipe deletes the slices whose grace period has ended, and returns when the next grace period
-// ends.
+// wipe deletes the slices of drivers whose grace period has ended. It returns the time at which the
+// next grace period ends, or the zero time.
 func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 	m.mu.Lock()
 	gone := maps.Clone(m.gone)
@@ -82,7 +82,7 @@ func (m *Manager) wipe(ctx context.Context, failures *int) time.Time {
 		if !at.After(now) {
 			err := m.cfg.Wipe(ctx, name)
 			m.mu.Lock()
-			// The driver may be reachable again by now.
+			// The driver may have become reachable during the call.
 			if _, still := m.gone[name]; err == nil || !still {
 				delete(m.gone, name)
 				m.mu.Unlock()

@@ -25,25 +25,25 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/downward"
 )
 
-// Objects reads the objects that variables refer to.
+// Objects reads the objects to which environment variables refer.
 type Objects interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*v1.Secret, error)
 }
 
-// Input has all values from which the environment of a container is computed.
+// Input holds everything from which the environment of a container is computed.
 type Input struct {
 	Pod       *v1.Pod
 	Container *v1.Container
-	// Services are all the services of the pod's namespace and of the namespace "default".
+	// Services are all Services in the pod's namespace and in the namespace default.
 	Services []*v1.Service
-	// PodIPs and HostIPs are the addresses known now, the primary first.
+	// PodIPs and HostIPs are the addresses that are known now, the primary address first.
 	PodIPs, HostIPs []string
-	// Allocatable has the node's allocatable resources. They replace limits that the container does
-	// not set.
+	// Allocatable holds the node's allocatable resources, which are used in place of limits that
+	// the container does not set.
 	Allocatable v1.ResourceList
 	Objects     Objects
-	// VolumePath returns the path on the node of one of the pod's volumes, for fileKeyRef.
+	// VolumePath returns the path of a pod's volume on the node. It is used for fileKeyRef.
 	VolumePath func(volume string) (string, bool)
 }
 
@@ -83,19 +83,20 @@ func Build(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	return out, nil
 }
 
-// maker is the state of one call of Build.
+// maker holds the state of one call of Build.
 type maker struct {
 	Input
 	services map[string]string
 	vars     map[string]string
 }
 
-// errAbsent means that the object of an optional reference does not exist.
+// errAbsent means that a reference is optional and its object or key does not exist.
 var errAbsent = errors.New("absent")
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-// absent turns the error for a missing object into errAbsent if the reference is optional.
+// absent returns errAbsent if err means that the object does not exist and the reference is
+// optional. Otherwise it returns err.
 func absent(err error, optional *bool) error {
 	if apierrors.IsNotFound(err) && isTrue(optional) {
 		return errAbsent
@@ -193,7 +194,7 @@ func (m *maker) field(r *v1.ObjectFieldSelector) (string, error) {
 		return "", fmt.Errorf("unsupported pod version: %s", r.APIVersion)
 	}
 	switch r.FieldPath {
-	case "spec.nodeName", "spec.host": // spec.host is the name that the oldest clients used
+	case "spec.nodeName", "spec.host": // spec.host is the name of this field in very old manifests
 		return m.Pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
 		return m.Pod.Spec.ServiceAccountName, nil
@@ -227,8 +228,8 @@ func (m *maker) resource(r *v1.ResourceFieldSelector) (string, error) {
 	return downward.Resource(r, downward.WithLimits(c, m.allocatable()))
 }
 
-// allocatable returns the values that replace limits that the container does not set: the pod's
-// limits, then the node's allocatable resources.
+// allocatable returns the amounts that replace limits which the container does not set: the pod's
+// own limits or, if the pod has none, the node's allocatable resources.
 func (m *maker) allocatable() v1.ResourceList {
 	if m.Pod.Spec.Resources == nil {
 		return m.Allocatable
@@ -255,7 +256,8 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	}
 	value, err := readFileVariable(dir, r.Path, r.Key)
 	if err != nil {
-		// The original error could disclose the names of the node's files to a user.
+		// Do not return the original error: it may contain names of files on the node, and users
+		// see this error.
 		return "", errors.New("couldn't parse env file")
 	}
 	if value == "" {
@@ -267,9 +269,8 @@ func (m *maker) fileKey(r *v1.FileKeySelector) (string, error) {
 	return value, nil
 }
 
-// readFileVariable reads a variable from the file at path below dir. A container can write to dir,
-// so readFileVariable does not follow links that lead out of dir, and does not open pipes and
-// devices.
+// readFileVariable reads a variable from the file at path, relative to dir. Because a container can
+// write to dir, it does not follow links out of dir and does not open pipes and devices.
 func readFileVariable(dir, path, key string) (string, error) {
 	f, err := beneath.Open(dir, path)
 	if err != nil {
@@ -279,8 +280,8 @@ func readFileVariable(dir, path, key string) (string, error) {
 	return fileVariable(f, key)
 }
 
-// Expand replaces $(NAME) by the value in env, and $$ by $. A reference to an unknown variable
-// stays as it is.
+// Expand replaces $(NAME) by the variable's value in env, and $$ by $. A reference to an unknown
+// variable stays unchanged.
 func Expand(s string, env []*runtimeapi.KeyValue) string {
 	return expand(s, func(name string) (string, bool) {
 		for _, kv := range env {
@@ -292,7 +293,7 @@ func Expand(s string, env []*runtimeapi.KeyValue) string {
 	})
 }
 
-// ExpandAll calls Expand for each word of a command or its arguments.
+// ExpandAll calls Expand for each word of a container's command or arguments.
 func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
 	if words == nil {
 		return nil
@@ -304,7 +305,8 @@ func ExpandAll(words []string, env []*runtimeapi.KeyValue) []string {
 	return out
 }
 
-// ExpandStrict is like Expand, for a subPathExpr: it returns an error if a variable has no value.
+// ExpandStrict expands a subPathExpr. It works like Expand, but returns an error if a variable is
+// unknown or empty.
 func ExpandStrict(s string, env []*runtimeapi.KeyValue) (string, error) {
 	missing := map[string]struct{}{}
 	out := expand(s, func(name string) (string, bool) {

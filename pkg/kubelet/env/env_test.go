@@ -235,7 +235,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// naiveExpand implements the rule of expansion one character at a time.
+// naiveExpand expands references one character at a time. The test compares Expand with it.
 func naiveExpand(s string, vars map[string]string) string {
 	if s == "" {
 		return ""

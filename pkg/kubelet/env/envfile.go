@@ -11,14 +11,16 @@ import (
 	"strings"
 )
 
-// maxEnvFile is the maximum number of bytes that are read of an environment file, because a
-// container can write it.
+// maxEnvFile is the maximum number of bytes that are read from an environment file. There is a
+// limit because a container can write to the file.
 const maxEnvFile = 1 << 20
 
-// fileVariable finds a variable in an environment file, which has lines of NAME='value', blank
-// lines, and comments that start with #. A value is literal up to its closing quote, may span
-// lines, and may be followed by a comment. With space between = and the quote it is empty. The file
-// is read only up to the variable. The result is "" if the file does not have the variable.
+// fileVariable returns the value of a variable in an environment file, or "" if the file does not
+// contain the variable. The file consists of lines of the form NAME='value', blank lines, and
+// comments that start with #. A value is taken literally up to its closing quote; it may span
+// several lines, and a comment may follow. If there is a space after the =, the value is empty.
+//
+// The file is read only as far as the variable, so errors behind it are not found.
 func fileVariable(r io.Reader, key string) (string, error) {
 	lines := envLines{Scanner: bufio.NewScanner(io.LimitReader(r, maxEnvFile))}
 	for lines.Scan() {
@@ -52,7 +54,7 @@ func fileVariable(r io.Reader, key string) (string, error) {
 	return "", nil
 }
 
-// envLines reads an environment file and counts its lines.
+// envLines reads the lines of an environment file and counts them.
 type envLines struct {
 	*bufio.Scanner
 	n int
@@ -70,7 +72,8 @@ func (l *envLines) invalid(what string) error {
 
 var errNotClosed = errors.New("unclosed single quote")
 
-// quoted reads a value in single quotes that starts with rest and may continue on later lines.
+// quoted parses a value in single quotes. The value starts with rest and may continue on the
+// following lines.
 func (l *envLines) quoted(rest string) (string, error) {
 	rest, ok := strings.CutPrefix(rest, "'")
 	if !ok {

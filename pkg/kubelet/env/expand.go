@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// ExpandStatic replaces references to a container's variables by the values in its spec. A variable
-// whose value comes from another object or file is replaced by "".
+// ExpandStatic replaces references to variables by the values in vars. A variable whose value comes
+// from another object or file is replaced by "".
 func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	values := map[string]string{}
 	for _, v := range vars {
@@ -26,11 +26,12 @@ func ExpandStatic(list []string, vars []v1.EnvVar) []string {
 	return out
 }
 
-// lookup returns the value of a variable.
+// lookup returns the value of a variable. The second result is false if the variable is unknown.
 type lookup func(name string) (string, bool)
 
-// expand replaces $(NAME) by its value, and $$ by $. Everything else stays as it is: a reference to
-// an unknown variable, a reference that is not closed, a single $.
+// expand replaces $(NAME) by the variable's value, and $$ by $. Everything else stays unchanged:
+// references to unknown variables, references without a closing parenthesis, and single $
+// characters.
 func expand(s string, value lookup) string {
 	at := strings.IndexByte(s, '$')
 	if at < 0 {
@@ -40,7 +41,7 @@ func expand(s string, value lookup) string {
 	for ; at >= 0 && at+1 < len(s); at = strings.IndexByte(s, '$') {
 		b.WriteString(s[:at])
 		s = s[at:]
-		n := 1 // number of bytes of s that have been processed
+		n := 1 // number of bytes at the beginning of s that are done
 		switch s[1] {
 		case '$':
 			b.WriteByte('$')

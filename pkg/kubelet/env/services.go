@@ -13,11 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// masterService is the API server's own service. Every container gets its variables.
+// masterService is the Service of the API server, in the namespace default. Every container gets
+// its variables.
 const masterService = "kubernetes"
 
-// serviceVariables returns the variables with the addresses of services: those of the pod's
-// namespace if links are enabled, and always the API server's.
+// serviceVariables returns the environment variables with the addresses of Services. They include
+// the Services in the pod's namespace if links is true, and the API server's Service in any case.
 func serviceVariables(services []*v1.Service, namespace string, links bool) map[string]string {
 	visible := map[string]*v1.Service{}
 	for _, s := range services {
@@ -26,7 +27,7 @@ func serviceVariables(services []*v1.Service, namespace string, links bool) map[
 		}
 		switch {
 		case s.Namespace == metav1.NamespaceDefault && s.Name == masterService:
-			// The namespace's own service of that name takes precedence.
+			// A Service of this name in the pod's own namespace takes precedence.
 			if _, ok := visible[s.Name]; !ok {
 				visible[s.Name] = s
 			}
@@ -52,7 +53,7 @@ func addService(vars map[string]string, s *v1.Service) {
 			vars[prefix+"_SERVICE_PORT_"+variableName(p.Name)] = strconv.Itoa(int(p.Port))
 		}
 	}
-	// Variables with the names of Docker's container links.
+	// The following variables have the names that Docker used for links to containers.
 	vars[prefix+"_PORT"] = portURL(ip, first)
 	for _, p := range s.Spec.Ports {
 		name := fmt.Sprintf("%s_PORT_%d_%s", prefix, p.Port, strings.ToUpper(protocol(p)))

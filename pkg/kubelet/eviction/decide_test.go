@@ -102,14 +102,14 @@ func TestStep(t *testing.T) {
 	step(10, 250, 99, []int{2}, v1.NodeDiskPressure, v1.NodeMemoryPressure)
 	step(10, 250, 100, []int{1}, v1.NodeDiskPressure, v1.NodeMemoryPressure)
 	step(10, 300, 100, nil, v1.NodeDiskPressure, v1.NodeMemoryPressure)
-	step(10, 300, 100, nil, v1.NodeMemoryPressure) // the condition is held for 30 s
-	step(10, 299, 100, nil, v1.NodeMemoryPressure) // the grace period of the soft threshold starts again
+	step(10, 300, 100, nil, v1.NodeMemoryPressure) // the condition stays true for 30 s
+	step(10, 299, 100, nil, v1.NodeMemoryPressure) // the soft threshold is crossed again, so its grace period starts again
 	step(10, 99, 100, []int{0}, v1.NodeMemoryPressure)
-	// The threshold stays crossed until the minimum reclaim is available too.
+	// Once crossed, the threshold of 100 stays crossed until 150 is available: Reclaim is 50.
 	step(10, 149, 100, []int{0, 1}, v1.NodeMemoryPressure)
 	step(10, 150, 100, []int{1}, v1.NodeMemoryPressure)
 	step(10, 149, 100, []int{1}, v1.NodeMemoryPressure)
-	step(10, -1, 100, nil, v1.NodeMemoryPressure) // a resource that cannot be measured does not count as short
+	step(10, -1, 100, nil, v1.NodeMemoryPressure) // a threshold is not crossed if its resource cannot be measured
 	step(30, 999, 100, nil)
 }
 
@@ -157,8 +157,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestRankIsAnOrder checks that the order of the input does not matter, and that no pod that stays
-// within its request is ranked before one that does not.
+// TestRankIsAnOrder checks that rank does not depend on the order of its input, and that no pod
+// that uses at most its request is ranked before a pod that exceeds its request.
 func TestRankIsAnOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var list []Candidate
@@ -166,7 +166,7 @@ func TestRankIsAnOrder(t *testing.T) {
 			request := rapid.SampledFrom([]string{"", "10", "20"}).Draw(t, "request")
 			c := Candidate{Pod: podOf(string(rune('a'+i)), int32(rapid.IntRange(0, 2).Draw(t, "priority")), request)}
 			if rapid.IntRange(0, 5).Draw(t, "known") > 0 {
-				n := uint64(rapid.IntRange(0, 30).Draw(t, "used")*10 + i) // different for all pods
+				n := uint64(rapid.IntRange(0, 30).Draw(t, "used")*10 + i) // a different usage for each pod
 				c.Usage = usageOf(n, n, n, n)
 			}
 			list = append(list, c)
@@ -238,7 +238,7 @@ func TestOverLimit(t *testing.T) {
 	storage := podOf("p", 0, "")
 	storage.Spec.Containers[0].Resources.Limits = v1.ResourceList{v1.ResourceEphemeralStorage: limit}
 	logs := statsapi.ContainerStats{Name: "c", Logs: &statsapi.FsStats{UsedBytes: &big}}
-	hugeLimit := resource.MustParse("16E") // the sum needs more than 64 bits
+	hugeLimit := resource.MustParse("16E") // so large that a sum with it exceeds 64 bits
 	huge, hugeVolume := storage.DeepCopy(), volumes.DeepCopy()
 	huge.Spec.Containers[0].Resources.Limits[v1.ResourceEphemeralStorage] = hugeLimit
 	hugeVolume.Spec.Volumes[0].EmptyDir.SizeLimit = &hugeLimit

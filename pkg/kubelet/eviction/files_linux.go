@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// Files returns the disk usage of a directory. A directory that does not exist uses nothing.
+// Files returns the disk usage of a directory, in bytes and inodes. It is zero if the directory
+// does not exist.
 func Files(dir string) (bytes, inodes uint64, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -24,11 +25,12 @@ func Files(dir string) (bytes, inodes uint64, err error) {
 	return bytes, inodes, nil
 }
 
-// KubeletFiles returns the disk usage of those files in a pod's directory that the kubelet creates
-// and containers can write to without a limit: the hosts file and the termination messages.
+// KubeletFiles returns the disk usage of the files that the kubelet creates in a pod's directory
+// and to which containers can write without a limit: the hosts file and the termination messages.
+// The result is in bytes and inodes.
 func KubeletFiles(podDir string) (bytes, inodes uint64) {
 	for _, name := range []string{"etc-hosts", "containers"} {
-		// Skip files that cannot be read: they were removed meanwhile.
+		// Ignore errors, because files can be removed while they are being counted.
 		_ = filepath.WalkDir(filepath.Join(podDir, name), func(_ string, e fs.DirEntry, err error) error {
 			if err == nil && !e.IsDir() {
 				b, i := diskUsageOf(e)
@@ -40,10 +42,10 @@ func KubeletFiles(podDir string) (bytes, inodes uint64) {
 	return bytes, inodes
 }
 
-// blockUnit is the unit of st_blocks.
+// blockUnit is the unit of st_blocks, in bytes.
 const blockUnit = 512
 
-// diskUsageOf returns the disk usage of a file, or zero if it was removed meanwhile.
+// diskUsageOf returns the disk usage of a file. It is zero if the file was removed in the meantime.
 func diskUsageOf(e fs.DirEntry) (bytes, inodes uint64) {
 	info, err := e.Info()
 	if err != nil {

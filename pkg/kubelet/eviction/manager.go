@@ -21,80 +21,81 @@ import (
 )
 
 const (
-	// Reason is the reason of evicted pods, and of pods that are rejected under pressure.
+	// Reason is the reason in the status of evicted pods, and of pods that are rejected because the
+	// node is under pressure.
 	Reason = "Evicted"
-	// lookPeriod is the interval between checks of the node.
+	// lookPeriod is how often the node is checked.
 	lookPeriod = 10 * time.Second
-	// cleanupPatience is how long to wait for the end of an evicted pod before the next one is
-	// evicted.
+	// cleanupPatience is the maximum time to wait until an evicted pod has ended before another pod
+	// is evicted.
 	cleanupPatience = 30 * time.Second
-	// atOnce is the grace period, in seconds, of pods that must end at once.
+	// atOnce is the grace period, in seconds, of pods that must end immediately.
 	atOnce = 1
 )
 
-// Eviction is the eviction of a pod.
+// Eviction describes the eviction of a pod.
 type Eviction struct {
 	Pod     *v1.Pod
 	Message string
-	// Grace is the grace period in seconds.
+	// Grace is the pod's grace period in seconds.
 	Grace int64
-	// Disruption reports whether the pod is evicted because of the node, not because of its own
-	// limits.
+	// Disruption means that the pod is evicted because the node lacks a resource, and not because
+	// the pod exceeds a limit.
 	Disruption bool
-	// Signal is the resource of the node that is short, or the limit of the pod that is exceeded.
+	// Signal names the resource that the node lacks, or the limit that the pod exceeds.
 	Signal Signal
 }
 
 // Config holds a Manager's settings.
 type Config struct {
-	// Settings.
+	// Settings:
 
 	Thresholds []Threshold
-	// Hold is how long a pressure condition remains after its threshold is not crossed any more.
+	// Hold is how long a pressure condition stays true after its threshold was last crossed.
 	Hold time.Duration
-	// MaxGrace is the maximum grace period, in seconds, of pods that are evicted for a soft
+	// MaxGrace is the maximum grace period, in seconds, of pods that are evicted because of a soft
 	// threshold.
 	MaxGrace int64
 
-	// Measurements.
+	// Functions that measure:
 
-	// Observe measures the node.
+	// Observe measures the resources of the node.
 	Observe func(ctx context.Context) (Observation, error)
 	// Pods returns the node's pods that have not ended.
 	Pods func() []*v1.Pod
-	// Usage returns the usage of a pod, or nil if it is not known.
+	// Usage returns the resource usage of a pod, or nil if it is unknown.
 	Usage func(ctx context.Context, pod *v1.Pod) (*statsapi.PodStats, error)
 
-	// Actions.
+	// Functions that carry out decisions:
 
 	// Reclaim frees unused disk space.
 	Reclaim func(ctx context.Context) error
-	// Evict ends a pod. It does not wait.
+	// Evict begins to end a pod and returns without waiting for the pod's end.
 	Evict func(Eviction)
-	// Event records a warning on the node.
+	// Event records a warning event on the node.
 	Event func(reason, message string)
 	// Changed is called when the pressure conditions change.
 	Changed func()
 
-	// Metrics count evictions; nil disables them.
+	// Metrics counts evictions. If it is nil, they are not counted.
 	Metrics *metrics.Node
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Manager evicts pods of a node. It is safe for concurrent use.
+// Manager evicts pods when the node lacks resources. It is safe for concurrent use.
 type Manager struct {
 	cfg Config
-	// Used only by the goroutine of Run:
+	// Only the goroutine of Run uses the following fields:
 	state   state
-	evicted types.UID // the pod that was evicted last
+	evicted types.UID // the pod that was last evicted, until it has ended or cleanupPatience has passed
 	since   time.Time
 
 	mu    sync.Mutex
 	holds map[v1.NodeConditionType]bool
 }
 
-// New returns a Manager.
+// New returns a Manager with the given configuration.
 func New(cfg Config) *Manager {
 	if cfg.Metrics == nil {
 		cfg.Metrics = metrics.NewNode(nil)
@@ -103,16 +104,16 @@ func New(cfg Config) *Manager {
 		holds: map[v1.NodeConditionType]bool{}}
 }
 
-// Pressures returns the pressure conditions that are true.
+// Pressures returns the pressure conditions that are true now.
 func (m *Manager) Pressures() []v1.NodeConditionType {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Sorted(maps.Keys(m.holds))
 }
 
-// RejectReason returns why the node cannot run a new pod under its present pressure, or "".
-// Critical pods are never rejected. If memory pressure is the only condition, only BestEffort pods
-// that do not tolerate its taint are rejected.
+// RejectReason returns why the node rejects a new pod because of its pressure conditions, or "".
+// Critical pods are never rejected. Under memory pressure alone, the node rejects only BestEffort
+// pods that do not tolerate the taint for memory pressure.
 func (m *Manager) RejectReason(pod *v1.Pod) string {
 	holds := m.Pressures()
 	if len(holds) == 0 || IsCritical(pod) {
@@ -128,8 +129,8 @@ func (m *Manager) RejectReason(pod *v1.Pod) string {
 	return fmt.Sprintf("The node had condition: %v. ", holds)
 }
 
-// tolerated reports whether t tolerates the taint, which has no value. A toleration with a
-// comparison operator does not tolerate it.
+// tolerated reports whether the toleration t tolerates the taint, which has no value. Tolerations
+// with comparison operators never do.
 func tolerated(t *v1.Toleration, taint *v1.Taint) bool {
 	return (t.Effect == "" || t.Effect == taint.Effect) && (t.Key == "" || t.Key == taint.Key) &&
 		(t.Operator == v1.TolerationOpExists || (t.Operator == "" || t.Operator == v1.TolerationOpEqual) &&
@@ -150,7 +151,8 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Check checks the node once, and reclaims disk space or evicts a pod if necessary.
+// Check checks the node once. If a threshold requires it, Check reclaims disk space or evicts a
+// pod.
 func (m *Manager) Check(ctx context.Context) {
 	pods := m.cfg.Pods()
 	if m.leaving(pods) || m.limits(ctx, pods) || len(m.cfg.Thresholds) == 0 {
@@ -183,7 +185,8 @@ func (m *Manager) Check(ctx context.Context) {
 	}
 }
 
-// leaving reports whether the pod that was evicted last still uses resources.
+// leaving reports whether the pod that was last evicted is still ending and cleanupPatience has not
+// passed.
 func (m *Manager) leaving(pods []*v1.Pod) bool {
 	if m.evicted == "" {
 		return false
@@ -196,12 +199,12 @@ func (m *Manager) leaving(pods []*v1.Pod) bool {
 	return false
 }
 
-// measure measures the node's resources, updates its conditions, and returns the thresholds to act
-// on.
+// measure measures the node's resources and updates the pressure conditions. It returns the
+// measured amounts and the indexes of the thresholds that require an eviction.
 func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	o, err := m.cfg.Observe(ctx)
 	if err != nil {
-		// continue with the resources that could be measured
+		// Continue with the resources that could be measured.
 		m.cfg.Log.Warn("Failed to measure some of the node's resources", "err", err)
 	}
 	holds, due := m.state.step(m.cfg.Clock.Now(), m.cfg.Thresholds, o, m.cfg.Hold)
@@ -215,7 +218,7 @@ func (m *Manager) measure(ctx context.Context) (Observation, []int) {
 	return o, due
 }
 
-// limits evicts the pods that exceed their storage limits, and reports whether there were any.
+// limits evicts the pods that exceed their storage limits. It reports whether it has evicted any.
 func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	evicted := false
 	for _, pod := range pods {
@@ -224,7 +227,7 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 		}
 		s, err := m.cfg.Usage(ctx, pod)
 		if err != nil || s == nil {
-			continue // the usage is not known: the pod may not have started, or may have ended
+			continue // usage unknown: the pod has not started yet, or it has ended
 		}
 		if why, signal := overLimit(pod, s); why != "" {
 			m.evict(Eviction{Pod: pod, Message: why, Grace: atOnce, Signal: signal})
@@ -234,7 +237,8 @@ func (m *Manager) limits(ctx context.Context, pods []*v1.Pod) bool {
 	return evicted
 }
 
-// evictOne evicts the pod with the highest rank, and reports whether there is one.
+// evictOne evicts the pod that rank puts first. It returns false if there is no pod that may be
+// evicted.
 func (m *Manager) evictOne(ctx context.Context, pods []*v1.Pod, t *Threshold, a Amount) bool {
 	var list []Candidate
 	for _, pod := range pods {

@@ -21,7 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/metrics/metricstest"
 )
 
-// machine simulates the node of a Manager, with what it measures and evicts.
+// machine simulates a node: what the Manager measures on it, and the evictions that the Manager
+// requests.
 type machine struct {
 	o         Observation
 	pods      []*v1.Pod
@@ -87,10 +88,10 @@ func TestOneEvictionAtATime(t *testing.T) {
 	if !slices.Equal(m.events, []string{"EvictionThresholdMet: Attempting to reclaim memory"}) {
 		t.Errorf("events %q", m.events)
 	}
-	step(10*time.Second, "large") // no other pod is evicted while the evicted one is still ending
+	step(10*time.Second, "large") // the evicted pod has not ended yet, so no other pod is evicted
 	m.pods = slices.DeleteFunc(m.pods, func(p *v1.Pod) bool { return p.Name == "large" })
 	step(10*time.Second, "large", "small")
-	step(40*time.Second, "large", "small", "small") // the pod "large" does not end, so another one is evicted
+	step(40*time.Second, "large", "small", "small") // the pod "small" has not ended after 30 s, so it is evicted again
 	m.o[MemoryAvailable] = Amount{200, 1000}
 	step(40*time.Second, "large", "small", "small")
 	if len(k.Pressures()) != 1 {
@@ -152,7 +153,7 @@ func TestPodLimits(t *testing.T) {
 	}
 }
 
-// TestEvictionsAreCounted checks the metrics: evictions by signal or limit, and the age of the
+// TestEvictionsAreCounted checks the metrics: the number of evictions by signal, and the age of the
 // measurements for each crossed threshold.
 func TestEvictionsAreCounted(t *testing.T) {
 	r := prometheus.NewRegistry()

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/volume"
 )
 
-// message returns the reason of an eviction in the words of Kubernetes.
+// message returns the message of an eviction. The text is that of Kubernetes.
 func message(c Candidate, t *Threshold, a Amount) string {
 	r := resourceOf(t.Signal)
 	var b strings.Builder
@@ -77,7 +77,8 @@ func uses(s *statsapi.ContainerStats, r v1.ResourceName) (int64, bool) {
 	return 0, false
 }
 
-// stored returns how much of the node's disk a container uses.
+// stored returns how many bytes of the node's disk a container uses for its writable layer and its
+// logs.
 func stored(s *statsapi.ContainerStats) int64 {
 	var sum int64
 	for _, f := range []*statsapi.FsStats{s.Rootfs, s.Logs} {
@@ -89,7 +90,8 @@ func stored(s *statsapi.ContainerStats) int64 {
 	return sum
 }
 
-// HasStorageLimit reports whether a pod has a limit on the storage of the node.
+// HasStorageLimit reports whether the pod has a limit of ephemeral storage or of the size of an
+// emptyDir volume.
 func HasStorageLimit(pod *v1.Pod) bool {
 	if _, ok := resourcehelper.PodLimits(pod, resourcehelper.PodResourcesOptions{})[v1.ResourceEphemeralStorage]; ok {
 		return true
@@ -101,8 +103,8 @@ func HasStorageLimit(pod *v1.Pod) bool {
 		})
 }
 
-// overLimit returns the message and the limit for a pod that exceeds one of its storage limits, or
-// "".
+// overLimit returns the message and the signal if a pod exceeds one of its storage limits.
+// Otherwise the message is "".
 func overLimit(pod *v1.Pod, s *statsapi.PodStats) (string, Signal) {
 	if over := volume.OverLimit(pod, s.VolumeStats); len(over) > 0 {
 		return over[0], emptyDirLimit

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Observe measures the machine: its memory, its process IDs, and the file systems of the kubelet's
-// directory and of the images. imageDir may be "" if it is not known yet. A resource that cannot be
-// measured is missing in the result.
+// Observe measures the machine's memory, its process IDs, and the file systems of the kubelet's
+// directory and of the images. If the directory of the images is not known yet, imageDir is "". The
+// result does not contain resources that could not be measured.
 func Observe(rootDir, imageDir string) (Observation, error) {
 	o := Observation{}
 	var errs []error
@@ -32,7 +32,7 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 	add(PIDAvailable, a, err)
 	space, files, err := MeasureDisk(rootDir)
 	add(NodeFsAvailable, space, err)
-	if files.Capacity > 0 { // some file systems do not count inodes and report 0
+	if files.Capacity > 0 { // file systems that do not count inodes report 0
 		add(NodeFsInodesFree, files, err)
 	}
 	if imageDir != "" {
@@ -45,7 +45,8 @@ func Observe(rootDir, imageDir string) (Observation, error) {
 	return o, errors.Join(errs...)
 }
 
-// MeasureDisk returns the bytes and inodes of the file system of a directory.
+// MeasureDisk measures the file system that contains a directory: space in bytes, and files in
+// inodes.
 func MeasureDisk(dir string) (space, files Amount, err error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
@@ -59,9 +60,9 @@ func MeasureDisk(dir string) (space, files Amount, err error) {
 		Amount{Available: int64(fs.Ffree), Capacity: int64(fs.Files)}, nil
 }
 
-// Memory returns how much memory is available without swapping: free memory, and file pages that
-// were not used lately. This is the capacity minus the working set of the whole machine, with
-// either version of cgroups.
+// Memory returns how many bytes of memory are available without swapping: free memory and file
+// pages that were not used recently. With both versions of cgroups, this equals the capacity minus
+// the working set of the whole machine.
 func Memory() (Amount, error) {
 	b, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
@@ -82,7 +83,7 @@ func Memory() (Amount, error) {
 	return Amount{Available: min(has["MemFree"]+has["Inactive(file)"], has["MemTotal"]), Capacity: has["MemTotal"]}, nil
 }
 
-// processes returns how many more processes and threads can be created.
+// processes returns how many more processes and threads the machine can create, and the maximum.
 func processes() (Amount, error) {
 	most := int64(-1)
 	for _, file := range []string{"/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"} {

@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// systemCritical is the lowest priority of pods that are critical for the system.
+	// systemCritical is the lowest priority of system-critical pods.
 	systemCritical = 2_000_000_000
 	mirror         = "kubernetes.io/config.mirror"
 	source         = "kubernetes.io/config.source"
 	fromAPI        = "api"
 )
 
-// IsCritical reports whether a pod is critical for the node or the system, so that it is never
-// evicted.
+// IsCritical reports whether a pod is critical and therefore never evicted. Mirror pods, static
+// pods and pods with a system-critical priority are critical.
 func IsCritical(pod *v1.Pod) bool {
 	if _, ok := pod.Annotations[mirror]; ok {
 		return true
@@ -34,19 +34,19 @@ func IsCritical(pod *v1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
-// Candidate is a pod and its usage, which is nil if it is not known.
+// Candidate is a pod that can be evicted, with its resource usage. Usage is nil if it is unknown.
 type Candidate struct {
 	Pod   *v1.Pod
 	Usage *statsapi.PodStats
 }
 
-// rank sorts pods so that the first one is evicted first for the resource.
+// rank sorts pods in the order in which they are evicted when the node lacks the resource r.
 func rank(list []Candidate, r v1.ResourceName) {
 	slices.SortStableFunc(list, func(a, b Candidate) int {
 		ua, ra, oka := a.consumes(r)
 		ub, rb, okb := b.consumes(r)
 		if r != pids && (!oka || !okb) {
-			// A pod without measurements counts as one that exceeds its request.
+			// A pod whose usage is unknown counts as exceeding its request.
 			return cmp.Or(boolOrder(oka)-boolOrder(okb), cmp.Compare(priority(a.Pod), priority(b.Pod)))
 		}
 		over := 0
@@ -57,7 +57,8 @@ func rank(list []Candidate, r v1.ResourceName) {
 	})
 }
 
-// consumes returns the usage and the request of a resource.
+// consumes returns how much of a resource the pod uses and requests. known is false if the usage is
+// unknown.
 func (c *Candidate) consumes(r v1.ResourceName) (used, requested int64, known bool) {
 	if c.Usage == nil {
 		return 0, 0, false

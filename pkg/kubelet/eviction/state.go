@@ -9,14 +9,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// state is the data that is kept from one check to the next.
+// state is what a Manager remembers from one check to the next.
 type state struct {
-	crossed map[int]time.Time // since when each threshold has been crossed, by index
+	crossed map[int]time.Time // by index of the threshold: the time since which it has been crossed
 	seen    map[v1.NodeConditionType]time.Time
 }
 
-// step updates the state with an observation. It returns the conditions that are true and the
-// indexes of the thresholds to act on, in their order.
+// step updates the state with the observation o. It returns the pressure conditions that are true,
+// and the indexes of the thresholds that require an eviction, in the order of thresholds. A
+// condition stays true for the time hold after its threshold was last crossed.
 func (s *state) step(now time.Time, thresholds []Threshold, o Observation,
 	hold time.Duration) (map[v1.NodeConditionType]bool, []int) {
 	crossed := map[int]time.Time{}

@@ -16,10 +16,11 @@ import (
 	kubeletconfig "k8s.io/kubelet/config/v1beta1"
 )
 
-// Signal is the name of a resource that can run out, as in thresholds.
+// Signal is the name of a resource that can run out. Thresholds in the configuration use these
+// names.
 type Signal string
 
-// The signals.
+// Signals for resources of the node, and for limits of pods.
 const (
 	MemoryAvailable   Signal = "memory.available"
 	NodeFsAvailable   Signal = "nodefs.available"
@@ -27,45 +28,47 @@ const (
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
 	PIDAvailable      Signal = "pid.available"
-	// AllocatableMemory is how much of the memory that all pods together may use is left.
+	// AllocatableMemory is the memory that is left of what all pods together may use.
 	AllocatableMemory Signal = "allocatableMemory.available"
 
-	// Limits of pods. They have no thresholds.
+	// These signals stand for limits of pods. The configuration cannot set thresholds for them.
 	emptyDirLimit  Signal = "emptydirfs.limit"
 	podLimit       Signal = "ephemeralpodfs.limit"
 	containerLimit Signal = "ephemeralcontainerfs.limit"
 )
 
-// Names in messages for resources that the API does not have.
+// Names that messages use for resources without a name in the API.
 const (
 	inodes v1.ResourceName = "inodes"
 	pids   v1.ResourceName = "pids"
 )
 
-// Amount is what is left of a resource and its total, in bytes or in numbers.
+// Amount is how much of a resource is available and how much there is in total, in bytes or as a
+// number.
 type Amount struct{ Available, Capacity int64 }
 
-// Observation is the amount of each resource that could be measured.
+// Observation holds the amounts of those resources that could be measured.
 type Observation map[Signal]Amount
 
-// Threshold is the minimum amount of a resource.
+// Threshold is the minimum amount of a resource that must be available.
 type Threshold struct {
 	Signal Signal
-	// The minimum is either Value, or Percent of the capacity. The other field is zero.
+	// The minimum amount is Value, or Percent of the capacity. The other field is zero.
 	Value   resource.Quantity
 	Percent float64
-	// Grace is how long a soft threshold may be crossed. It is zero for a hard one.
+	// Grace is how long a soft threshold may be crossed before a pod is evicted. It is zero for a
+	// hard threshold.
 	Grace time.Duration
-	// Soft reports whether evicted pods have a grace period.
+	// Soft means that the threshold is soft, so that evicted pods get a grace period.
 	Soft bool
-	// Reclaim (or ReclaimPercent of the capacity) is how much more than the threshold must be
-	// available before a crossed threshold counts as not crossed.
+	// Reclaim, or ReclaimPercent of the capacity, is added to the minimum amount once the threshold
+	// is crossed. The threshold stays crossed until the sum is available.
 	Reclaim        resource.Quantity
 	ReclaimPercent float64
 }
 
-// Parse reads the thresholds of a configuration and sorts them in the order in which they are acted
-// on. Memory is first because it runs out fastest.
+// Parse parses the thresholds in the configuration. It sorts them in the order in which they are
+// handled: memory first, because it runs out fastest.
 func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 	var out []Threshold
 	for _, list := range []struct {
@@ -83,8 +86,8 @@ func Parse(c *kubeletconfig.KubeletConfiguration) ([]Threshold, error) {
 			}
 			out = append(out, *t)
 			if t.Signal == MemoryAvailable && !t.Soft && slices.Contains(c.EnforceNodeAllocatable, "pods") {
-				// This threshold is crossed before the kernel kills a container of the cgroup of
-				// all pods.
+				// This threshold is crossed before the cgroup of all pods reaches its limit and the
+				// kernel kills a container.
 				t.Signal = AllocatableMemory
 				out = append(out, *t)
 			}
@@ -105,7 +108,7 @@ func boolOrder(b bool) int {
 	return 0
 }
 
-// parse reads one threshold. The result is nil if it is disabled.
+// parse parses one threshold. It returns nil if the text disables the threshold.
 func parse(name, text string, soft bool, c *kubeletconfig.KubeletConfiguration) (*Threshold, error) {
 	t := &Threshold{Signal: Signal(name), Soft: soft}
 	if condition(t.Signal) == "" {
@@ -153,7 +156,7 @@ func amount(text string) (resource.Quantity, float64, error) {
 	return q, 0, nil
 }
 
-// quantity returns the threshold for a capacity.
+// quantity returns the minimum amount for a resource with this capacity.
 func (t *Threshold) quantity(capacity int64) *resource.Quantity {
 	return thresholdQuantity(t.Value, t.Percent, capacity)
 }
@@ -166,8 +169,9 @@ func thresholdQuantity(q resource.Quantity, percent float64, capacity int64) *re
 	return &q
 }
 
-// crossed reports whether less than the threshold is available. If before is true, Reclaim is added
-// to the threshold, so that it stays crossed until that much more is available.
+// crossed reports whether less than the minimum amount is available. before means that the
+// threshold was crossed at the last check; in this case, the amount in Reclaim must be available in
+// addition.
 func (t *Threshold) crossed(a Amount, before bool) bool {
 	least := t.quantity(a.Capacity)
 	if before {
@@ -176,7 +180,7 @@ func (t *Threshold) crossed(a Amount, before bool) bool {
 	return least.Value() > a.Available
 }
 
-// condition returns the node's condition for a signal.
+// condition returns the pressure condition that belongs to a signal, or "".
 func condition(s Signal) v1.NodeConditionType {
 	switch s {
 	case MemoryAvailable, AllocatableMemory:
@@ -189,7 +193,7 @@ func condition(s Signal) v1.NodeConditionType {
 	return ""
 }
 
-// resourceOf returns the resource to reclaim for a signal.
+// resourceOf returns the resource that must be freed for a signal.
 func resourceOf(s Signal) v1.ResourceName {
 	switch s {
 	case MemoryAvailable, AllocatableMemory:

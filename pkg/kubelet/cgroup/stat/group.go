@@ -22,7 +22,7 @@ func (r Reader) GroupOf(proc string, pid int) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cgroup of a process: %w", err)
 	}
-	groups := map[string]string{} // by controller; "" is the hierarchy of version 2
+	groups := map[string]string{} // by controller; the key "" stands for the cgroup v2 hierarchy
 	for line := range strings.Lines(string(b)) {
 		if parts := strings.SplitN(strings.TrimSpace(line), ":", 3); len(parts) == 3 {
 			for name := range strings.SplitSeq(parts[1], ",") {

@@ -22,7 +22,7 @@ type Usage struct {
 	CPU       *CPU
 	Memory    *Memory
 	IO        []Device
-	Pressure  map[string]Pressure // by "cpu", "memory" and "io"
+	Pressure  map[string]Pressure // by resource: "cpu", "memory" and "io"
 	Processes []int               // IDs of the processes in the cgroup itself, not in its children
 	Threads   *int64
 	Limits    Limits
