@@ -28,7 +28,7 @@ import (
 // apiCache watches the API objects that the kubelet needs and caches them.
 type apiCache struct {
 	factory  informers.SharedInformerFactory
-	pods     *follow.Cache[v1.Pod, v1.Pod] // pods of this node
+	pods     *follow.Cache[v1.Pod, v1.Pod] // the pods that the API binds to this node
 	services corelisters.ServiceLister
 	classes  nodelisters.RuntimeClassLister
 	drivers  storageinformers.CSIDriverInformer
@@ -56,7 +56,7 @@ func newAPICache(cfg Config) *apiCache {
 	return c
 }
 
-// subscribe calls changed when storage drivers change.
+// subscribe registers a function that is called when a CSIDriver object changes.
 func (c *apiCache) subscribe(changed func()) error {
 	_, err := c.drivers.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { changed() }, UpdateFunc: func(any, any) { changed() }, DeleteFunc: func(any) { changed() },

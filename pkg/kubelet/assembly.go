@@ -72,8 +72,8 @@ func newNetwork(cfg Config) *network.Network {
 	})
 }
 
-// buildPods builds the parts that find pods, report their statuses, and provide the objects and
-// volumes that they use.
+// buildPods builds the parts that read pods, report their statuses, and provide the objects and
+// volumes that pods use.
 func (k *Kubelet) buildPods() error {
 	s, cfg := k.shared, k.shared.cfg
 	api := newAPICache(cfg)

@@ -43,7 +43,7 @@ type cleanup struct {
 	sandboxes  *sandboxes
 }
 
-// run cleans up until ctx ends, once at the beginning and then periodically.
+// run cleans up immediately and then every cleanupPeriod, until ctx ends.
 func (c *cleanup) run(ctx context.Context) error {
 	t := c.cfg.Clock.NewTicker(cleanupPeriod)
 	defer t.Stop()
@@ -179,7 +179,7 @@ func (s *sandboxes) sweep(ctx context.Context) error {
 }
 
 // removeNamespaces removes the network namespaces of sandboxes that the runtime was creating when
-// it was killed, and releases the addresses allocated to them.
+// it was killed. It then releases the addresses that were allocated to such sandboxes.
 func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	left, err := s.namespaces.Abandoned()
 	if err != nil || len(left) == 0 {
@@ -213,7 +213,7 @@ func (s *sandboxes) endShims() error {
 	return nil
 }
 
-// releaseAddresses releases the addresses of removed sandboxes.
+// releaseAddresses releases the addresses that no existing sandbox uses.
 func (s *sandboxes) releaseAddresses(ctx context.Context) error {
 	inUse, err := s.runtime.attachments(ctx)
 	if err != nil || s.runtime.network == nil {

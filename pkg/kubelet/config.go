@@ -23,11 +23,11 @@ import (
 
 // Config holds a Kubelet's settings.
 type Config struct {
-	// Kubelet is the configuration, with defaults applied.
+	// Kubelet is the kubelet's configuration, with all defaults set.
 	Kubelet *kubeletconfig.KubeletConfiguration
 	// Flags are the values of the process's flags. The kubelet serves them at /flagz.
 	Flags map[string]string
-	// Version is the version that the kubelet reports.
+	// Version is the version of the kubelet, which the Node's status reports.
 	Version string
 
 	// Settings of the node:
@@ -42,8 +42,8 @@ type Config struct {
 	RootDir string
 	CertDir string
 	Plugins Plugins
-	// RuntimeCgroups is the cgroup of the container runtime, whose usage is reported. If it is
-	// empty, the cgroup of the process that serves the runtime's socket is used.
+	// RuntimeCgroups is the path of the cgroup of the container runtime. The kubelet reports its
+	// usage. If it is empty, the cgroup of the process that serves the runtime's socket is used.
 	RuntimeCgroups string
 
 	// Services for pods that the kubelet itself may provide:
@@ -80,8 +80,8 @@ type Registry interface {
 // Plugins configures the programs that provide credentials for image registries. Both fields are
 // empty if there are no such programs.
 type Plugins struct {
-	// Config is a CredentialProviderConfig file or a directory of such files. BinDir is the
-	// directory of the programs.
+	// Config is the path of a CredentialProviderConfig file, or of a directory with such files.
+	// BinDir is the directory that contains the programs.
 	Config, BinDir string
 }
 
@@ -108,7 +108,7 @@ func cniPlugin() string {
 // tracer returns the tracer for spans that the kubelet itself starts.
 func (c Config) tracer() trace.Tracer { return c.Tracing.Tracer("keelson.dev/keelson/pkg/kubelet") }
 
-// maxBackoff returns the longest delay before a container restarts; 0 means Kubernetes' default.
+// maxBackoff returns the longest delay before a container restarts. 0 means Kubernetes' default.
 func maxBackoff(c *kubeletconfig.KubeletConfiguration) time.Duration {
 	if c.CrashLoopBackOff.MaxContainerRestartPeriod == nil {
 		return 0
@@ -116,7 +116,7 @@ func maxBackoff(c *kubeletconfig.KubeletConfiguration) time.Duration {
 	return c.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 }
 
-// parallelPulls returns the maximum number of concurrent image pulls; 0 means no limit.
+// parallelPulls returns the maximum number of concurrent image pulls. 0 means no limit.
 func parallelPulls(c *kubeletconfig.KubeletConfiguration) int {
 	switch {
 	case c.SerializeImagePulls != nil && *c.SerializeImagePulls:

@@ -33,7 +33,7 @@ func newLogs(cfg Config, client *cri.Client) (*logs.Keeper, error) {
 // the path. On an idle node, each call then only lists the running containers.
 type containerLogs struct {
 	client *cri.Client
-	paths  map[string]string // log paths of the containers that ran at the last call, by container ID
+	paths  map[string]string // log paths of the containers in the last list, by container ID
 }
 
 var _ logs.Runtime = (*containerLogs)(nil)

@@ -3,15 +3,17 @@
 
 // Package kubelet is the node agent. It assembles the parts of the kubelet and runs them.
 //
-// assembly.go builds every part, in the order of their dependencies; kubelet.go runs them. The
-// parts of this package connect the packages below it: they read pods from the API server and from
-// files, follow the container runtime, admit pods, measure what they use and clean up after them.
-// What to do for a pod is decided in package worker; the Node object is kept by package node.
+// assembly.go builds all parts, in the order of their dependencies, and kubelet.go runs them. The
+// parts in this package connect the packages below it: they read pods from the API server and from
+// files, follow the container runtime, admit pods, measure the resources that pods use, and clean up
+// after pods. Package worker decides what to do for each pod, and package node keeps the Node object
+// up to date.
 //
-// The runtime's event stream reports which pods have changed, and a periodic listing finds changes
-// that the stream missed.
+// The event stream of the container runtime reports which pods have changed. A periodic listing of
+// the runtime finds changes that the stream missed.
 //
-// The kubelet keeps little state: after a restart it reads pods and containers from the runtime,
-// the disk and the API. It keeps in files only the node's resources that were assigned to pods
-// (CPUs, memory, devices, claims, user IDs). Containers keep running during a restart.
+// The kubelet keeps little state of its own. After a restart, it reads pods and containers from the
+// runtime, the disk and the API. Files of its own hold only what the API does not contain, such as
+// which of the node's resources (CPUs, memory, devices, claims, user IDs) are assigned to which pods.
+// Containers keep running while the kubelet restarts.
 package kubelet

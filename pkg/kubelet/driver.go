@@ -36,7 +36,7 @@ type driver struct {
 
 	settled chan struct{}
 	once    sync.Once
-	name    string // set before settled is closed; read afterwards
+	name    string // set before the channel settled is closed, and read only afterwards
 }
 
 func newDriver(cfg Config) *driver {
@@ -94,7 +94,8 @@ func (d *driver) ask(ctx context.Context, client runtimeapi.RuntimeServiceClient
 	}
 }
 
-// cgroupDriver waits until the cgroup driver is known or ctx ends.
+// cgroupDriver waits until the cgroup driver is determined, and returns it. It returns an error if
+// ctx ends first.
 func (r *runtime) cgroupDriver(ctx context.Context) (string, error) {
 	select {
 	case <-ctx.Done():

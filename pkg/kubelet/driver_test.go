@@ -54,7 +54,7 @@ func TestCgroupDriver(t *testing.T) {
 	for name, c := range map[string]struct {
 		configured string
 		runtime    fakeRuntime
-		driver     string // empty if the driver is not known yet
+		driver     string // the driver that is determined; empty if none is
 		losing     bool
 	}{
 		"SystemdOfTheRuntime":  {"cgroupfs", fakeRuntime{answer: linux(runtimeapi.CgroupDriver_SYSTEMD)}, "systemd", false},

@@ -29,7 +29,7 @@ const (
 
 // enforced holds the limits of cgroups that enforceNodeAllocatable requires.
 type enforced struct {
-	pods   *qos.PodLimits // limits of all pods together; nil if there are none
+	pods   *qos.PodLimits // limits of all pods together; nil if pods are not limited
 	others map[string]qos.PodLimits
 }
 
@@ -56,7 +56,7 @@ func enforce(c *kubeletconfig.KubeletConfiguration, m node.Machine, r reserved) 
 	return out
 }
 
-// checkEnforced validates enforceNodeAllocatable.
+// checkEnforced validates the configuration of enforceNodeAllocatable.
 func checkEnforced(c *kubeletconfig.KubeletConfiguration) error {
 	known := []string{enforceNone, enforcePods, enforceSystem, enforceSystemCompressible, enforceKube,
 		enforceKubeCompressible}

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// events records events on pods and on the node.
+// events records events on pods and on the node, and writes them to the API server.
 type events struct {
 	client      kubernetes.Interface
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
 	name        string                  // name of the node
-	limit       flowcontrol.RateLimiter // rate limit of writes; nil for no limit
+	limit       flowcontrol.RateLimiter // limits the rate of writes; nil if the rate is not limited
 	// stop ends the writing of events immediately, even if the kubelet is just retrying a write.
 	stop context.CancelFunc
 }

@@ -230,7 +230,7 @@ func (h *hardware) Health(pod *v1.Pod, c *v1.Container) []v1.ResourceStatus {
 	return append(h.devices.Health(pod.UID, c.Name), h.claims.Health(pod, c)...)
 }
 
-// release releases the hardware of a pod whose containers have all ended.
+// release releases all hardware of a pod whose containers have all ended.
 func (h *hardware) release(ctx context.Context, uid types.UID) error {
 	if err := h.claims.Unprepare(ctx, uid); err != nil {
 		return err

@@ -24,7 +24,7 @@ type heartbeat struct {
 	begun time.Time // start of the last listing; zero before the first one
 }
 
-// beat records that a listing begins.
+// beat records that the kubelet begins to list the container runtime.
 func (h *heartbeat) beat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -32,7 +32,7 @@ type Kubelet struct {
 	serving *serving
 }
 
-// podParts find the node's pods, run them and report their statuses.
+// podParts read the node's pods, run them and report their statuses.
 type podParts struct {
 	sources *sources
 	view    *podView

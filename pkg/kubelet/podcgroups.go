@@ -60,5 +60,5 @@ func (c podCgroups) Ensure(pod *v1.Pod) error {
 // share adjusts the cgroups of the QoS classes to what the pods of each class request together.
 func (c podCgroups) share() error { return c.Share(c.live()) }
 
-// cgroupReader reads the usage of cgroups.
+// cgroupReader returns a reader of the usage of cgroups.
 func cgroupReader() stat.Reader { return stat.New(cgroupMount, cgroup.Unified(cgroupMount)) }

@@ -80,7 +80,8 @@ func memoryOf(blocks []memory.Block) []*api.ContainerMemory {
 	return out
 }
 
-// near converts a set of NUMA nodes to the API's form. It returns nil if the set is empty.
+// near converts a set of NUMA nodes to the form of the pod resources API. It returns nil if the set
+// is empty.
 func near(nodes numa.Mask) *api.TopologyInfo {
 	if nodes == 0 {
 		return nil

@@ -121,7 +121,7 @@ func (p *preemptions) await(pod, uid types.UID, grace int64) {
 	}
 }
 
-// resumed reports whether an earlier kubelet process began to end the pod.
+// resumed reports whether an earlier kubelet process began to preempt the pod.
 func (p *preemptions) resumed(uid types.UID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestRequestedResizes checks that each changed resource of each container is counted, including
-// init containers.
+// TestRequestedResizes checks that each changed request and limit of each container is counted,
+// including those of init containers.
 func TestRequestedResizes(t *testing.T) {
 	of := func(request, limit string) v1.ResourceRequirements {
 		r := v1.ResourceRequirements{Requests: v1.ResourceList{}, Limits: v1.ResourceList{}}

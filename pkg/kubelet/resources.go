@@ -28,7 +28,7 @@ type resources struct {
 	machine  node.Machine
 	capacity v1.ResourceList
 	reserved reserved
-	// allocatable is the capacity minus the reserved amounts.
+	// allocatable holds the capacity minus the reserved amounts.
 	allocatable v1.ResourceList
 	// qos holds the values from which the limits of pods and containers are computed.
 	qos qos.Node

@@ -43,7 +43,7 @@ type runtime struct {
 	driver    *driver
 	clock     clock.Clock
 	maxImages int
-	timeout   time.Duration // timeout of a call for the node's status
+	timeout   time.Duration // timeout of each call to the runtime for the node's status
 	// changed is called when the runtime or its network becomes ready or unready, or when the
 	// reason changes.
 	changed func()
@@ -67,7 +67,7 @@ func newRuntime(client *cri.Client, n *network.Network, cfg Config, changed func
 	return r
 }
 
-// watchState polls the runtime's state until ctx ends.
+// watchState polls the state of the runtime until ctx ends.
 func (r *runtime) watchState(ctx context.Context) error {
 	for {
 		wait := statePoll

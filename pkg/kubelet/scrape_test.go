@@ -241,7 +241,7 @@ func (s *scraped) get(t *testing.T, token, path string) (int, string) {
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	// The kubelet's certificate is self-signed.
+	// The kubelet's certificate is self-signed, so the client does not verify it.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 		DisableKeepAlives: true}}
 	resp, err := client.Do(req)

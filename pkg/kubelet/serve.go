@@ -42,7 +42,7 @@ func newServing(s *shared, pods *podView, client *cri.Client, u *usage, d *csi.M
 	return &serving{s.cfg, s.heartbeat, srv, podresources.New(socket, assigned{pods, h}, s.cfg.Metrics)}, nil
 }
 
-// run serves until ctx ends.
+// run runs the servers and the watchdog until ctx ends.
 func (s *serving) run(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		s.podResources.Run,
@@ -92,7 +92,7 @@ func serveHealth(ctx context.Context, c *kubeletconfig.KubeletConfiguration, h h
 	defer context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
-		_ = s.Shutdown(ctx) // open connections are closed when the process ends
+		_ = s.Shutdown(ctx) // connections that are still open are closed when the process exits
 	})()
 	if err := s.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve health checks: %w", err)

@@ -85,7 +85,7 @@ type count struct {
 	total uint64
 }
 
-// rate computes the growth rate of one counter.
+// rate computes how fast one counter grows.
 type rate struct {
 	counts []count // oldest first; the first is the newest one that is at least rateWindow old, if there is one
 }

@@ -20,7 +20,7 @@ func TestRate(t *testing.T) {
 		want  int64 // growth per second; -1 if observe must return nil
 	}{
 		{0, 100, -1},
-		{500 * time.Millisecond, 900, -1}, // the time since the first count is too short
+		{500 * time.Millisecond, 900, -1}, // the first count is less than minRate old
 		{1500 * time.Millisecond, 4100, 2000},
 		{8 * time.Second, 4100, 400},
 		{4 * time.Second, 9000, 635}, // the rate is computed since the first count

@@ -19,7 +19,7 @@ import (
 type systemGroup struct {
 	name, path string
 	began      time.Time
-	most       int64 // memory limit in bytes; 0 if there is none
+	most       int64 // memory limit in bytes; 0 if there is no limit
 }
 
 // systemGroups returns the cgroups of the kubelet, of the container runtime and of all pods

@@ -156,7 +156,8 @@ func (g *given) same(pod *v1.Pod) bool {
 	return true
 }
 
-// admitted reports whether the pod was admitted before. The caller holds the lock.
+// admitted reports whether this or an earlier kubelet process has admitted the pod. The caller
+// holds the lock.
 func (m *Manager) admitted(pod *v1.Pod) bool {
 	_, ok := m.given[pod.UID]
 	return ok || started(pod)

@@ -168,8 +168,8 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-// TestResizeOrder checks that free resources are granted to waiting pods by their priority,
-// regardless of which pod calls Resize.
+// TestResizeOrder checks that free resources are granted to waiting pods by their priority, even if
+// a pod of lower priority calls Resize first.
 func TestResizeOrder(t *testing.T) {
 	low, high, other, shrinks := podOf("low", asks(v1.ResourceCPU, "400m")),
 		podOf("high", asks(v1.ResourceCPU, "400m")), podOf("other", asks(v1.ResourceCPU, "600m")),

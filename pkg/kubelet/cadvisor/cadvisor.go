@@ -37,7 +37,7 @@ type Group struct {
 	PID int
 }
 
-// Machine is the node's hardware.
+// Machine describes the node's hardware. Memory and Swap are in bytes.
 type Machine struct {
 	CPUs         int
 	Memory, Swap int64

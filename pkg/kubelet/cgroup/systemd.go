@@ -157,7 +157,7 @@ func (s *Slices) stop(ctx context.Context, name string) error {
 	return nil
 }
 
-// Names of systemd's errors.
+// Names of D-Bus errors that systemd returns.
 const (
 	errExists = "org.freedesktop.systemd1.UnitExists"
 	errNoUnit = "org.freedesktop.systemd1.NoSuchUnit"

@@ -135,7 +135,7 @@ func peer(conn net.Conn) (pid int) {
 // unknown or on another machine.
 func (c *Client) Process() int { return int(c.process.Load()) }
 
-// Close closes the connections.
+// Close closes the connections to the runtime.
 func (c *Client) Close() error {
 	var errs []error
 	for _, conn := range c.conns {

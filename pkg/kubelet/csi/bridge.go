@@ -78,7 +78,8 @@ func refuse(w http.ResponseWriter, err error) {
 // plain is a gRPC codec that passes encoded messages on unchanged.
 type plain struct{}
 
-// Name implements encoding.Codec.
+// Name implements encoding.Codec. It returns the name of gRPC's default codec, which the driver
+// expects.
 func (plain) Name() string { return "proto" }
 
 // Marshal implements encoding.Codec. It returns the bytes that v points to.

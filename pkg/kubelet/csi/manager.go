@@ -178,7 +178,8 @@ func (m *Manager) volume(i id) *volume {
 	return v
 }
 
-// reserve records that a pod is about to use a volume. The returned function removes this record.
+// reserve records that a call is about to use a volume. The caller calls the returned function when
+// the call has ended.
 func (m *Manager) reserve(i id, inline bool) (*volume, func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -196,7 +197,7 @@ func (m *Manager) reserve(i id, inline bool) (*volume, func()) {
 	}
 }
 
-// dropUnused drops the entry of a volume that is not on the node any more. The caller holds mu.
+// dropUnused drops the entry of a volume that is neither used nor staged. The caller holds mu.
 func (m *Manager) dropUnused(v *volume) {
 	if v.idle() && v.staged == nil {
 		delete(m.volumes, v.id)
@@ -206,7 +207,8 @@ func (m *Manager) dropUnused(v *volume) {
 	}
 }
 
-// note changes the entry of a volume under the Manager's lock, and drops the entry if it is unused.
+// note applies change to the entry of a volume while holding mu. It drops the entry if the volume
+// is no longer used or staged.
 func (m *Manager) note(v *volume, change func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -80,7 +80,7 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 	case len(free)+len(reusable) < count:
 		return []numa.Hint{}
 	}
-	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // sets that contain further nodes are larger without having more devices
+	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // larger sets with further nodes have no more devices
 	if len(nodes) == 0 {
 		nodes = m.cfg.Nodes
 	}

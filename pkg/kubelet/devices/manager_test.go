@@ -32,7 +32,7 @@ import (
 
 const gadget = "example.com/gadget"
 
-// fakePlugin is a device plugin.
+// fakePlugin is a device plugin that records the calls to it.
 type fakePlugin struct {
 	api.UnimplementedDevicePluginServer
 	server *grpc.Server

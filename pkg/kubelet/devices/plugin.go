@@ -29,7 +29,7 @@ const (
 	callTimeout = time.Minute
 )
 
-// plugin is the connection to a device plugin.
+// plugin is the kubelet's connection to a device plugin.
 type plugin struct {
 	conn    *grpc.ClientConn
 	client  api.DevicePluginClient

@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package env computes the environment of a container: service variables, envFrom, env with its
-// sources, and $(VAR) expansion, in Kubernetes' order and precedence:
+// Package env computes the environment variables of a container: those with the addresses of
+// Services (service variables), those in envFrom, and those in env. It also expands references of
+// the form $(NAME). As in Kubernetes, variables are set in this order:
 //
-//   - envFrom in its order; later entries replace earlier ones;
-//   - env in its order; each entry can refer to earlier ones and to service variables;
-//   - service variables, unless another variable has the same name.
+//   - the entries of envFrom; later entries replace variables of earlier ones;
+//   - the entries of env; each entry can refer to earlier variables and to service variables;
+//   - service variables, unless a variable with the same name is already set.
 package env
 
 import (
@@ -47,7 +48,7 @@ type Input struct {
 	VolumePath func(volume string) (string, bool)
 }
 
-// Build returns the container's environment, sorted by name.
+// Build returns the environment variables of the container, sorted by name.
 func Build(ctx context.Context, in Input) ([]*runtimeapi.KeyValue, error) {
 	links := in.Pod.Spec.EnableServiceLinks == nil || *in.Pod.Spec.EnableServiceLinks
 	m := maker{

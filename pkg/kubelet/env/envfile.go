@@ -60,7 +60,7 @@ type envLines struct {
 	n int
 }
 
-// Scan reads the next line.
+// Scan advances to the next line and counts it.
 func (l *envLines) Scan() bool {
 	l.n++
 	return l.Scanner.Scan()

@@ -9,10 +9,10 @@
 // pressure condition of the node is true. The condition stays true for a while afterwards, so that
 // it does not change too often.
 //
-// If disk space runs out, unused images are removed first. If this is not enough, one pod at a time is
-// evicted, in Kubernetes' order: pods that use more than they request come first; among these, pods
-// with the lowest priority; and among these, the pod that exceeds its request the most. Critical
-// pods are never evicted.
+// If disk space runs out, unused images are removed first. If this is not enough, one pod at a time
+// is evicted, in Kubernetes' order: pods that use more than they request come first; among these,
+// pods with the lowest priority; and among these, the pod that exceeds its request the most.
+// Critical pods are never evicted.
 //
 // Which thresholds are crossed (state.go), which pod is evicted (rank.go) and the text of the
 // message (message.go) are pure functions. The Manager only measures and carries out the decisions.

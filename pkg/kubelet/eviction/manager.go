@@ -68,13 +68,13 @@ type Config struct {
 
 	// Functions that carry out decisions:
 
-	// Reclaim frees unused disk space.
+	// Reclaim frees disk space, for example by removing unused images.
 	Reclaim func(ctx context.Context) error
 	// Evict begins to end a pod and returns without waiting for the pod's end.
 	Evict func(Eviction)
 	// Event records a warning event on the node.
 	Event func(reason, message string)
-	// Changed is called when the pressure conditions change.
+	// Changed is called when the set of pressure conditions that are true has changed.
 	Changed func()
 
 	// Metrics counts evictions. If it is nil, they are not counted.

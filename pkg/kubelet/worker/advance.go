@@ -94,7 +94,7 @@ func earliest(times ...time.Time) time.Time {
 	return first
 }
 
-// probe starts the probes of running containers and stops the probes of other containers.
+// probe starts the probes of containers that run, and stops the probes of containers that do not.
 func (w *worker) probe(l observation) {
 	box := l.seen.Sandbox()
 	for i := range l.seen.Containers {
@@ -155,7 +155,8 @@ func (w *worker) act(ctx context.Context, l observation, plan Plan) (time.Time, 
 	return retry, errors.Join(updated, err)
 }
 
-// startSome starts the planned containers, in a new sandbox if the plan requires one.
+// startSome starts the containers that are to start according to the plan. It first creates a new
+// sandbox if the plan requires one.
 func (w *worker) startSome(ctx context.Context, l observation, plan Plan) (time.Time, error) {
 	mounts, err := w.prepare(ctx, l)
 	if err != nil {

@@ -33,7 +33,7 @@ type Config struct {
 	Settings
 }
 
-// Parts are the parts of the kubelet with which workers run pods.
+// Parts are the parts of the kubelet that workers use to run pods.
 type Parts struct {
 	Runtime Runtime
 	Volumes Volumes
@@ -41,7 +41,7 @@ type Parts struct {
 	Images  Images
 	Cgroups Cgroups
 	Devices Devices
-	// Handler runs probes and lifecycle handlers.
+	// Handler runs the probes and lifecycle handlers of containers.
 	Handler *prober.Handler
 }
 
@@ -57,7 +57,7 @@ type Rules struct {
 	Release      Release
 }
 
-// Telemetry are the metrics and traces of workers. Every field may be nil.
+// Telemetry holds the metrics and traces of workers. Every field may be nil.
 type Telemetry struct {
 	// Metrics counts the actions of workers.
 	Metrics *metrics.Pods
@@ -89,8 +89,8 @@ type Settings struct {
 	LinkRoot    string // /var/log/containers
 	SeccompRoot string
 
-	// SeccompDefault applies the runtime's default seccomp profile to containers that do not
-	// specify one.
+	// SeccompDefault makes the runtime's default seccomp profile the profile of containers that do
+	// not specify one.
 	SeccompDefault bool
 	// MaxBackoff is the longest delay before a container restarts. If it is 0, Kubernetes' default
 	// applies.

@@ -39,8 +39,8 @@ type fakeRuntime struct {
 	started  map[string]int // number of starts, by container
 	wrong    []string
 	order    []string                 // IDs of the updated containers, in order of the updates
-	used     int64                    // memory usage of every container
-	skew     time.Duration            // by how much the machine's clock was set forward
+	used     int64                    // memory usage of every container in bytes
+	skew     time.Duration            // difference between the runtime's clock and the real one
 	code     int32                    // exit code of containers that are asked to end
 	slow     map[string]time.Duration // how long a container takes to end after its signal
 	full     error                    // the error that preparing volumes returns
@@ -60,7 +60,8 @@ const manyCalls = 10000
 
 var errFake = errors.New("the runtime refuses")
 
-// enter counts a call and reports whether it must fail. The caller holds the lock.
+// enter counts a call with this name and returns errFake if the call must fail. The caller holds
+// the lock.
 func (f *fakeRuntime) enter(call string) error {
 	f.calls[call]++
 	if f.calls[call] > manyCalls {

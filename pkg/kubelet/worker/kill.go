@@ -32,14 +32,14 @@ type kill struct {
 	failures int       // number of failed attempts
 	next     time.Time // after a failed attempt, the time of the next one
 	now      *attempt  // the attempt in progress, or the last attempt if none is in progress
-	// over is closed when the container has been stopped.
+	// over is a channel that is closed when the container has stopped.
 	over chan struct{}
 }
 
 // attempt is one attempt to stop a container.
 type attempt struct {
 	deadline time.Time
-	wait     clock.Timer // ends the preStop handler and the wait for other containers when it fires; nil once these have ended
+	wait     clock.Timer // when it fires, the preStop handler and the wait for other containers end; then nil
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when the attempt has ended; err is set if it has failed
 	err      error
@@ -206,7 +206,7 @@ func (k *kill) end() {
 	}
 }
 
-// await waits until all channels are closed, or ctx ends.
+// await waits until all the channels are closed or ctx ends.
 func await(ctx context.Context, channels []<-chan struct{}) {
 	for _, c := range channels {
 		select {

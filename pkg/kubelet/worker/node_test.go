@@ -43,13 +43,13 @@ type testNode struct {
 	sick    map[string]bool
 	events  []string
 	given   *allocation.Manager
-	deleted bool // true if the kubelet has deleted the pod from the API
+	deleted bool // the kubelet has deleted the pod from the API
 	tracer  trace.Tracer
 	traces  *podtrace.Tracer
 	metrics *metrics.Pods
 	room    time.Time // the time until which the pod waits for preempted pods to end
 	doomed  *status.Verdict
-	written []v1.PodStatus // the statuses written to the API
+	written []v1.PodStatus // all statuses written to the API
 
 	statuses *fakeStatuses // statuses since the kubelet last started
 }

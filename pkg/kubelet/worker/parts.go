@@ -30,18 +30,18 @@ type Runtime interface {
 	Pod(ctx context.Context, uid types.UID) (*cri.Pod, error)
 }
 
-// Sandboxes are the runtime's sandboxes.
+// Sandboxes manages the runtime's pod sandboxes.
 type Sandboxes interface {
 	// RunSandbox creates and starts a sandbox. If it fails, it may leave behind a sandbox that is
 	// not ready.
 	RunSandbox(ctx context.Context, cfg *runtimeapi.PodSandboxConfig, handler string) (string, error)
-	// StopSandbox kills the containers in a sandbox and stops the sandbox.
+	// StopSandbox kills all containers of a sandbox and stops the sandbox.
 	StopSandbox(ctx context.Context, id string) error
-	// RemoveSandbox removes a sandbox and its containers.
+	// RemoveSandbox removes a sandbox and all its containers.
 	RemoveSandbox(ctx context.Context, id string) error
 }
 
-// Containers are the runtime's containers.
+// Containers manages the runtime's containers.
 type Containers interface {
 	CreateContainer(ctx context.Context, sandbox string, cfg *runtimeapi.ContainerConfig,
 		sc *runtimeapi.PodSandboxConfig) (string, error)
@@ -75,7 +75,7 @@ type Objects interface {
 	UnregisterPod(pod *v1.Pod)
 }
 
-// Images pulls images.
+// Images provides the images of containers.
 type Images interface {
 	// Ensure returns the container's image and pulls it first if necessary. A failed pull is
 	// returned as an *images.Error.
@@ -86,7 +86,7 @@ type Images interface {
 
 // Devices prepares the devices of device plugins and DRA drivers for pods.
 type Devices interface {
-	// Prepare prepares the pod's resource claims.
+	// Prepare makes the DRA drivers prepare the pod's resource claims.
 	Prepare(ctx context.Context, pod *v1.Pod) error
 	// Container returns the settings, such as mounts and environment variables, that a container
 	// needs to access its devices. It is called before each start of a container.

@@ -53,7 +53,7 @@ func (r *Registry) delete(uid types.UID) {
 // something of the pod.
 func (r *Registry) HasWorker(uid types.UID) bool { return r.find(uid) != nil }
 
-// Wake makes the worker of a pod sync the pod again.
+// Wake makes the worker of a pod sync the pod again, even if nothing has changed.
 func (r *Registry) Wake(uid types.UID) {
 	if w := r.find(uid); w != nil {
 		w.wakeUp()

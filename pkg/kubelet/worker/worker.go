@@ -31,13 +31,13 @@ const (
 type worker struct {
 	*Pool
 	uid  types.UID
-	wake chan struct{} // has a token if the pod must be synced
+	wake chan struct{} // has a token if the worker must sync the pod
 
 	in struct { // set by other goroutines; guarded by the mutex
 		sync.Mutex
 		pod     *v1.Pod
 		seen    time.Time // when the kubelet first saw the pod; zero once the pod runs, or if an earlier process started it
-		since   time.Time // when the kubelet first saw the pod; zero if its trace is complete, or an earlier process started it
+		since   time.Time // when the kubelet first saw the pod; zero if the trace is complete or an earlier process began it
 		removed bool
 		bare    bool // the pod exists in the runtime, but neither in the API nor as a static pod
 		verdict *status.Verdict

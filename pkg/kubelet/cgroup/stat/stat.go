@@ -38,7 +38,7 @@ type CPU struct {
 	HasUserAndSystemTime bool
 }
 
-// Memory is how much memory a cgroup uses.
+// Memory is the memory usage of a cgroup.
 type Memory struct {
 	// Memory in use, in bytes:
 
