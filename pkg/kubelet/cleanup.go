@@ -179,7 +179,7 @@ func (s *sandboxes) sweep(ctx context.Context) error {
 }
 
 // removeNamespaces removes the network namespaces of sandboxes that the runtime was creating when
-// it was killed. It then releases the addresses that were allocated to such sandboxes.
+// it was killed, and releases the addresses that were allocated to these sandboxes.
 func (s *sandboxes) removeNamespaces(ctx context.Context) error {
 	left, err := s.namespaces.Abandoned()
 	if err != nil || len(left) == 0 {

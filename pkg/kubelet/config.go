@@ -51,7 +51,7 @@ type Config struct {
 	// ExternalNetwork leaves the pod network to CNI plugins that the operator has installed.
 	// Otherwise the kubelet provides the pod network.
 	ExternalNetwork bool
-	// PodNetwork lists the cluster's address ranges for pods. The pod range of the Node must be
+	// PodNetwork lists the cluster's address ranges for pods. The pod ranges of all nodes must be
 	// within them. If PodNetwork is empty, any pod range is accepted.
 	PodNetwork []netip.Prefix
 	// DiskVolumes makes the kubelet serve its built-in CSI driver, whose volumes are on the node's

@@ -96,8 +96,8 @@ func newHardware(s *shared, kept reserved, r *runtime, storage plugins.Handler, 
 	return h, nil
 }
 
-// wipe returns a function that deletes the ResourceSlices of this node that belong to the given DRA
-// driver, or to any driver if the name is empty.
+// wipe returns a function that deletes ResourceSlices of this node: those of the given DRA driver,
+// or those of all drivers if the driver's name is empty.
 func wipe(cfg Config) func(context.Context, string) error {
 	return func(ctx context.Context, driver string) error {
 		of := fields.Set{resourceapi.ResourceSliceSelectorNodeName: cfg.NodeName}

@@ -79,7 +79,7 @@ type reserved struct {
 	// amounts plus the amounts that eviction keeps free.
 	nodes, list v1.ResourceList
 	// cpus are the reserved CPUs; the set is empty if the configuration does not name any. count is
-	// the number of reserved CPUs in both cases.
+	// the number of reserved CPUs in either case, rounded up.
 	cpus  cpuset.CPUSet
 	count int
 	// memory is the total memory of the machine in bytes.

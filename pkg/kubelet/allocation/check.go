@@ -138,8 +138,9 @@ func confined(p *v1.AppArmorProfile) bool {
 	return p != nil && p.Type != v1.AppArmorProfileTypeUnconfined
 }
 
-// fits checks whether the pod's requests are at most what the other pods leave. It returns the
-// first resource that does not suffice, in the order in which Kubernetes checks resources, or nil.
+// fits compares the pod's requests with what the other pods leave of limits, resource by resource
+// in Kubernetes' order. It returns a Refusal that names the first resource that does not suffice,
+// or nil.
 func fits(pod *v1.Pod, others []*v1.Pod, limits v1.ResourceList) *Refusal {
 	if has, ok := limits[v1.ResourcePods]; ok && int64(len(others)) >= has.Value() {
 		return insufficient(v1.ResourcePods, *resource.NewQuantity(1, resource.DecimalSI),

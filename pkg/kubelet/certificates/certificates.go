@@ -6,8 +6,8 @@
 // directory, where NAME-current.pem links to the newest certificate with its key. It renews
 // certificates well before they expire.
 //
-// A kubelet that has no certificate yet uses the credentials of a bootstrap kubeconfig, which only
-// allow to request a certificate.
+// A kubelet that has no certificate yet uses the credentials of a bootstrap kubeconfig, which
+// permit only requests for a certificate.
 //
 // client-go makes the requests. A controller of the cluster approves them.
 package certificates

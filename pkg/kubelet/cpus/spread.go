@@ -67,8 +67,8 @@ func ceil(a, b int) int { return (a + b - 1) / b }
 // nodes, rounded down to whole groups.
 func (s *spreader) even(nodes int) int { return s.needed / nodes / s.group * s.group }
 
-// best returns the share with the lowest balance over the given number of nodes, or nil if no such
-// nodes have enough CPUs.
+// best returns the share with the lowest balance over any nodes of the given number, or nil if no
+// set of that many nodes has enough CPUs.
 func (s *spreader) best(size int) *share {
 	var best *share
 	numa.Combinations(s.order, size, func(nodes []int) bool {

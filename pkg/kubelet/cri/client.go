@@ -110,7 +110,7 @@ func (c *Client) connect(ctx context.Context, address string) (net.Conn, error) 
 }
 
 // peer returns the ID of the process that listens at the other end of a connection. It returns 0 if
-// the connection is not a Unix socket.
+// the connection is not a Unix socket or the process cannot be determined.
 func peer(conn net.Conn) (pid int) {
 	socket, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -306,7 +306,7 @@ func (c *Client) MemoryUsage(ctx context.Context, id string) (int64, error) {
 }
 
 // Run runs a command in a container and waits until it exits. The runtime ends the command after
-// timeout; a timeout of 0 means none.
+// timeout. If timeout is 0, the command may run for up to 24 hours.
 func (c *Client) Run(ctx context.Context, id string, command []string,
 	timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
 	limit := timeout + stopMargin

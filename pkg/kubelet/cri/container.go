@@ -194,7 +194,7 @@ func containerSecurity(pod *v1.Pod, c *v1.Container,
 	if out.Seccomp, err = seccomp(sc.SeccompProfile, in); err != nil {
 		return nil, err
 	}
-	// ApparmorProfile is deprecated, but older runtimes read only this field.
+	// Set both fields, because older runtimes read only the deprecated field ApparmorProfile.
 	if out.Apparmor, out.ApparmorProfile, err = appArmor(pod, c, sc.AppArmorProfile); err != nil {
 		return nil, err
 	}

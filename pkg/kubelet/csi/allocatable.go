@@ -84,8 +84,9 @@ func (m *Manager) republish(ctx context.Context, d *driver, info *csi.NodeGetInf
 	return m.publish(ctx, d.name, info)
 }
 
-// renew updates the drivers whose update period has passed. It returns the time of the next update,
-// or the zero time if no driver has an update period.
+// renew asks each driver whose update period has passed how many volumes the node can have, and
+// publishes the answers. It returns the time of the next update, or the zero time if no driver has
+// an update period.
 func (m *Manager) renew(ctx context.Context) (time.Time, error) {
 	m.mu.Lock()
 	drivers := slices.Collect(maps.Values(m.drivers))

@@ -49,7 +49,7 @@ func (m *Manager) Register(ctx context.Context, p plugins.Plugin) error {
 		_ = conn.Close()
 		return fmt.Errorf("register CSI driver: %w", err)
 	}
-	m.Resync() // Run must include the driver's update period, if it has one
+	m.Resync() // Run must take the driver's update period into account, if there is one
 	return nil
 }
 

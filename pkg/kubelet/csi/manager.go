@@ -147,8 +147,8 @@ func (m *Manager) Resync() {
 	}
 }
 
-// sweep unstages volumes that no pod uses. There are such volumes if an earlier process was killed
-// before it unstaged them, or if the driver was not available then.
+// sweep unstages volumes that no pod uses. A volume is left staged if an earlier process was killed
+// before it unstaged the volume, or if the driver was not available at that time.
 func (m *Manager) sweep(ctx context.Context) error {
 	m.mu.Lock()
 	var idle []*volume

@@ -13,7 +13,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// errLabelled is returned if pods that use the volume require a different label.
+// errLabelled is returned if other pods use the volume with a different SELinux label.
 var errLabelled = errors.New("other pods use it")
 
 // contextOf returns the SELinux label with which the volume is mounted, so that its files need no

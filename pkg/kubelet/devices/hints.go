@@ -80,7 +80,7 @@ func (m *Manager) hints(o *offer, has, free, reusable []string, count int) []num
 	case len(free)+len(reusable) < count:
 		return []numa.Hint{}
 	}
-	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // larger sets with further nodes have no more devices
+	nodes := (near & numa.MaskOf(m.cfg.Nodes...)).Nodes() // adding further nodes to a set adds no devices
 	if len(nodes) == 0 {
 		nodes = m.cfg.Nodes
 	}

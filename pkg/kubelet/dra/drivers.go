@@ -56,8 +56,8 @@ func (m *Manager) Register(_ context.Context, p plugins.Plugin) error {
 	if err != nil {
 		return fmt.Errorf("endpoint of the driver: %w", err)
 	}
-	// This context lives until the driver's process is unregistered, which is longer than the call
-	// of Register.
+	// This context ends when the driver's process is unregistered. It must outlive this call of
+	// Register.
 	life, end := context.WithCancel(context.Background())
 	d := &driver{name: p.Name, endpoint: p.Endpoint, conn: conn, client: api.NewDRAPluginClient(conn), end: end}
 	if p.Versions[i] == v1beta1.DRAPluginService {

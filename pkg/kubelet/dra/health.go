@@ -74,7 +74,7 @@ func (m *Manager) stream(ctx context.Context, d *driver) error {
 }
 
 // recordHealth records the health in a driver's report. If list is nil, it records that the stream
-// has ended. It returns the time after which the first entry of the report is outdated.
+// has ended. It returns how long it takes until the first entry of the report is outdated.
 func (m *Manager) recordHealth(d *driver, list []*healthapi.DeviceHealth) time.Duration {
 	now, first := m.cfg.Clock.Now(), time.Duration(maxHolds)*time.Second
 	m.mu.Lock()

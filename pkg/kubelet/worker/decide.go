@@ -144,8 +144,8 @@ func (d *decider) isOver(c *v1.Container, init bool) bool {
 		!restart.ShouldStart(d.Pod, c, run.ExitCode, init) && run.Hash == cri.Hash(c)
 }
 
-// courseRun reports whether the pod has finished. It has if none of its main containers will run
-// again, or if an init container has failed and will not be retried.
+// courseRun reports whether the pod has finished: either none of its main containers will run
+// again, or an init container has failed and will not be retried.
 func (d *decider) courseRun() bool {
 	for i := range d.Pod.Spec.Containers {
 		if !d.isOver(&d.Pod.Spec.Containers[i], false) {

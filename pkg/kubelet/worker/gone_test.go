@@ -11,8 +11,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// TestNoWorkerOnRemoved checks that a pod still has a worker when Release.Forget is called, and
-// none any more when Release.Removed is called, because Removed may start another pod in its place.
+// TestNoWorkerOnRemoved checks that a pod still has a worker when Release.Forget is called, and no
+// longer has one when Release.Removed is called, because Removed may start another pod in its
+// place.
 func TestNoWorkerOnRemoved(t *testing.T) {
 	bubble(t, testPod(v1.RestartPolicyAlways, "a"), func(t *testing.T, n *testNode) {
 		n.remove(1, false)

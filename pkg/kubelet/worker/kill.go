@@ -17,15 +17,15 @@ import (
 	"keelson.dev/keelson/pkg/kubelet/prober"
 )
 
-// kills holds the stops of a pod's containers that are in progress or have failed. A stop that has
-// begun continues even if its reason no longer applies. Further requests to stop the same container
-// wait for the stop in progress, so that the preStop handler is called only once.
+// kills records which of a pod's containers are being stopped, or could not be stopped yet. A stop
+// that has begun continues even if its reason no longer applies. Further requests to stop the same
+// container wait for the stop in progress, so that the preStop handler is called only once.
 type kills struct {
 	mu   sync.Mutex
 	runs map[string]*kill // by container ID
 }
 
-// kill is the stop of one container. It may need several attempts.
+// kill records how far the stop of one container has got. It may need several attempts.
 type kill struct {
 	hooked   bool      // the preStop handler was called
 	reported bool      // the event Killing was recorded
@@ -58,7 +58,8 @@ func (a *attempt) running() bool {
 	}
 }
 
-// killOf returns the kill of the container with this ID, and creates it if necessary.
+// killOf returns the record of the stop of the container with this ID, and creates the record if
+// necessary.
 func (k *kills) killOf(id string) *kill {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,8 +69,8 @@ func (k *kills) killOf(id string) *kill {
 	return k.runs[id]
 }
 
-// forget drops the kills of containers that have exited or no longer exist, unless an attempt is in
-// progress.
+// forget drops the records of containers that have exited or no longer exist, unless an attempt to
+// stop them is in progress.
 func (k *kills) forget(seen *cri.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,8 +117,8 @@ type order struct {
 }
 
 // kill runs the container's preStop handler and stops the container, both within the grace period.
-// If the container is already being stopped, kill waits for that stop; if the new deadline is
-// earlier, kill first moves the deadline of that stop forward.
+// If the container is already being stopped, kill waits for that stop; if the grace period of this
+// order ends earlier, kill first shortens that stop.
 func (w *worker) kill(ctx context.Context, o order) error {
 	k := w.kills.killOf(o.run.ID)
 	w.kills.mu.Lock()

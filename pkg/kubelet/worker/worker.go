@@ -217,7 +217,7 @@ func (w *worker) sync(ctx context.Context) (again time.Time, gone bool) {
 		return w.failed(ctx, "Failed to read the pod from the runtime", err), false
 	}
 	l.seen = seen
-	if w.stopping == nil { // a stop in progress may still use kills of containers that have exited since
+	if w.stopping == nil { // a stop in progress may still use the records of containers that have exited
 		w.kills.forget(seen)
 	}
 	l.verdict = cmp.Or(l.verdict, w.mustEnd(&l))
