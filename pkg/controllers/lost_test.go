@@ -33,15 +33,16 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// blind is a transport. It loses the response to the first create of an object of a resource, and
-// delays watch events of the resource until the next create has been answered.
+// blind wraps an HTTP transport. It replaces the response to the first create of a resource's
+// object with the result of answer, and holds back watch events of the resource until the second
+// create has been answered.
 type blind struct {
 	resource string
 	answer   func(*http.Response) (*http.Response, error)
 
 	mu    sync.Mutex
 	posts int
-	open  chan struct{} // closed while events are delivered
+	open  chan struct{} // closed while watch events are delivered, open while they are held back
 }
 
 func newBlind(resource string, answer func(*http.Response) (*http.Response, error)) *blind {
@@ -85,7 +86,7 @@ func (b *blind) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// gate is the body of a watch response. It delays the events.
+// gate is the body of a watch response. Its Read holds back the events until blind.open is closed.
 type gate struct {
 	io.ReadCloser
 	b      *blind
@@ -113,7 +114,7 @@ func (g *gate) Close() error {
 var errBroken = errors.New("connection broke")
 
 // TestLostCreation checks that no object is created twice if the response to a create is lost and
-// the cache does not show the object before the retry.
+// the cache does not show the object before the controller retries the create.
 func TestLostCreation(t *testing.T) {
 	answers := map[string]func(*http.Response) (*http.Response, error){
 		"broken connection": func(r *http.Response) (*http.Response, error) {
@@ -129,7 +130,7 @@ func TestLostCreation(t *testing.T) {
 	labels := map[string]string{"app": "a"}
 	selector := &metav1.LabelSelector{MatchLabels: labels}
 	template := v1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: v1.PodSpec{
-		// tolerates the taint of nodes that are not ready
+		// The pod tolerates all taints, so also that of nodes that are not ready.
 		Containers: []v1.Container{{Name: "c", Image: "i"}}, Tolerations: []v1.Toleration{{Operator: v1.TolerationOpExists}},
 	}}
 	once := *template.DeepCopy()
@@ -277,7 +278,8 @@ func jobDone(ctx context.Context, c kubernetes.Interface) (any, bool) {
 	return j, err == nil && j.Status.CompletionTime != nil && j.Status.Succeeded == 3
 }
 
-// created returns how many pods a watch has shown so far.
+// created returns the number of different pods that the watch w has reported so far. It creates a
+// last pod to find the end of the events up to now.
 func created(t *testing.T, c kubernetes.Interface, w watch.Interface) int {
 	t.Helper()
 	last := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "last"},

@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package controllers lists the controllers of the controller manager.
+// Package controllers contains the table of all controllers of the controller manager.
 package controllers
 
 import (
@@ -52,12 +52,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// Entry is a controller in the table.
+// Entry describes a controller.
 type Entry struct {
-	// Name is the controller's name in --controllers.
+	// Name is the controller's name in the flag --controllers.
 	Name string
-	// Account is the controller's service account in kube-system. It is "" for the controller that
-	// issues tokens for service accounts, which acts as the manager's own user.
+	// Account is the name of the controller's service account in kube-system. It is "" for the
+	// controller that issues tokens for service accounts; that controller uses the controller
+	// manager's own user.
 	Account string
 	New     func(controller.Deps) (controller.Controller, error)
 	// Enabled reports whether the operator's options enable the controller. If it is nil, the
@@ -65,7 +66,8 @@ type Entry struct {
 	Enabled func(controller.Options) bool
 }
 
-// Table returns all controllers. Those that others depend on come first.
+// Table returns all controllers. A controller that other controllers depend on is listed before
+// them.
 func Table() []Entry {
 	return []Entry{
 		{serviceaccount.Name, "service-account-controller", serviceaccount.New, nil},
@@ -120,7 +122,7 @@ func Table() []Entry {
 	}
 }
 
-// signs reports whether there is a certificate authority to sign with.
+// signs reports whether a certificate authority to sign with is configured.
 func signs(o controller.Options) bool {
 	return len(o.SigningCert) > 0 && len(o.SigningKey) > 0 || len(o.Signers) > 0
 }

@@ -25,10 +25,10 @@ import (
 // Name is the controller's name.
 const Name = "persistentvolume-attach-detach-controller"
 
-// Names of indexes.
+// Names of the indexes that this controller adds.
 const (
-	byNode   = "attachdetach-node"   // pods with claims, and attachments, by node
-	bySource = "attachdetach-source" // attachments by volume
+	byNode   = "attachdetach-node"   // pods with claims, and VolumeAttachments, by node name
+	bySource = "attachdetach-source" // VolumeAttachments by name of the PersistentVolume
 )
 
 // Controller implements controller.Controller.
@@ -44,17 +44,19 @@ type Controller struct {
 	metrics     *metrics
 
 	mu sync.Mutex
-	// lost are the volumes in use on deleted nodes, as their last status reported.
+	// lost are the volumes that deleted nodes reported as in use in their last status, by node
+	// name.
 	lost map[string][]v1.UniqueVolumeName
-	// made contains the attachments that this controller has created and the cache does not show
-	// yet, by name.
+	// made contains the attachments that this controller has created but that the cache does not
+	// show yet, by name.
 	made map[string]createdAttachment
-	// since is when a volume was first found to be no longer wanted on a node.
+	// since is the time at which a sync first found that no pod on a node needs a volume any more,
+	// by node name and volume.
 	since map[string]map[v1.UniqueVolumeName]time.Time
 }
 
-// createdAttachment is an attachment that was requested. It has no resource version until a response confirms
-// it.
+// createdAttachment is an attachment that the controller has sent to the API server. Its resource
+// version is empty until the response confirms that it was created.
 type createdAttachment struct {
 	attachment *storagev1.VolumeAttachment
 	at         time.Time
@@ -76,7 +78,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 			return nil, fmt.Errorf("metrics: %w", err)
 		}
 	}
-	// Use one worker, because the decision for a node depends on earlier decisions for others.
+	// Use one worker, because the decision for a node depends on what was decided for other nodes
+	// just before.
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, 1, c.sync)
 	return c, errors.Join(
 		controller.IndexByClaim(pods),
@@ -156,10 +159,10 @@ func (c *Controller) attachmentChanged(old, a *storagev1.VolumeAttachment) {
 	if a != nil {
 		return
 	}
-	// The attachment is gone. Another node may wait for the volume.
+	// The attachment was deleted. A pod on another node may wait for the volume.
 	sources, err := sourceOfAttachment(old)
 	if err != nil {
-		return // sourceOfAttachment never fails
+		return // cannot happen: sourceOfAttachment returns no errors
 	}
 	for _, name := range sources {
 		if v, err := c.volumes.Get(name); err == nil && v.Spec.ClaimRef != nil {
@@ -184,11 +187,11 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 	c.queue.Add(controller.Latest(old, node).Name)
 }
 
-// queueUsers queues the nodes of the pods that use a claim.
+// queueUsers queues the nodes of the pods that use the claim with the given key.
 func (c *Controller) queueUsers(claim string) {
 	pods, err := controller.PodsOfClaim(c.pods, claim)
 	if err != nil {
-		return // New has added the index
+		return // cannot happen: New has added the index
 	}
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
@@ -205,8 +208,8 @@ func (c *Controller) queueAll() {
 	}
 }
 
-// reportFailure writes events on the pods that wait for a volume. The events say why it cannot be
-// attached.
+// reportFailure writes events on the pods that wait for a volume if the attacher has reported a new
+// error. The events contain the error.
 func (c *Controller) reportFailure(old, a *storagev1.VolumeAttachment) {
 	e := a.Status.AttachError
 	if e == nil || old.Status.AttachError != nil && old.Status.AttachError.Message == e.Message {

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestServer checks that a volume follows its pod to another node, but only after the first node
-// has released it.
+// TestServer checks that a volume is attached to the node of a second pod, but only after the node
+// of the first pod no longer reports it as in use.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -68,8 +68,9 @@ func TestServer(t *testing.T) {
 	status(patchAttachment, vol.attachment("n"), `{"status":{"attached":true}}`)
 	controllertest.Eventually(t, "the node lists the volume as attached", listed)
 	status(patchNode, "n", `{"status":{"volumesInUse":["`+string(vol.name())+`"]}}`)
-	// Nodes and pods have separate watches. When the controller has seen the node that is created
-	// here, it has also seen the volumes in use.
+	// Pods and nodes have separate watches. When the controller attaches a volume for the pod on
+	// the new node, it has received the event of this node, and so also the earlier event with
+	// volumesInUse.
 	addNode("later")
 	bound(t, s.Client, "2")
 	user(t, s.Client, "witness", "later", "2")
@@ -107,7 +108,8 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// bound creates a claim and a volume that are bound to each other.
+// bound creates a PersistentVolumeClaim and a PersistentVolume that are bound to each other. Their
+// names end in suffix.
 func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	t.Helper()
 	size := v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}
@@ -136,7 +138,7 @@ func bound(t *testing.T, client kubernetes.Interface, suffix string) {
 	}
 }
 
-// user creates a pod on a node. The pod uses the claim with the suffix.
+// user creates a pod on a node. The pod uses the claim whose name ends in suffix.
 func user(t *testing.T, client kubernetes.Interface, name, node, suffix string) {
 	t.Helper()
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.PodSpec{

@@ -13,23 +13,24 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// Operations in the metrics.
+// Names of operations, which are values of the label operation_name.
 const (
 	attachOperation = "volume_attach"
 	detachOperation = "volume_detach"
 )
 
-// metrics have Kubernetes' names, labels and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct {
 	operations *prometheus.HistogramVec
 	forced     *prometheus.CounterVec
 
 	mu sync.Mutex
-	// begun is when the operations began that attachers carry out.
+	// begun is when an operation that an attacher carries out was requested.
 	begun map[operation]time.Time
 }
 
-// operation is an operation on an attachment, which the name identifies.
+// operation is an attach or detach operation. The field attachment is the name of the
+// VolumeAttachment, name the operation's name.
 type operation struct{ attachment, name string }
 
 // newMetrics registers the metrics. r may be nil.
@@ -48,10 +49,11 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// pluginOf returns the label of a driver.
+// pluginOf returns the value of the label volume_plugin for a CSI driver.
 func pluginOf(driver string) string { return "kubernetes.io/csi:" + driver }
 
-// begin notes that an operation was requested, unless it was already.
+// begin records that an operation was requested now, unless an earlier request of the operation has
+// not ended yet.
 func (m *metrics) begin(attachment, name string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,8 +62,8 @@ func (m *metrics) begin(attachment, name string, now time.Time) {
 	}
 }
 
-// end records the result of an operation that this process requested. After a failure the attacher
-// tries again, so another operation begins.
+// end records the duration and result of an operation that this process requested. After a failure
+// the attacher tries again, so end also records that another operation begins.
 func (m *metrics) end(a *storagev1.VolumeAttachment, name string, now time.Time, failed bool) {
 	m.mu.Lock()
 	start, known := m.begun[operation{a.Name, name}]
@@ -80,7 +82,8 @@ func (m *metrics) end(a *storagev1.VolumeAttachment, name string, now time.Time,
 	m.operations.WithLabelValues(pluginOf(a.Spec.Attacher), name, status, "false").Observe(now.Sub(start).Seconds())
 }
 
-// observe records the results that a change of an attachment shows. old and a may be nil.
+// observe records the results of operations that a change of an attachment shows. old is nil if the
+// attachment was added, a is nil if it was deleted.
 func (m *metrics) observe(old, a *storagev1.VolumeAttachment, now time.Time) {
 	switch {
 	case a == nil:
@@ -99,7 +102,8 @@ func (m *metrics) observe(old, a *storagev1.VolumeAttachment, now time.Time) {
 	}
 }
 
-// newError reports whether the attacher has reported an error since old.
+// newError reports whether a has an error that old does not have. The function of returns the error
+// in a status: AttachError or DetachError.
 func newError(old, a *storagev1.VolumeAttachment,
 	of func(*storagev1.VolumeAttachmentStatus) *storagev1.VolumeError) bool {
 	is := of(&a.Status)
@@ -110,7 +114,7 @@ func newError(old, a *storagev1.VolumeAttachment,
 	return was == nil || !was.Time.Equal(&is.Time) || was.Message != is.Message
 }
 
-// detached counts a volume that is detached although its node may still use it.
+// detached counts a forced detach if the node reported the detached volume as in use.
 func (m *metrics) detached(f *nodeFacts, volume v1.UniqueVolumeName) {
 	for _, used := range f.inUse {
 		if used != volume {
@@ -124,7 +128,7 @@ func (m *metrics) detached(f *nodeFacts, volume v1.UniqueVolumeName) {
 	}
 }
 
-// totals is a collector that counts volumes when it is scraped.
+// totals is a prometheus.Collector that counts volumes when the metrics are read.
 type totals struct {
 	c    *Controller
 	desc *prometheus.Desc

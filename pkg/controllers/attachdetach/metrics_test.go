@@ -12,7 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestForcedDetaches checks that only detaches of volumes in use count, by their reason.
+// TestForcedDetaches checks that only detaches of volumes in use are counted as forced, with the
+// right reason.
 func TestForcedDetaches(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)

@@ -14,23 +14,23 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// patience is how long a volume that is in use on an unhealthy node is not detached.
+// patience is how long a volume that an unhealthy node reports as in use stays attached after no
+// pod needs it any more.
 const patience = 6 * time.Minute
 
-// attacherPatience is how long to wait for an attacher before events report that it does not
-// respond.
+// attacherPatience is how long an attacher may take before events report that it does not respond.
 const attacherPatience = 2 * time.Minute
 
-// target identifies a volume by its driver and the driver's handle.
+// target identifies a volume by the name of its CSI driver and the driver's handle of the volume.
 type target struct{ driver, handle string }
 
-// managed is the annotation of nodes whose kubelets rely on this controller for attaching.
+// managed is the annotation of nodes whose kubelets rely on this controller to attach volumes.
 const managed = "volumes.kubernetes.io/controller-managed-attach-detach"
 
-// prefix is the prefix of names of CSI volumes in the status of nodes.
+// prefix is the start of the names of CSI volumes in the status of nodes.
 const prefix = "kubernetes.io/csi/"
 
-// name returns the volume's name in the status of nodes.
+// name returns the volume's name as it appears in the status of nodes.
 func (t target) name() v1.UniqueVolumeName {
 	return v1.UniqueVolumeName(prefix + t.driver + "^" + t.handle)
 }
@@ -40,7 +40,8 @@ func (t target) attachment(node string) string {
 	return fmt.Sprintf("csi-%x", sha256.Sum256([]byte(t.handle+t.driver+node)))
 }
 
-// parse parses a volume's name in the status of a node.
+// parse parses the name of a volume in the status of a node. It returns false if the name is not
+// that of a CSI volume.
 func parse(name v1.UniqueVolumeName) (target, bool) {
 	rest, ok := strings.CutPrefix(string(name), prefix)
 	driver, handle, found := strings.Cut(rest, "^")
@@ -52,12 +53,12 @@ type wanted struct {
 	target target
 	volume *v1.PersistentVolume
 	pods   []*v1.Pod
-	// elsewhere are the other nodes to which the volume is attached. It must be detached from them
-	// before it is attached here.
+	// elsewhere are the other nodes that the volume is attached to, if only one node may use it. It
+	// must be detached from them first.
 	elsewhere []string
 }
 
-// exclusive reports whether only one node may use a volume.
+// exclusive reports whether a volume may be attached to only one node at a time.
 func exclusive(v *v1.PersistentVolume) bool {
 	return len(v.Spec.AccessModes) > 0 &&
 		!slices.ContainsFunc(v.Spec.AccessModes, func(m v1.PersistentVolumeAccessMode) bool {
@@ -65,40 +66,43 @@ func exclusive(v *v1.PersistentVolume) bool {
 		})
 }
 
-// nodeFacts is what a sync knows about a node.
+// nodeFacts are the facts about a node from which planNode decides what to do.
 type nodeFacts struct {
 	name string
-	// node is nil if it does not exist. Then inUse is what the deleted node of that name reported
-	// last.
+	// node is nil if the node does not exist. inUse are the volumes that the node reports as in
+	// use, or that it reported last before it was deleted.
 	node  *v1.Node
 	inUse []v1.UniqueVolumeName
 	// wanted are the volumes of the node's pods.
 	wanted []wanted
 	// attachments are the node's attachments, by name.
 	attachments map[string]*storagev1.VolumeAttachment
-	// known are further volumes to which the node's attachments may belong, in addition to those
-	// that are wanted and those in the node's status.
+	// known are the volumes of the node's attachments, as far as the PersistentVolumes still exist.
+	// The function unwanted looks for attachments of these volumes and of those in the node's
+	// status.
 	known []target
-	// since is when a volume was first found to be no longer wanted.
+	// since is the time at which an earlier sync first found that no pod needs a volume any more.
 	since map[v1.UniqueVolumeName]time.Time
-	// keep keeps volumes in use attached, however long a node is unhealthy.
+	// keep means that volumes in use stay attached no matter how long the node is unhealthy
+	// (Options.KeepAttached).
 	keep bool
 }
 
-// nodePlan is what to do for a node.
+// nodePlan is what to do for a node. planNode returns it.
 type nodePlan struct {
-	// attach are volumes to attach, blocked those that must wait for other nodes.
+	// attach are volumes to attach now. blocked are volumes that must be detached from other nodes
+	// first.
 	attach, blocked []wanted
-	// failed are volumes that could not be attached so far; their attachments have the reason.
+	// failed are volumes whose attachments have an error in their status.
 	failed []wanted
-	// unanswered are volumes whose attachments exist, but no attacher has responded to them.
+	// unanswered are volumes whose attachments exist, but whose attacher has not responded in time.
 	unanswered []wanted
 	// attached is the new value of volumesAttached in the node's status.
 	attached []v1.UniqueVolumeName
-	// detach are attachments to delete after the status was written.
+	// detach are attachments to delete after volumesAttached in the node's status was written.
 	detach []*storagev1.VolumeAttachment
-	// waiting are volumes that are in use but no longer wanted. again is when to sync the node
-	// again.
+	// waiting are volumes that no pod needs but that the node reports as in use. again is the time
+	// until the next sync of the node, or 0 if none is needed.
 	waiting []v1.UniqueVolumeName
 	again   time.Duration
 }
@@ -113,7 +117,8 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 		made := a != nil && a.ResourceVersion != ""
 		switch {
 		case !made && (f.node == nil || f.node.Annotations[managed] != "true"):
-			// Do not attach: the node does not exist, or its kubelet attaches volumes itself.
+			// Do not attach the volume: the node does not exist, or its kubelet attaches volumes
+			// itself.
 		case !made && len(w.elsewhere) > 0:
 			p.blocked = append(p.blocked, w)
 		case !made:
@@ -150,7 +155,8 @@ func planNode(f nodeFacts, now time.Time) nodePlan {
 	return p
 }
 
-// soon queues the node again after a while.
+// soon makes the controller sync the node again after wait, or earlier if soon was called with a
+// shorter time.
 func (p *nodePlan) soon(wait time.Duration) {
 	if p.again == 0 || wait < p.again {
 		p.again = wait
@@ -158,7 +164,8 @@ func (p *nodePlan) soon(wait time.Duration) {
 }
 
 // unwanted returns the node's attachments that belong to this controller and that no pod needs, by
-// volume name.
+// volume name. An attachment belongs to this controller if its name is derived from the volume and
+// the node as in target.attachment.
 func (f nodeFacts) unwanted(wants map[v1.UniqueVolumeName]bool) map[v1.UniqueVolumeName]*storagev1.VolumeAttachment {
 	out := map[v1.UniqueVolumeName]*storagev1.VolumeAttachment{}
 	look := func(t target) {
@@ -183,7 +190,8 @@ func (f nodeFacts) unwanted(wants map[v1.UniqueVolumeName]bool) map[v1.UniqueVol
 	return out
 }
 
-// wait returns how long to wait before a volume may be detached.
+// wait returns how long to wait before a volume that no pod needs may be detached, or 0 if it may
+// be detached now.
 func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 	if !slices.Contains(f.inUse, name) || f.node != nil && outOfService(f.node) {
 		return 0
@@ -193,7 +201,9 @@ func (f nodeFacts) wait(name v1.UniqueVolumeName, now time.Time) time.Duration {
 		left = since.Add(patience).Sub(now)
 	}
 	if left <= 0 && (f.keep || f.node != nil && ready(f.node)) {
-		return patience // the node is queued again when the kubelet reports that it has released the volume
+		// Check again later; the node is also synced when the kubelet reports that the volume is
+		// not in use.
+		return patience
 	}
 	return left
 }
@@ -208,7 +218,7 @@ func ready(n *v1.Node) bool {
 	})
 }
 
-// ended reports whether no container of a pod runs any more.
+// ended reports whether a pod has ended, or is being deleted and none of its containers runs.
 func ended(pod *v1.Pod) bool {
 	if pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed {
 		return true

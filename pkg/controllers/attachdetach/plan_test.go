@@ -113,8 +113,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// TestReportUnanswered checks that every pod that waits for a volume gets Kubernetes' event if no
-// attacher responds.
+// TestReportUnanswered checks that every pod that waits for a volume gets the event that Kubernetes
+// writes if no attacher responds.
 func TestReportUnanswered(t *testing.T) {
 	events := record.NewFakeRecorder(2)
 	c := &Controller{Deps: controller.Deps{Events: events}}

@@ -22,7 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// cachePatience is how long to wait until the cache shows the controller's own write.
+// cachePatience is how long the controller waits for the cache to show an attachment that it
+// created. After that, the attachment must have been deleted.
 const cachePatience = 30 * time.Second
 
 func (c *Controller) sync(ctx context.Context, name string) error {
@@ -61,7 +62,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// factsOf collects the facts about a node.
+// factsOf collects the facts about the node with the given name.
 func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	f := nodeFacts{name: name, keep: c.Options.KeepAttached, attachments: map[string]*storagev1.VolumeAttachment{}}
 	node, err := c.nodes.Get(name)
@@ -73,7 +74,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	lost, seen := c.lost[name]
 	for key, m := range c.made {
 		if m.attachment.ResourceVersion != "" && c.Clock.Since(m.at) > cachePatience {
-			delete(c.made, key) // the object was deleted before the cache showed it
+			delete(c.made, key) // the attachment was deleted before the cache showed it
 		} else if m.attachment.Spec.NodeName == name {
 			f.attachments[key] = m.attachment
 		}
@@ -98,7 +99,7 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 		f.node, f.inUse = node, node.Status.VolumesInUse
 	case seen:
 		f.inUse = lost
-	default: // it is not known which volumes were in use, so all count as in use
+	default: // it is unknown which volumes the deleted node had in use, so treat all as in use
 		for _, t := range f.known {
 			f.inUse = append(f.inUse, t.name())
 		}
@@ -106,7 +107,8 @@ func (c *Controller) factsOf(name string) (nodeFacts, error) {
 	return f, nil
 }
 
-// sourceTarget returns the volume of an attachment, if the volume exists.
+// sourceTarget returns the volume of an attachment. It returns false if the PersistentVolume does
+// not exist or is not a CSI volume.
 func (c *Controller) sourceTarget(a *storagev1.VolumeAttachment) (target, bool) {
 	if a.Spec.Source.PersistentVolumeName == nil {
 		return target{}, false
@@ -118,11 +120,12 @@ func (c *Controller) sourceTarget(a *storagev1.VolumeAttachment) (target, bool) 
 	return target{v.Spec.CSI.Driver, v.Spec.CSI.VolumeHandle}, true
 }
 
-// wantedOn returns the volumes that a node's pods use and that must be attached, sorted by name.
+// wantedOn returns the volumes that the pods on a node use and that must be attached, sorted by
+// driver and handle.
 func (c *Controller) wantedOn(node string) []wanted {
 	found, err := c.pods.ByIndex(byNode, node)
 	if err != nil {
-		return nil // New has added the index
+		return nil // cannot happen: New has added the index
 	}
 	byTarget := map[target]*wanted{}
 	for _, o := range found {
@@ -155,7 +158,8 @@ func (c *Controller) wantedOn(node string) []wanted {
 	return out
 }
 
-// volumeOf returns the volume that a claim is bound to, if each refers to the other.
+// volumeOf returns the PersistentVolume that is bound to the claim with the given key, or nil if
+// there is none. The claim and the volume must refer to each other.
 func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -169,8 +173,8 @@ func (c *Controller) volumeOf(key string) *v1.PersistentVolume {
 	return v
 }
 
-// attachable reports whether a volume's driver requires attaching. A driver without a CSIDriver
-// object requires it.
+// attachable reports whether a volume must be attached before a node can use it, as its CSI driver
+// declares. If there is no CSIDriver object, the answer is yes.
 func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	if v.Spec.CSI == nil {
 		return false
@@ -179,8 +183,8 @@ func (c *Controller) attachable(v *v1.PersistentVolume) bool {
 	return err != nil || d.Spec.AttachRequired == nil || *d.Spec.AttachRequired
 }
 
-// elsewhere returns, for a volume that only one node may use, the other nodes that have it or may
-// get it.
+// elsewhere returns the other nodes that have an attachment of the volume, or that may have one
+// which the cache does not show yet. It returns nil if several nodes may use the volume.
 func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	if !exclusive(v) {
 		return nil
@@ -194,7 +198,7 @@ func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	}
 	found, err := c.attachments.ByIndex(bySource, v.Name)
 	if err != nil {
-		return nil // New has added the index
+		return nil // cannot happen: New has added the index
 	}
 	for _, o := range found {
 		add(o.(*storagev1.VolumeAttachment))
@@ -208,7 +212,8 @@ func (c *Controller) elsewhere(v *v1.PersistentVolume, node string) []string {
 	return slices.Compact(out)
 }
 
-// remember stores when the controller began to wait for each volume that is no longer wanted.
+// remember stores, for each volume in waiting, when the controller first found that no pod needs
+// it.
 func (c *Controller) remember(node string, waiting []v1.UniqueVolumeName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -234,7 +239,8 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name},
 		},
 	}
-	// Even without a response the attachment may exist, until the cache shows otherwise.
+	// Record the attachment before the request: if there is no response, the attachment may exist
+	// all the same, until the cache shows otherwise.
 	c.mu.Lock()
 	c.made[a.Name] = createdAttachment{a, c.Clock.Now()}
 	c.mu.Unlock()
@@ -272,14 +278,14 @@ func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) 
 	return nil
 }
 
-// report writes the attached volumes to the node's status. It fails if the node has changed
-// meanwhile.
+// report writes volumesAttached in the node's status. It fails if the node was changed since f was
+// collected.
 func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.UniqueVolumeName) error {
 	if f.node == nil {
 		return nil
 	}
 	var was []v1.UniqueVolumeName
-	var others []v1.AttachedVolume // volumes without a CSI driver, which this controller does not manage
+	var others []v1.AttachedVolume // volumes that are not CSI volumes; this controller does not manage them
 	for _, a := range f.node.Status.VolumesAttached {
 		if _, ok := parse(a.Name); ok {
 			was = append(was, a.Name)
@@ -317,7 +323,8 @@ func (c *Controller) report(ctx context.Context, f nodeFacts, attached []v1.Uniq
 	return nil
 }
 
-// reportFailed writes events on the waiting pods that say why a volume is not attached.
+// reportFailed writes an event on each pod that waits for the volume. The event says why the volume
+// is not attached.
 func (c *Controller) reportFailed(w wanted, why string) {
 	for _, pod := range w.pods {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "FailedAttachVolume",
@@ -325,14 +332,15 @@ func (c *Controller) reportFailed(w wanted, why string) {
 	}
 }
 
-// reportUnanswered writes events on the waiting pods that no attacher responds.
+// reportUnanswered writes an event on each pod that waits for the volume. The event says that no
+// attacher has responded.
 func (c *Controller) reportUnanswered(w wanted) {
 	c.reportFailed(w, fmt.Sprintf(
 		"timed out waiting for external-attacher of %s CSI driver to attach volume %s", w.target.driver, w.target.handle))
 }
 
-// reportBlocked writes events on the waiting pods that their volume is attached to another node,
-// and which pods use it there.
+// reportBlocked writes an event on each pod that waits for the volume. The event says that the
+// volume is attached to another node, and names the pods that use it there, if there are any.
 func (c *Controller) reportBlocked(w wanted, node string) {
 	message := fmt.Sprintf("Multi-Attach error for volume %q Volume is already exclusively attached to one "+
 		"node and can't be attached to another", w.volume.Name)
@@ -349,7 +357,7 @@ func (c *Controller) usersElsewhere(w wanted, node string) []string {
 	ref := w.volume.Spec.ClaimRef
 	pods, err := controller.PodsOfClaim(c.pods, ref.Namespace+"/"+ref.Name)
 	if err != nil {
-		return nil // New has added the index
+		return nil // cannot happen: New has added the index
 	}
 	var names []string
 	for _, pod := range pods {

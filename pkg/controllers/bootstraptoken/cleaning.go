@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// CleaningName is the name of the controller that deletes expired tokens.
+// CleaningName is the name of the controller that deletes expired bootstrap tokens.
 const CleaningName = "token-cleaner-controller"
 
 type cleaning struct {
@@ -24,7 +24,7 @@ type cleaning struct {
 	secrets corelisters.SecretLister
 }
 
-// NewCleaning returns the controller that deletes tokens when they expire.
+// NewCleaning returns the controller that deletes bootstrap tokens when they expire.
 func NewCleaning(d controller.Deps) (controller.Controller, error) {
 	secrets := d.Informers.Core().V1().Secrets()
 	c := &cleaning{Deps: d, secrets: secrets.Lister()}
@@ -56,7 +56,8 @@ func (c *cleaning) sync(ctx context.Context, key string) error {
 		c.queue.AddAfter(key, left)
 		return nil
 	}
-	// Delete only the version that has expired, because the expiration may have been changed since.
+	// Delete the Secret only in the version that the cache shows, because its expiration may have
+	// been changed since.
 	err = c.Client.CoreV1().Secrets(namespace).Delete(ctx, name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &s.UID, ResourceVersion: &s.ResourceVersion},
 	})

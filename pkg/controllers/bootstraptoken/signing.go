@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SigningName is the name of the signing controller.
+// SigningName is the name of the controller that signs the ConfigMap cluster-info.
 const SigningName = "bootstrap-signer-controller"
 
 // Names of the signed ConfigMap and its keys, as in Kubernetes.
@@ -43,8 +43,8 @@ type signing struct {
 	infos   corelisters.ConfigMapLister
 }
 
-// NewSigning returns the controller that signs the cluster-info ConfigMap with each bootstrap
-// token.
+// NewSigning returns the controller that signs the ConfigMap cluster-info with the secret of each
+// bootstrap token.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
 	c := &signing{Deps: d, secrets: core.Secrets().Lister(), infos: core.ConfigMaps().Lister()}
@@ -97,7 +97,8 @@ func (c *signing) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// withSignatures returns the data with a signature by each token that may sign, and no other signatures.
+// withSignatures returns the data with one signature by each token that may sign now. It removes
+// all other signatures.
 func withSignatures(data map[string]string, tokens []*v1.Secret, now time.Time) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range data {
@@ -123,8 +124,8 @@ func withSignatures(data map[string]string, tokens []*v1.Secret, now time.Time) 
 	return out, nil
 }
 
-// sign returns a detached JSON Web Signature of the content. Libraries refuse to create one,
-// because a token's secret is shorter than the minimum key length.
+// sign returns a detached JSON Web Signature (RFC 7515) of the content, made with the token's
+// secret. It does not use a library, because libraries reject keys as short as a token's secret.
 func sign(content, id, secret string) (string, error) {
 	header, err := json.Marshal(struct {
 		Algorithm string `json:"alg"`
@@ -140,7 +141,8 @@ func sign(content, id, secret string) (string, error) {
 	return protected + ".." + encode(mac.Sum(nil)), nil
 }
 
-// nextExpiry returns the time until the first signing token expires, or 0 if none will.
+// nextExpiry returns the time until the first of the tokens that may sign expires, or 0 if none of
+// them expires.
 func nextExpiry(tokens []*v1.Secret, now time.Time) time.Duration {
 	var next time.Duration
 	for _, s := range tokens {

@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bootstraptoken manages the tokens with which nodes join: one controller signs the cluster
-// information with each token, and another one deletes expired tokens.
+// Package bootstraptoken contains two controllers for bootstrap tokens, with which nodes join the
+// cluster: one signs the cluster information with each token, the other one deletes expired tokens.
 //
-// A joining node only knows a token. It reads the ConfigMap cluster-info, which is public, and
-// trusts it because the signature proves that the writer knows the token too.
+// A joining node has nothing but a token. It reads the public ConfigMap cluster-info, which
+// contains the API server's address and certificate authority. The signature in it proves that the
+// writer has the same token, so the node can trust the content.
 package bootstraptoken
 
 import (
@@ -30,8 +31,9 @@ func isToken(s *v1.Secret) bool {
 	return s.Namespace == metav1.NamespaceSystem && s.Type == v1.SecretTypeBootstrapToken
 }
 
-// expiry returns when a token expires, or forever if it never does. A time that cannot be parsed
-// counts as expired, so that a mistake does not keep a token valid.
+// expiry returns the time at which a token expires. forever is true if the token never expires. If
+// the time in the Secret cannot be parsed, expiry returns the zero time, so that the token counts
+// as expired.
 func expiry(s *v1.Secret) (at time.Time, forever bool) {
 	text := string(s.Data[keyExpiration])
 	if text == "" {
@@ -44,7 +46,8 @@ func expiry(s *v1.Secret) (at time.Time, forever bool) {
 	return at, false
 }
 
-// signingKey returns a token's id and secret, and whether the token may sign now.
+// signingKey returns a token's id and secret. ok reports whether the token may sign now: it must be
+// valid, not be expired, and be meant for signing.
 func signingKey(s *v1.Secret, now time.Time) (id, secret string, ok bool) {
 	id, secret = string(s.Data[keyID]), string(s.Data[keySecret])
 	at, forever := expiry(s)

@@ -51,7 +51,7 @@ func TestSigned(t *testing.T) {
 	if len(data) != 4 || data["other"] != "kept" || data[infoKey] != "the cluster" {
 		t.Errorf("%v", data)
 	}
-	// These signatures were created by other programs for this content and these tokens.
+	// These signatures of the same content with the same tokens were created by other programs.
 	for id, want := range map[string]string{
 		"aaaaaa": "eyJhbGciOiJIUzI1NiIsImtpZCI6ImFhYWFhYSJ9..3kM-VgQfl6EZofM-NDOtyU9P81dswmWboO3TXf7F_Ms",
 		"bbbbbb": "eyJhbGciOiJIUzI1NiIsImtpZCI6ImJiYmJiYiJ9..0stVWcnKdm9g62XR1khu2unKfyKvkxdCBvj7G-UuFaU",

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ApprovingName is the name of the approving controller.
+// ApprovingName is the name of the controller that approves requests.
 const ApprovingName = "certificatesigningrequest-approving-controller"
 
 type approving struct {
@@ -29,15 +29,15 @@ type approving struct {
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
 
-	// byNode indexes requests by node. It is set with Options.ProtectNodes.
+	// byNode is the index of requests by node. It is nil unless Options.ProtectNodes is set.
 	byNode cache.Indexer
-	mu     sync.Mutex // locked while a request for a client certificate is decided
-	// promised are approvals that byNode may not show yet, by node; guarded by mu.
+	mu     sync.Mutex // locked while the controller decides about a request for a client certificate
+	// promised are approvals that byNode may not show yet, by node name. mu guards it.
 	promised map[string]promise
 }
 
-// NewApproving returns the controller that approves kubelets' requests if the requester is allowed
-// to make them.
+// NewApproving returns the controller that approves the requests of kubelets for certificates if
+// the requester may make such requests.
 func NewApproving(d controller.Deps) (controller.Controller, error) {
 	requests := d.Informers.Certificates().V1().CertificateSigningRequests()
 	c := &approving{Deps: d, requests: requests.Lister()}
@@ -93,14 +93,14 @@ func (c *approving) sync(ctx context.Context, name string) error {
 			return c.approveClient(ctx, csr, req, k.message)
 		}
 	}
-	return nil // an administrator may approve it
+	return nil // no rule applies; an administrator may approve the request
 }
 
-// kind is a type of request that is approved automatically if the requester may create the given
-// subresource.
+// kind is a type of request that is approved automatically if RBAC allows the requester to create
+// the given subresource of certificatesigningrequests. message is the message of the approval.
 type kind struct{ subresource, message string }
 
-// kindsOf returns the kinds that apply to a request.
+// kindsOf returns the kinds of automatically approved requests that a request belongs to.
 func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) []kind {
 	if csr.Spec.SignerName != certificatesv1.KubeAPIServerClientKubeletSignerName ||
 		checkKubelet(req, csr.Spec.Usages, false) != nil {
@@ -113,7 +113,8 @@ func kindsOf(csr *certificatesv1.CertificateSigningRequest, req *x509.Certificat
 	return []kind{{"selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."}, client}
 }
 
-// mayAsk reports whether the requester may create the subresource of a kind.
+// mayAsk asks the API server whether the requester may create the given subresource of
+// certificatesigningrequests.
 func (c *approving) mayAsk(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	subresource string) (bool, error) {
 	extra := map[string]authorizationv1.ExtraValue{}

@@ -162,11 +162,11 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// authority creates a certificate authority that is valid for a time.
+// authority creates a certificate authority that is valid for the duration life.
 func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
-	now := time.Now() // x509 verifies certificates with the machine's clock
+	now := time.Now() // use the real time, because x509 verifies certificates with it
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: now.Add(-time.Hour),
 		NotAfter: now.Add(life),
@@ -184,14 +184,14 @@ func authority(t *testing.T, life time.Duration) (cert, key []byte) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// TestIssuers checks that a signer with its own authority uses that authority, and that without a
-// default authority the other signers do not sign.
+// TestIssuers checks that a signer with its own certificate authority uses that authority, and that
+// other signers sign nothing if there is no default authority.
 func TestIssuers(t *testing.T) {
 	cert, key := authority(t, time.Hour)
 	s := testserver.Start(t, testserver.Options{})
 	for name, tc := range map[string]struct {
 		o    controller.Options
-		want [2]bool // whether requests of kubelet-serving and legacy-unknown are signed
+		want [2]bool // whether requests to the signers kubelet-serving and legacy-unknown are signed
 	}{
 		"common": {controller.Options{SigningCert: cert, SigningKey: key}, [2]bool{true, true}},
 		"one": {controller.Options{
@@ -210,8 +210,8 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
-// TestKubeletJoins checks that a joining node's request is approved and signed because its
-// bootstrap user's group may make it, and that a request of a user without this right waits.
+// TestKubeletJoins checks that the request of a joining node is approved and signed if the group of
+// its bootstrap user has the right to it. A request of a user without this right stays undecided.
 func TestKubeletJoins(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	cert, key := authority(t, 48*time.Hour)

@@ -21,13 +21,14 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// CleaningName is the name of the controller that deletes old requests.
+// CleaningName is the name of the controller that deletes old CertificateSigningRequests.
 const CleaningName = "certificatesigningrequest-cleaner-controller"
 
 const (
 	cleanPeriod = time.Hour
-	// answeredKept is how long to keep requests that were approved or denied, and openKept how long
-	// to keep undecided ones.
+	// answeredKept is how long requests with a certificate, denied requests and failed requests are
+	// kept. openKept is how long requests without a decision, and approved requests without a
+	// certificate, are kept.
 	answeredKept = time.Hour
 	openKept     = 24 * time.Hour
 )
@@ -35,11 +36,11 @@ const (
 type cleaning struct {
 	controller.Deps
 	requests certificateslisters.CertificateSigningRequestLister
-	// nodes is nil without Options.ProtectNodes.
+	// nodes is nil unless Options.ProtectNodes is set.
 	nodes corelisters.NodeLister
 }
 
-// NewCleaning returns the controller that deletes old requests.
+// NewCleaning returns the controller that deletes old CertificateSigningRequests.
 func NewCleaning(d controller.Deps) (controller.Controller, error) {
 	c := &cleaning{Deps: d, requests: d.Informers.Certificates().V1().CertificateSigningRequests().Lister()}
 	if d.Options.ProtectNodes {
@@ -94,7 +95,7 @@ func (c *cleaning) guards(csr *certificatesv1.CertificateSigningRequest, now tim
 	})
 }
 
-// stale reports whether a request no longer needs to be kept.
+// stale reports whether a request is old enough to be deleted.
 func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	past := func(t metav1.Time, d time.Duration) bool { return !t.IsZero() && now.Sub(t.Time) > d }
 	if len(csr.Status.Conditions) == 0 {
@@ -117,7 +118,7 @@ func stale(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return false
 }
 
-// expired reports whether the certificate of a request has expired.
+// expired reports whether the certificate in a request's status has expired.
 func expired(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	block, _ := pem.Decode(csr.Status.Certificate)
 	if block == nil {

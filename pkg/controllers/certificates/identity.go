@@ -22,28 +22,29 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// A join token is for new nodes. With Options.ProtectNodes its holder gets no client certificate
-// for an existing node, nor for a node whose certificate was issued to another machine and that has
-// not registered yet. Such a request waits for manual approval, and an event on it gives the
-// reason.
+// A join token is meant for new nodes. If Options.ProtectNodes is set, a request that uses a join
+// token is not approved automatically in two cases: the node exists already, or its certificate was
+// issued to another machine and the node has not registered yet. The request then waits for manual
+// approval, and an event on it gives the reason.
 
 const (
-	// byNode is the index of requests for kubelets' client certificates by node.
+	// byNode is the name of the index of requests for kubelets' client certificates by node name.
 	byNode = "node"
-	// reasonProtected is the reason of the event on a request that waits for manual approval.
+	// reasonProtected is the reason of the event on a request that is not approved automatically.
 	reasonProtected = "NodeIdentityProtected"
-	// nodePart is the prefix of queue keys for deleted nodes; names of requests contain no slash.
+	// nodePart is the prefix of queue keys that stand for deleted nodes. Other keys are names of
+	// requests, which contain no slash.
 	nodePart = "node/"
 )
 
-// promise is an approval that the cache may not show yet.
+// promise is an approval that the cache may not show yet. key is the public key in the request.
 type promise struct {
 	request string
 	user    string
 	key     []byte
 }
 
-// protect makes the controller watch nodes and index requests by node.
+// protect makes the controller watch the deletion of nodes and index requests by node.
 func (c *approving) protect(d controller.Deps) error {
 	informer := d.Informers.Certificates().V1().CertificateSigningRequests().Informer()
 	if err := informer.AddIndexers(cache.Indexers{byNode: indexByNode}); err != nil {
@@ -64,14 +65,14 @@ func indexByNode(obj any) ([]string, error) {
 	}
 	req, err := parse(csr)
 	if err != nil {
-		return nil, nil // the request is not for a node
+		return nil, nil // an invalid request is not for a node
 	}
 	return []string{strings.TrimPrefix(req.Subject.CommonName, nodePrefix)}, nil
 }
 
-// approveClient approves a request that its user may make, unless it is for the identity of another
-// machine. It decides one request at a time, so that two requests for the same new node are not
-// both approved.
+// approveClient approves a request for a client certificate whose user may make it, unless
+// ProtectNodes is set and the request is for the identity of another machine. It handles one
+// request at a time, so that two requests for the same new node are not both approved.
 func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest, message string) error {
 	if !c.Options.ProtectNodes {
@@ -89,13 +90,14 @@ func (c *approving) approveClient(ctx context.Context, csr *certificatesv1.Certi
 		c.Events.Event(csr, v1.EventTypeWarning, reasonProtected, "Not approved automatically: "+why)
 		return nil
 	}
-	// The promise stays even if the call fails, because the server may have stored the approval.
+	// Keep the promise even if the call fails, because the server may have stored the approval.
 	c.promised[strings.TrimPrefix(req.Subject.CommonName, nodePrefix)] = promise{csr.Name, csr.Spec.Username,
 		req.RawSubjectPublicKeyInfo}
 	return c.approve(ctx, csr, message)
 }
 
-// dropPromise removes the promise of a request once the cache shows the request as decided or deleted.
+// dropPromise removes the promise for a request once the cache shows that the request was decided
+// or deleted.
 func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +108,8 @@ func (c *approving) dropPromise(csr *certificatesv1.CertificateSigningRequest) {
 	}
 }
 
-// requeueAfterDeletion requeues the requests that waited because of a request that has been deleted.
+// requeueAfterDeletion requeues the requests for the same node as the deleted request gone, because
+// they may have waited for its deletion.
 func (c *approving) requeueAfterDeletion(gone *certificatesv1.CertificateSigningRequest) {
 	if c.byNode == nil {
 		return
@@ -117,11 +120,11 @@ func (c *approving) requeueAfterDeletion(gone *certificatesv1.CertificateSigning
 	}
 }
 
-// requeueWaiting requeues the undecided requests of a node.
+// requeueWaiting requeues the undecided requests for a node.
 func (c *approving) requeueWaiting(node string) {
 	requests, err := c.byNode.ByIndex(byNode, node)
 	if err != nil {
-		return // the index does not exist: a bug in this package
+		return // cannot happen: protect has added the index
 	}
 	for _, obj := range requests {
 		if csr, ok := obj.(*certificatesv1.CertificateSigningRequest); ok && !decided(csr) {
@@ -130,8 +133,8 @@ func (c *approving) requeueWaiting(node string) {
 	}
 }
 
-// refuseClient returns why a request must not be approved automatically, or "" if it is for a new
-// node or a node's own renewal.
+// refuseClient returns the reason why a request must not be approved automatically. It returns ""
+// if the request is for a new node, or is a node's request to renew its own certificate.
 func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest) (string, error) {
 	name := strings.TrimPrefix(req.Subject.CommonName, nodePrefix)
@@ -156,8 +159,9 @@ func (c *approving) refuseClient(ctx context.Context, csr *certificatesv1.Certif
 	return c.claimed(csr, req, name)
 }
 
-// claimed returns an error text if another machine got the certificate of a node that has not
-// registered yet, or "". A request with the same key is from the same machine.
+// claimed returns a message if another machine already got a certificate for the node with this
+// name, which has not registered yet. Otherwise it returns "". A request with the same public key
+// is from the same machine.
 func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest,
 	name string) (string, error) {
 	const text = "a certificate for node %q, which has not registered, was given to %s by request %s. If " +
@@ -176,25 +180,25 @@ func (c *approving) claimed(csr *certificatesv1.CertificateSigningRequest, req *
 		}
 		if before, err := parse(other); err == nil &&
 			bytes.Equal(before.RawSubjectPublicKeyInfo, req.RawSubjectPublicKeyInfo) {
-			continue // a repeated request of the same machine
+			continue // the same machine repeated its request
 		}
 		return fmt.Sprintf(text, name, other.Spec.Username, other.Name), nil
 	}
 	return "", nil
 }
 
-// holds reports whether a request is approved and its certificate is still valid or not issued yet.
+// holds reports whether a request is approved and its certificate is still valid or not yet issued.
 func holds(csr *certificatesv1.CertificateSigningRequest, now time.Time) bool {
 	return is(csr, certificatesv1.CertificateApproved) && !is(csr, certificatesv1.CertificateDenied) &&
 		!is(csr, certificatesv1.CertificateFailed) && !expired(csr, now)
 }
 
-// release makes the name of a deleted node available again: it deletes decided requests and requeues
-// undecided ones. It does not revoke certificates.
+// release makes the name of a deleted node available for a new machine: it deletes the decided
+// requests for the node and requeues the undecided ones. It does not revoke certificates.
 func (c *approving) release(ctx context.Context, name string) error {
 	_, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		return nil // the node has registered again
+		return nil // the node was created again
 	}
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("node: %w", err)
@@ -219,8 +223,8 @@ func (c *approving) release(ctx context.Context, name string) error {
 	return nil
 }
 
-// reserved returns the names and addresses of the API server and of services, as set in the
-// options.
+// reserved returns the names and addresses that no node may use: those of the API server and of
+// services, as far as the options contain them.
 func (c *approving) reserved() nodeclaims.Reserved {
 	return nodeclaims.Reserved{Names: c.Options.ServerNames, Ranges: slices.Clone(c.Options.ServiceCIDRs)}
 }

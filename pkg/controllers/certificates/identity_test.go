@@ -23,7 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// joining starts a server whose bootstrap users may request nodes' certificates.
+// joining starts an API server whose bootstrap users may request certificates for nodes. It also
+// returns the client of a bootstrap user.
 func joining(t *testing.T) (*testserver.Server, kubernetes.Interface) {
 	t.Helper()
 	s := testserver.Start(t, testserver.Options{})
@@ -76,8 +77,8 @@ func approved(ctx context.Context, t *testing.T, s *testserver.Server) map[strin
 	return out
 }
 
-// TestOneCertificateForAName checks that if two machines request a certificate for the same new name at
-// the same time, exactly one gets it, even if the approver's cache lags behind.
+// TestOneCertificateForAName checks that if two machines request a certificate for the same new
+// node at the same time, exactly one request is approved, even if the controller's cache lags.
 func TestOneCertificateForAName(t *testing.T) {
 	const names = 8
 	s, c := joining(t)
@@ -103,8 +104,8 @@ func TestOneCertificateForAName(t *testing.T) {
 	}
 }
 
-// TestNameIsReleased checks that a waiting request for a node's name is approved after the node is
-// deleted.
+// TestNameIsReleased checks that a request for the name of an existing node waits, and that it is
+// approved after the node is deleted.
 func TestNameIsReleased(t *testing.T) {
 	s, c := joining(t)
 	controllertest.Run(t, s, controller.Options{ProtectNodes: true}, NewApproving)
@@ -133,8 +134,8 @@ func TestNameIsReleased(t *testing.T) {
 	is("the certificate of the node that joins again", "again")
 }
 
-// TestGuards checks that the request for a node's certificate is kept until the node has registered
-// or the certificate has expired.
+// TestGuards checks that the cleaning controller keeps the request for a node's certificate until
+// the node has registered or the certificate has expired.
 func TestGuards(t *testing.T) {
 	s, c := joining(t)
 	cert, key := authority(t, 48*time.Hour)

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package certificates contains three independent controllers for CertificateSigningRequests of
-// Kubernetes' own signers: one approves, one signs, and one deletes old requests.
+// Package certificates contains three independent controllers for CertificateSigningRequests to
+// Kubernetes' own signers: one approves requests, one signs them, and one deletes old requests.
 //
-// Only kubelets' requests are approved automatically, and only if the requester is allowed to make
-// them. A request is signed exactly as it was approved. A request that violates the rules of its
-// signer fails.
+// Only requests from kubelets are approved automatically, and only if the requester is allowed to
+// make them. A request that violates the rules of its signer is marked as failed when it is
+// approved.
 package certificates
 
 import (
@@ -21,7 +21,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// legacyUnknown is a signer that allows any usage.
+// legacyUnknown is the name of a signer that allows all usages.
 const legacyUnknown = "kubernetes.io/legacy-unknown"
 
 const (
@@ -29,7 +29,7 @@ const (
 	nodePrefix = "system:node:"
 )
 
-// parse decodes the PEM block of a request.
+// parse decodes the PEM block in a request and parses the X.509 certificate request in it.
 func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr.Spec.Request)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -42,7 +42,8 @@ func parse(csr *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequ
 	return req, nil
 }
 
-// is reports whether a request has a condition of a type, and its status is not False or Unknown.
+// is reports whether a request has a condition of type t that is true. An empty status counts as
+// true.
 func is(csr *certificatesv1.CertificateSigningRequest, t certificatesv1.RequestConditionType) bool {
 	return slices.ContainsFunc(csr.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
 		return c.Type == t && c.Status != v1.ConditionFalse && c.Status != v1.ConditionUnknown
@@ -54,8 +55,9 @@ func decided(csr *certificatesv1.CertificateSigningRequest) bool {
 	return is(csr, certificatesv1.CertificateApproved) || is(csr, certificatesv1.CertificateDenied)
 }
 
-// checkKubelet returns an error if a kubelet's request for a serving or client certificate is
-// invalid.
+// checkKubelet returns an error if a kubelet's request for a certificate violates the rules of the
+// signer: of kubernetes.io/kubelet-serving if serving is true, otherwise of
+// kubernetes.io/kube-apiserver-client-kubelet.
 func checkKubelet(req *x509.CertificateRequest, usages []certificatesv1.KeyUsage, serving bool) error {
 	if !slices.Equal(req.Subject.Organization, []string{nodesGroup}) {
 		return errors.New("subject organization is not system:nodes")
@@ -78,7 +80,7 @@ func checkKubelet(req *x509.CertificateRequest, usages []certificatesv1.KeyUsage
 	if serving {
 		auth = certificatesv1.UsageServerAuth
 	}
-	// The usage key encipherment is allowed for RSA keys only.
+	// The usage key encipherment is optional: kubelets request it only for RSA keys.
 	want := []certificatesv1.KeyUsage{auth, certificatesv1.UsageDigitalSignature}
 	withRSA := append(slices.Clone(want), certificatesv1.UsageKeyEncipherment)
 	if !sameUsages(usages, want) && !sameUsages(usages, withRSA) {
@@ -95,7 +97,8 @@ func sameUsages(a, b []certificatesv1.KeyUsage) bool {
 	return slices.Equal(slices.Compact(a), b)
 }
 
-// checkClient returns an error if usages are invalid for a client of the API server.
+// checkClient returns an error if the usages are not allowed for the signer
+// kubernetes.io/kube-apiserver-client.
 func checkClient(usages []certificatesv1.KeyUsage) error {
 	client := false
 	for _, u := range usages {
@@ -113,8 +116,8 @@ func checkClient(usages []certificatesv1.KeyUsage) error {
 	return nil
 }
 
-// check returns an error if a request violates the rules of its signer. known is false for signers
-// that are not Kubernetes' own.
+// check returns an error if a request violates the rules of its signer. known reports whether the
+// signer is one of Kubernetes' own signers.
 func check(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) (known bool, err error) {
 	switch csr.Spec.SignerName {
 	case certificatesv1.KubeletServingSignerName:

@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// approveServing approves a kubelet's request for a serving certificate, or leaves it for manual
-// approval.
+// approveServing approves a kubelet's request for a serving certificate if all names and addresses
+// in it are those of the kubelet's node. Otherwise the request waits for manual approval.
 func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.CertificateSigningRequest,
 	req *x509.CertificateRequest) error {
 	nodes, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -31,7 +31,7 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	if err != nil {
 		return fmt.Errorf("own service: %w", err)
 	}
-	// The server always publishes its own addresses as Endpoints.
+	// The API server always publishes its own addresses as the Endpoints of the service kubernetes.
 	ends, err := c.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("own endpoints: %w", err)
@@ -56,9 +56,10 @@ func (c *approving) approveServing(ctx context.Context, csr *certificatesv1.Cert
 	return c.approve(ctx, csr, "Auto approving kubelet serving certificate for the node's own names and addresses.")
 }
 
-// refuseServing returns why a request must not be approved automatically, or "" if all names and
-// addresses are the node's own. A node writes its names and addresses itself. Therefore reserved
-// ones are rejected, and an address that several nodes report belongs to the oldest of them.
+// refuseServing returns the reason why a request must not be approved automatically, or "" if all
+// names and addresses in it are the node's own. A node writes its names and addresses into its
+// status itself, so they cannot be trusted: reserved ones are rejected, and if several nodes report
+// the same address, it belongs to the oldest of them.
 func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest, nodes []v1.Node,
 	reserved nodeclaims.Reserved) string {
 	if err := checkKubelet(req, csr.Spec.Usages, true); err != nil {
@@ -88,7 +89,7 @@ func refuseServing(csr *certificatesv1.CertificateSigningRequest, req *x509.Cert
 	return ""
 }
 
-// refuseAddress returns why an address does not belong to a node, or "" if it does.
+// refuseAddress returns the reason why an address does not belong to a node, or "" if it does.
 func refuseAddress(n *v1.Node, ip net.IP, nodes []v1.Node, reserved nodeclaims.Reserved) string {
 	if !hasAddress(n, ip) {
 		return "is not the node's"

@@ -16,7 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// TestRefuseServing checks that a node gets serving certificates only for itself.
+// TestRefuseServing checks that a node gets serving certificates only for its own name and
+// addresses.
 func TestRefuseServing(t *testing.T) {
 	node := func(name string, addresses ...string) v1.Node {
 		n := v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

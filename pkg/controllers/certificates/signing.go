@@ -27,15 +27,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// SigningName is the name of the signing controller.
+// SigningName is the name of the controller that signs approved requests.
 const SigningName = "certificatesigningrequest-signing-controller"
 
 const (
-	// backdate is how long before the signing time a certificate becomes valid, for clients whose
-	// clocks are behind.
+	// backdate is how long before the signing time a certificate becomes valid. So clients whose
+	// clocks are up to 5 minutes behind accept it.
 	backdate = 5 * time.Minute
-	// shortLife is a lifetime. If a certificate has at least this lifetime, backdate also moves the
-	// end of its validity.
+	// shortLife is the lifetime from which on a certificate's end is also moved back by backdate,
+	// so that it is valid for exactly its lifetime.
 	shortLife   = 8 * time.Hour
 	minLife     = 10 * time.Minute
 	serialBits  = 127
@@ -46,18 +46,18 @@ type signing struct {
 	controller.Deps
 	queue    *controller.Queue
 	requests certificateslisters.CertificateSigningRequestLister
-	// issuers has the authority of each signer. The key "" has the default authority.
+	// issuers are the certificate authorities by signer name. The key "" has the default authority.
 	issuers map[string]*issuer
 }
 
-// issuer is a certificate authority.
+// issuer is a certificate authority with its private key.
 type issuer struct {
 	ca  *x509.Certificate
 	key crypto.Signer
 }
 
-// NewSigning returns the controller that signs approved requests with the authorities in the
-// options.
+// NewSigning returns the controller that signs approved requests with the certificate authorities
+// in the options.
 func NewSigning(d controller.Deps) (controller.Controller, error) {
 	by := map[string]*issuer{}
 	pairs := maps.Clone(d.Options.Signers)
@@ -93,13 +93,15 @@ func newIssuer(p controller.KeyPair) (*issuer, error) {
 	return &issuer{pair.Leaf, key}, nil
 }
 
-// issuerFor returns the authority of a signer, or nil.
+// issuerFor returns the certificate authority of a signer, or the default authority, or nil if
+// there is neither.
 func (c *signing) issuerFor(signer string) *issuer { return cmp.Or(c.issuers[signer], c.issuers[""]) }
 
 // Run implements controller.Controller.
 func (c *signing) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// needsSignature reports whether a request is approved and has neither a certificate nor failed.
+// needsSignature reports whether a request is approved and not denied, has no certificate yet and
+// has not failed.
 func needsSignature(csr *certificatesv1.CertificateSigningRequest) bool {
 	return len(csr.Status.Certificate) == 0 && is(csr, certificatesv1.CertificateApproved) &&
 		!is(csr, certificatesv1.CertificateDenied) && !is(csr, certificatesv1.CertificateFailed)
@@ -141,8 +143,8 @@ func (c *signing) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// sign returns the certificate for a request. Of the request's extensions it uses only the
-// subject's alternative names.
+// sign returns the certificate for a request. It copies the subject and the subject alternative
+// names of the X.509 request, and ignores the request's other extensions.
 func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.CertificateRequest) ([]byte, error) {
 	if err := req.CheckSignature(); err != nil {
 		return nil, fmt.Errorf("request: %w", err)
@@ -174,8 +176,9 @@ func (c *signing) sign(csr *certificatesv1.CertificateSigningRequest, req *x509.
 
 var errAuthorityExpired = errors.New("the signer has expired")
 
-// validity returns the period in which a certificate is valid: as long as requested, but no longer
-// than the options and the authority allow.
+// validity returns the period in which a certificate is valid. The lifetime is the requested one,
+// but at most the lifetime in the options, and the certificate never outlives the authority, which
+// expires at end.
 func (c *signing) validity(seconds *int32, end time.Time) (from, to time.Time, err error) {
 	life := c.Options.SigningDuration
 	if seconds != nil {
@@ -195,7 +198,7 @@ func (c *signing) validity(seconds *int32, end time.Time) (from, to time.Time, e
 	return from, to, nil
 }
 
-// keyUsages converts usages to those of X.509.
+// keyUsages converts the usages in a request to the key usages and extended key usages of X.509.
 func keyUsages(usages []certificatesv1.KeyUsage) (x509.KeyUsage, []x509.ExtKeyUsage, error) {
 	plain := map[certificatesv1.KeyUsage]x509.KeyUsage{
 		certificatesv1.UsageSigning:           x509.KeyUsageDigitalSignature,

@@ -43,12 +43,12 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// wake queues all aggregated roles, because each of them may select the changed role, or may have
-// selected it before. There are few of them.
+// wake queues all ClusterRoles with an aggregation rule, because each of them may select the
+// changed role, or may have selected it before the change. A cluster has only a few of them.
 func (c *Controller) wake() {
 	roles, err := c.roles.List(labels.Everything())
 	if err != nil {
-		return // List of a cache returns no error
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, r := range roles {
 		if r.AggregationRule != nil {
@@ -88,7 +88,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// aggregate returns the rules of the roles that role selects, except its own.
+// aggregate returns the rules of all roles that role selects, except role itself. It sorts the
+// roles by name and drops duplicate rules.
 func aggregate(role *rbacv1.ClusterRole, all []*rbacv1.ClusterRole) ([]rbacv1.PolicyRule, error) {
 	all = slices.SortedFunc(slices.Values(all), func(a, b *rbacv1.ClusterRole) int {
 		return strings.Compare(a.Name, b.Name)

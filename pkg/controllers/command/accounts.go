@@ -23,14 +23,16 @@ const (
 	callTimeout = 10 * time.Second
 )
 
-// account is a service account of kube-system for a controller. It implements oauth2.TokenSource.
+// account is the service account of a controller, in the namespace kube-system. It gets tokens from
+// the API server as an oauth2.TokenSource.
 type account struct {
-	ctx    context.Context // a field, because Token has no context parameter
+	ctx    context.Context // stored here because the method Token of the interface has no context parameter
 	client kubernetes.Interface
 	name   string
 }
 
-// configFor returns a copy of a client configuration that authenticates as a service account.
+// configFor returns a copy of a client configuration that authenticates as the service account with
+// the given name.
 func configFor(ctx context.Context, rc *rest.Config, client kubernetes.Interface, name string) *rest.Config {
 	c := rest.AnonymousClientConfig(rc)
 	c.UserAgent = rc.UserAgent + "/" + name
@@ -39,7 +41,8 @@ func configFor(ctx context.Context, rc *rest.Config, client kubernetes.Interface
 	return c
 }
 
-// Token implements oauth2.TokenSource. It creates the service account if it does not exist.
+// Token returns a new token for the service account. It creates the service account if it does not
+// exist. It implements oauth2.TokenSource.
 func (a *account) Token() (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, callTimeout)
 	defer cancel()

@@ -34,7 +34,8 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// Run runs the controller manager. It returns when ctx ends or the process cannot continue.
+// Run parses the flags in args and runs the controller manager. It returns when ctx ends or the
+// controller manager fails.
 func Run(ctx context.Context, args []string, stderr io.Writer) error {
 	o, err := parse(args, stderr)
 	if err != nil {
@@ -131,11 +132,12 @@ func run(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Int
 	return g.Wait()
 }
 
-// Limits for writing events, as in Kubernetes' controllers. Events above the limits wait, so that
+// eventsPerSecond and eventsAtOnce limit the requests that write events, as in Kubernetes'
+// controllers, if the client configuration has no limits. Events above the limits wait, so that
 // they do not delay other requests.
 const eventsPerSecond, eventsAtOnce = 20, 100
 
-// broadcaster returns the event broadcaster of all controllers.
+// broadcaster returns the event broadcaster of all controllers. It has its own client.
 func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster, error) {
 	paced := rest.CopyConfig(rc)
 	if paced.QPS <= 0 {
@@ -150,7 +152,7 @@ func broadcaster(ctx context.Context, rc *rest.Config) (record.EventBroadcaster,
 	return events, nil
 }
 
-// sharedDeps returns the dependencies that all controllers share.
+// sharedDeps returns the dependencies that are the same for all controllers.
 func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Registerer,
 	log *slog.Logger) controller.Deps {
 	cached := memory.NewMemCacheClient(client.Discovery())
@@ -161,8 +163,8 @@ func sharedDeps(o *options, client kubernetes.Interface, registry prometheus.Reg
 	}
 }
 
-// depsOf returns the dependencies of a controller, with its account's clients and its number of
-// workers.
+// depsOf returns the dependencies of the controller e: the shared ones in d, clients that
+// authenticate as the controller's service account if that is enabled, and its number of workers.
 func depsOf(ctx context.Context, o *options, rc *rest.Config, client kubernetes.Interface, d controller.Deps,
 	e controllers.Entry) (controller.Deps, error) {
 	own := rest.CopyConfig(rc)

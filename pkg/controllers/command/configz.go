@@ -16,11 +16,12 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// configName is Kubernetes' name for the configuration.
+// configName is the name under which Kubernetes' controller manager shows its configuration at
+// /configz.
 const configName = "kubecontrollermanager.config.k8s.io"
 
-// configuration returns the settings in the format of Kubernetes' controller manager. Settings that
-// have no effect here are omitted.
+// configuration returns the settings in the configuration format of Kubernetes' controller manager.
+// It omits settings that have no effect in this controller manager.
 func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerManagerConfiguration {
 	c := &configv1alpha1.KubeControllerManagerConfiguration{Generic: o.generic(rc),
 		KubeCloudShared: cloudconfig.KubeCloudSharedConfiguration{
@@ -59,7 +60,7 @@ func (o *options) configuration(rc *rest.Config) *configv1alpha1.KubeControllerM
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }
 
-// generic returns the settings that all controllers share.
+// generic returns the settings that do not belong to a single controller.
 func (o *options) generic(rc *rest.Config) commonconfig.GenericControllerManagerConfiguration {
 	profiling := !o.serving.NoProfiling
 	out := commonconfig.GenericControllerManagerConfiguration{
@@ -71,7 +72,7 @@ func (o *options) generic(rc *rest.Config) commonconfig.GenericControllerManager
 	return out
 }
 
-// setWorkers sets the number of workers of each controller.
+// setWorkers sets the number of workers of each controller in c.
 func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	mirroring := &c.EndpointSliceMirroringController
 	for name, field := range map[string]*int32{
@@ -100,7 +101,7 @@ func (o *options) setWorkers(c *configv1alpha1.KubeControllerManagerConfiguratio
 	}
 }
 
-// setNodes sets the options for nodes: pod ranges, heartbeats and evictions.
+// setNodes sets the settings for nodes in c: pod address ranges, heartbeats and evictions.
 func (o *options) setNodes(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	ipam, life, ev := &c.NodeIPAMController, &c.NodeLifecycleController, &o.controller.Evictions
 	ipam.ServiceCIDR, ipam.SecondaryServiceCIDR, _ = strings.Cut(o.serviceCIDR, ",")
@@ -112,7 +113,7 @@ func (o *options) setNodes(c *configv1alpha1.KubeControllerManagerConfiguration)
 	life.LargeClusterSizeThreshold, life.UnhealthyZoneThreshold = int32(ev.LargeZone), float32(ev.Threshold)
 }
 
-// setSigning sets the file names of the certificate authorities.
+// setSigning sets the settings of the certificate authorities in c.
 func (o *options) setSigning(c *configv1alpha1.KubeControllerManagerConfiguration) {
 	s := &c.CSRSigningController
 	s.ClusterSigningCertFile, s.ClusterSigningKeyFile, s.ClusterSigningDuration = o.signCert, o.signKey,

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// TestConfigz checks that the configuration has Kubernetes' names and defaults, and the flags'
-// values.
+// TestConfigz checks that the configuration uses Kubernetes' field names, contains the values of
+// flags that are set, and Kubernetes' defaults for the other flags.
 func TestConfigz(t *testing.T) {
 	o, err := parse([]string{
 		"--kubeconfig=/k", "--concurrent-job-syncs=7", "--controllers=*,-ttl",
@@ -69,7 +69,8 @@ func TestConfigz(t *testing.T) {
 	}
 }
 
-// TestWorkersAreTold checks that the configuration contains every flag for the number of workers.
+// TestWorkersAreTold checks that the values of all flags for numbers of workers appear in the
+// configuration.
 func TestWorkersAreTold(t *testing.T) {
 	var args []string
 	for _, k := range upstream {
@@ -94,7 +95,7 @@ func TestWorkersAreTold(t *testing.T) {
 	}
 }
 
-// count returns how often a number occurs in a decoded JSON value.
+// count returns how often the number n occurs in a decoded JSON value.
 func count(in any, n float64) int {
 	found := 0
 	switch v := in.(type) {

@@ -10,23 +10,25 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// controllerInfo holds the properties of a controller that Kubernetes' flags define: names, workers
-// and whether it runs by default.
+// controllerInfo holds what Kubernetes' flags define for a controller: its alias, its number of
+// workers, and whether it runs by default.
 type controllerInfo struct {
-	// alias is an older name.
+	// alias is an older name of the controller that --controllers also accepts.
 	alias string
-	// flag sets the number of workers; workers is its default.
+	// flag is the name of the flag that sets the number of workers; workers is the flag's default.
 	flag    string
 	workers int
-	// source is the component name in the controller's events, if it differs from the name.
+	// source is the component name in the events that the controller writes. If it is "", the
+	// component name is the controller's name.
 	source string
-	// off means that '*' in --controllers does not include the controller: it only runs if it is
-	// named there. Some of these also need APIs that are off by default.
+	// off means that the controller runs only if --controllers contains its name; '*' does not
+	// include it. Some of these controllers also need APIs that are off by default.
 	off bool
 }
 
-// upstream are the controllers of Kubernetes 1.36. Those that only clusters in a cloud need can
-// also be named in --controllers, without effect.
+// upstream are the controllers of Kubernetes 1.36 by name. It includes the controllers that only
+// clusters with a cloud provider need: they do not exist here, but --controllers accepts their
+// names.
 var upstream = map[string]controllerInfo{
 	"bootstrap-signer-controller":                    {alias: "bootstrapsigner", off: true},
 	"certificatesigningrequest-approving-controller": {alias: "csrapproving"},
@@ -105,8 +107,8 @@ var upstream = map[string]controllerInfo{
 	"volumeattributesclass-protection-controller": {},
 }
 
-// addSyncs adds the flags for the number of workers of each controller, and returns their values by
-// controller.
+// addSyncs adds the flags for the number of workers of controllers, and returns pointers to their
+// values by controller name.
 func addSyncs(fs *pflag.FlagSet) map[string]*int {
 	out := map[string]*int{}
 	for name, k := range upstream {
@@ -117,7 +119,7 @@ func addSyncs(fs *pflag.FlagSet) map[string]*int {
 	return out
 }
 
-// sourceOf returns the component name in a controller's events.
+// sourceOf returns the component name in the events that a controller writes.
 func sourceOf(name string) string {
 	if s := upstream[name].source; s != "" {
 		return s
@@ -125,8 +127,9 @@ func sourceOf(name string) string {
 	return name
 }
 
-// canonical returns the names in --controllers with aliases replaced. It returns an error for names
-// of controllers that exist neither in Kubernetes nor in the table.
+// canonical replaces aliases by controller names in list, the value of --controllers. table are the
+// names of the existing controllers. canonical returns an error for names that belong neither to
+// Kubernetes nor to the table.
 func canonical(list, table []string) ([]string, error) {
 	full := map[string]string{"*": "*"}
 	for name, k := range upstream {

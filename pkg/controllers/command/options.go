@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the controller manager's process: flags, clients, leader election and
-// endpoints for all controllers.
+// Package command implements the process of the controller manager: its flags, clients, leader
+// election, HTTP endpoints, and the start of all controllers.
 package command
 
 import (
@@ -27,28 +27,28 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Kubernetes' defaults.
+// Default values as in Kubernetes.
 const (
 	defaultPort  = 10257
 	nodeGrace    = 50 * time.Second
 	startupGrace = 60 * time.Second
 	signedLife   = 365 * 24 * time.Hour
 	endedPods    = 12500
-	maxSlice     = 1000 // the API's limit of endpoints per slice
-	workers      = 5    // number of workers for controllers without a flag for it
+	maxSlice     = 1000 // the maximum number of endpoints in a slice that the API allows
+	workers      = 5    // the number of workers of a controller that has no flag for it
 )
 
 type options struct {
 	daemon.Flags
 	serving     daemon.ServingFlags
 	election    daemon.ElectionFlags
-	tracing     string // --tracing-config-file
+	tracing     string // the value of the flag --tracing-config-file
 	flags       *pflag.FlagSet
 	controllers []string
 	ownAccounts bool
 	collects    bool
 
-	// Connection to the API server.
+	// Settings of the connection to the API server.
 	master, contentType string
 	qps                 float32
 	burst               int
@@ -57,17 +57,21 @@ type options struct {
 	loadBalancers                    []string
 	ingressAccount                   string
 	mask, mask4, mask6               int
-	// contention enables profiling of contention. provisions enables dynamic provisioning. pause is
-	// the time between the starts of two controllers. resync is the minimum resync period, or 0.
+	// contention enables profiling of lock contention. provisions enables dynamic provisioning of
+	// volumes. pause is the time between the starts of two controllers. resync is the minimum
+	// resync period of the informers; 0 disables resyncs.
 	contention, provisions bool
 	pause, resync          time.Duration
-	// noAttachedSync disables the periodic comparison of the volumes attached to nodes.
+	// noAttachedSync disables the periodic sync of the volumes attached to all nodes.
 	noAttachedSync bool
-	// signers are the files of certificate authorities that are set for one signer, by signer.
+	// signers are the certificate authority files that are set for a single signer, by the signer's
+	// name in flags.
 	signers map[string]*keyFiles
-	// Files with the keys that controllers sign with.
+	// saKey, signCert and signKey are the files with the keys and the certificate that controllers
+	// sign with.
 	saKey, signCert, signKey string
-	// syncs is the number of workers of each controller that has a flag for it.
+	// syncs is the number of workers, by controller name, for the controllers that have a flag for
+	// it.
 	syncs      map[string]*int
 	controller controller.Options
 }
@@ -103,7 +107,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, o.complete()
 }
 
-// connect applies the flags for API calls to a client's configuration.
+// connect applies the flags for requests to the API server to the client configuration rc.
 func (o *options) connect(rc *rest.Config) {
 	if o.master != "" {
 		rc.Host = o.master
@@ -114,8 +118,8 @@ func (o *options) connect(rc *rest.Config) {
 	rc.QPS, rc.Burst, rc.ContentType = o.qps, o.burst, o.contentType
 }
 
-// resyncPeriod returns a random period between the minimum and twice the minimum, so that processes
-// do not resync at the same time.
+// resyncPeriod returns a random period between the minimum resync period and twice that, so that
+// several processes do not resync at the same time.
 func (o *options) resyncPeriod() time.Duration {
 	return wait.Jitter(o.resync, 1)
 }
@@ -128,7 +132,7 @@ func names() []string {
 	return out
 }
 
-// complete validates the flags and reads the files that they name.
+// complete validates the values of the flags and reads the files that they name.
 func (o *options) complete() error {
 	var err error
 	if o.controllers, err = canonical(o.controllers, names()); err != nil {
@@ -221,7 +225,7 @@ func prefixes(text string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// runs reports whether --controllers includes a controller.
+// runs reports whether the flag --controllers includes the controller with the given name.
 func (o *options) runs(name string) bool {
 	if name == garbagecollector.Name && !o.collects {
 		return false

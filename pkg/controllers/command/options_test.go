@@ -54,8 +54,9 @@ func TestControllers(t *testing.T) {
 	}
 }
 
-// TestTableHasUpstreamNames checks that controllers have Kubernetes' names, which their flags refer
-// to. Controllers that Kubernetes does not have are listed here.
+// TestTableHasUpstreamNames checks that all controllers have the names that Kubernetes'
+// --controllers flag uses, except for the controllers in the variable ours, which Kubernetes does
+// not have.
 func TestTableHasUpstreamNames(t *testing.T) {
 	ours := map[string]bool{"ingress-tls-controller": true, "csi-drivers-controller": true}
 	for _, e := range controllers.Table() {
@@ -78,8 +79,8 @@ func TestSyncs(t *testing.T) {
 	}
 }
 
-// TestFlagsOfKubernetes checks that a command line of Kubernetes is accepted, and that an unknown
-// flag is not.
+// TestFlagsOfKubernetes checks that flags of Kubernetes' controller manager are accepted and take
+// effect, and that an unknown flag is rejected.
 func TestFlagsOfKubernetes(t *testing.T) {
 	o, err := parse([]string{
 		"--enable-garbage-collector=false", "--kube-api-qps=50", "--kube-api-burst=100", "--min-resync-period=12h",
@@ -104,7 +105,8 @@ func TestFlagsOfKubernetes(t *testing.T) {
 	}
 }
 
-// TestBounds checks flags with limits, and flags that cannot be used together.
+// TestBounds checks the limits of flag values, and that flags which exclude each other are
+// rejected.
 func TestBounds(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "pem")
 	if err := os.WriteFile(file, []byte("pem"), 0o600); err != nil {

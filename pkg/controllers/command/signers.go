@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// signerFlags are the signers that can have their own certificate authority, by their name in
-// flags.
+// signerFlags returns the signers that can have their own certificate authority. The keys are the
+// signers' names in flags.
 func signerFlags() map[string]string {
 	return map[string]string{
 		"kubelet-serving":       certificatesv1.KubeletServingSignerName,
@@ -25,7 +25,7 @@ func signerFlags() map[string]string {
 	}
 }
 
-// keyFiles are the files of a certificate and its key.
+// keyFiles are the file names of a certificate and its private key.
 type keyFiles struct{ cert, key string }
 
 func (o *options) addSigners(fs *pflag.FlagSet) {
@@ -45,7 +45,7 @@ var (
 	errTwoSigners = errors.New("cannot be set together with --cluster-signing-cert-file and --cluster-signing-key-file")
 )
 
-// readSigners reads the certificate authorities that are set for one signer.
+// readSigners reads the files of the certificate authorities that are set for a single signer.
 func (o *options) readSigners() error {
 	for name, f := range o.signers {
 		var err error

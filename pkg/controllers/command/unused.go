@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// unused are flags of Kubernetes that have no effect here, with the reason. They are accepted and
-// logged, so that a command line of Kubernetes also starts this process.
+// unused are flags of Kubernetes that have no effect in this controller manager, each with the
+// reason. They are accepted, and a warning is logged, so that this process also starts with the
+// command line of Kubernetes' controller manager.
 var unused = map[string]string{
 	"enable-hostpath-provisioner":                "volumes are provisioned by their drivers",
 	"flex-volume-plugin-dir":                     "there are no flex volumes",
@@ -22,7 +23,7 @@ var unused = map[string]string{
 	"pv-recycler-timeout-increment-hostpath":     "volumes are not recycled",
 }
 
-// switches are the unused flags that need no value.
+// switches are the unused flags that may be set without a value.
 var switches = map[string]bool{
 	"enable-hostpath-provisioner": true,
 }
@@ -37,7 +38,7 @@ func addUnused(fs *pflag.FlagSet) {
 	}
 }
 
-// warnUnused logs which flags without effect were set.
+// warnUnused logs a warning for each flag without effect that was set.
 func warnUnused(fs *pflag.FlagSet, log *slog.Logger) {
 	fs.Visit(func(f *pflag.Flag) {
 		if why, there := unused[f.Name]; there {

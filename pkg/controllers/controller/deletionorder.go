@@ -12,19 +12,21 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// DeletionOrder orders the pods of an owner that scales down, as Kubernetes documents it. Pods are
-// deleted in this order: pods without a node; pending before running ones; pods that are not ready;
-// pods that became ready last; pods with more restarts; pods that were created last.
+// DeletionOrder is the order in which an owner deletes pods when it scales down. It is the order
+// that Kubernetes documents for ReplicaSets: pods without a node first, then pending pods, pods
+// that are not ready, pods that became ready last, pods with more restarts, and pods that were
+// created last.
 type DeletionOrder struct {
-	// Prefer, unless it is nil, compares pods that are equal in node, phase and readiness.
+	// Prefer compares pods that are equal in node, phase and readiness. It may be nil.
 	Prefer func(a, b *v1.Pod) int
-	// Now, unless it is zero, is the time at which ages are compared on a logarithmic scale.
-	// Then the newest pod is not always deleted first: among pods of about the same age the
-	// UIDs decide, which is as good as random.
+	// Now is the current time. If it is set, the ages of two pods are compared by their logarithms
+	// to base 2, and of two pods with the same rounded logarithm the one with the lower UID is
+	// deleted first. So the newest pod is not always deleted first. If Now is zero, exact times are
+	// compared.
 	Now time.Time
 }
 
-// Compare returns a negative number if a should be deleted before b.
+// Compare returns a negative number if pod a should be deleted before b.
 func (l DeletionOrder) Compare(a, b *v1.Pod) int {
 	stage := cmp.Or(
 		trueFirst(a.Spec.NodeName == "", b.Spec.NodeName == ""),
@@ -62,8 +64,8 @@ func phaseRank(p *v1.Pod) int {
 	return 1
 }
 
-// latestFirst compares two times of pods. The later time comes first, and a zero time before all
-// others.
+// latestFirst compares a time of two pods; the function of returns this time. It returns a negative
+// number if a's time is later than b's, or if only a's time is zero.
 func (l DeletionOrder) latestFirst(a, b *v1.Pod, of func(*v1.Pod) time.Time) int {
 	s, t := of(a), of(b)
 	switch {
@@ -91,7 +93,8 @@ func readySince(p *v1.Pod) time.Time {
 	return time.Time{}
 }
 
-// countRestarts returns the highest restart count of a container and of a sidecar.
+// countRestarts returns two numbers: the highest restart count of the pod's ordinary containers,
+// and the highest restart count of its sidecars (restartable init containers).
 func countRestarts(p *v1.Pod) [2]int32 {
 	var n [2]int32
 	for i := range p.Status.ContainerStatuses {

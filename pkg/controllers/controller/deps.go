@@ -19,21 +19,23 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// Controller is one controller.
+// Controller is one controller of the controller manager.
 type Controller interface {
-	// Run works until ctx ends, and returns when all goroutines that it started have ended. The
-	// shared caches are filled before it is called.
+	// Run runs the controller until ctx ends. It returns when all goroutines that it started have
+	// ended. The caller fills the shared caches before it calls Run.
 	Run(ctx context.Context) error
 }
 
-// Deps are the arguments of a controller's constructor. All controllers share the caches.
+// Deps are the arguments of a controller's constructor. All controllers get the same Informers and
+// Mapper.
 type Deps struct {
 	// Client, Metadata and Discovery act as the controller's own service account, or as the
 	// manager's user, depending on --use-service-account-credentials.
 	Client    kubernetes.Interface
 	Metadata  metadata.Interface
 	Discovery discovery.DiscoveryInterface
-	// Informers are the shared caches. Mapper maps kinds to resources.
+	// Informers are the shared caches. Mapper maps kinds such as Deployment to resources such as
+	// deployments.
 	Informers informers.SharedInformerFactory
 	Mapper    meta.ResettableRESTMapper
 
@@ -42,7 +44,7 @@ type Deps struct {
 	Log    *slog.Logger
 	// Metrics registers the controller's metrics. It is nil in tests that need none.
 	Metrics prometheus.Registerer
-	// Traces records the creation of pods in their traces. It may be nil.
+	// Traces records a span in a pod's trace when a controller creates the pod. It may be nil.
 	Traces  *podtrace.Tracer
 	Options Options
 }

@@ -15,7 +15,7 @@ import (
 func Key(obj any) string {
 	m, err := meta.Accessor(obj)
 	if err != nil {
-		panic(fmt.Sprintf("controller: %T has no metadata", obj)) // a programming error
+		panic(fmt.Sprintf("controller: %T has no metadata", obj)) // only a programming error leads here
 	}
 	if m.GetNamespace() == "" {
 		return m.GetName()
@@ -36,7 +36,7 @@ func Keys[T metav1.Object](objs []T) []string {
 func SplitKey(key string) (namespace, name string) {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
-		panic("controller: key " + key) // a programming error
+		panic("controller: key " + key) // only a programming error leads here
 	}
 	return namespace, name
 }
@@ -62,14 +62,16 @@ func OnChange[T any](informer cache.SharedIndexInformer, changed func(old, obj *
 	return nil
 }
 
-// OnlyStatusChanged reports whether an update changed neither the spec nor the deletion
-// timestamp. Such an update is mostly the controller's own write of the status.
+// OnlyStatusChanged reports whether an update changed neither the spec nor the deletion timestamp.
+// The controllers skip such updates, because most of them are the controllers' own writes of the
+// status.
 func OnlyStatusChanged(old, obj metav1.Object) bool {
 	return old.GetUID() == obj.GetUID() && old.GetGeneration() == obj.GetGeneration() &&
 		old.GetDeletionTimestamp().Equal(obj.GetDeletionTimestamp())
 }
 
-// Latest returns obj, or old if the object was deleted and obj is nil.
+// Latest returns obj, or old if obj is nil because the object was deleted. The arguments are those
+// of an OnChange handler.
 func Latest[T any](old, obj *T) *T {
 	if obj != nil {
 		return obj

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Evict sets a pod's DisruptionTarget condition to the reason, and deletes the pod. A pod that was
-// deleted or replaced already is not an error.
+// Evict sets a pod's DisruptionTarget condition with the given reason and message, and deletes the
+// pod. It returns nil if the pod was already deleted or replaced by another pod of the same name.
 func Evict(
 	ctx context.Context, client kubernetes.Interface, pod *v1.Pod, reason, message string, now time.Time,
 ) error {

@@ -16,33 +16,36 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// expectationTimeout is how long to wait until the cache shows a write. After that the controller
-// relies on the cache even if it does not show the write.
+// expectationTimeout is how long a controller waits for the cache to show a write. After that time
+// the controller uses the cache even if the cache does not show the write.
 const expectationTimeout = 5 * time.Minute
 
-// Expectations record, by key, a controller's own writes that its cache does not show yet. While
-// there are such writes, the controller must not count the objects in the cache, because it would
-// create or delete objects twice. Objects are identified by UID, because a cache also shows objects
-// that are not expected: while it is being filled, and after a create whose response was lost.
-// Expectations are safe for concurrent use.
+// Expectations record a controller's own writes that its cache does not show yet, by the key of the
+// owner that the objects were written for. While there are such writes, the controller must not
+// count the owner's objects in the cache, because it would create or delete too many. Written
+// objects are identified by UID, because the cache may also report objects that the controller did
+// not just create: objects from before the controller started, and an object whose create had no
+// response. Expectations are safe for concurrent use.
 type Expectations struct {
 	clock clock.Clock
 	mu    sync.Mutex
 	byKey map[string]*pendingWrites
-	// names are the names of objects whose create had no response, by key and slot. The next
-	// creates use these names, so that an object that does exist is not created a second time.
+	// names are the names of objects whose create had no response, by the owner's key and by slot
+	// (see keepName). The next creates use these names, so that an object that does exist is not
+	// created a second time.
 	names map[string]map[string][]string
-	// owners are the UIDs of the objects that had the keys when Met was last called.
+	// owners are the UIDs that the owners had when Met was last called, by key.
 	owners map[string]types.UID
 }
 
-// pendingWrites are the writes for one key that the cache does not show yet.
+// pendingWrites are the writes for one owner that the cache does not show yet.
 type pendingWrites struct {
 	// calls is the number of creates in progress. seenDuringCalls are objects that the cache first
 	// showed during these calls; each may be the result of one of the calls.
 	calls           int
 	seenDuringCalls sets.Set[types.UID]
-	// created and deleting are objects whose creation or deletion the cache does not show yet.
+	// created and deleting are the objects whose creation or deletion the cache does not show yet.
+	// since is the time of the last write.
 	created, deleting sets.Set[types.UID]
 	since             time.Time
 }
@@ -55,10 +58,10 @@ func NewExpectations(c clock.Clock) *Expectations {
 	}
 }
 
-// Create calls create n times with RunBatches and expects the cache to show each returned UID. An
-// empty UID stands for an object that the cache shows already. It returns the number of objects
-// created. It ignores the error that a namespace is terminating, because then the owner will be
-// deleted too.
+// Create calls create n times with RunBatches and expects the cache to show each UID that create
+// returns. The function create returns an empty UID for an object that the cache shows already.
+// Create returns the number of objects created. It ignores the API server's error that the
+// namespace is terminating, because then the owner will be deleted too.
 func (e *Expectations) Create(key string, n int, create func(i int) (types.UID, error)) (int, error) {
 	e.addCalls(key, n)
 	made, err := RunBatches(n, func(i int) error {
@@ -75,7 +78,8 @@ func (e *Expectations) Create(key string, n int, create func(i int) (types.UID, 
 	return made, err
 }
 
-// addCalls records that n creates start or, if n is negative, that -n of them failed.
+// addCalls records that n creates are about to start. If n is negative, it records that -n of them
+// did not succeed.
 func (e *Expectations) addCalls(key string, n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,7 +91,8 @@ func (e *Expectations) addCalls(key string, n int) {
 	}
 }
 
-// recordCreated records that a create succeeded.
+// recordCreated records that a create returned uid. uid is empty if the cache shows the object
+// already.
 func (e *Expectations) recordCreated(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -102,14 +107,16 @@ func (e *Expectations) recordCreated(key string, uid types.UID) {
 	e.prune(key)
 }
 
-// ExpectDeletion records that the controller is about to delete an object.
+// ExpectDeletion records that the controller is about to delete an object, so that Met waits until
+// the cache shows the deletion.
 func (e *Expectations) ExpectDeletion(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.entry(key).deleting.Insert(uid)
 }
 
-// Created records that the cache shows an object for the first time.
+// Created records that the cache shows an object for the first time. The handler of informer events
+// calls it.
 func (e *Expectations) Created(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,7 +131,8 @@ func (e *Expectations) Created(key string, uid types.UID) {
 	e.prune(key)
 }
 
-// Deleted records that the cache shows the deletion of an object, or that the delete failed.
+// Deleted records that the cache shows the deletion of an object, or that the controller's request
+// to delete it failed.
 func (e *Expectations) Deleted(key string, uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -134,9 +142,10 @@ func (e *Expectations) Deleted(key string, uid types.UID) {
 	}
 }
 
-// Met reports whether the cache shows all writes for owner, the object with the key, or whether
-// they have timed out. It drops the expectations for an earlier object with the same key: the pods
-// of the earlier object do not belong to the new owner, so no event would ever remove them.
+// Met reports whether the cache shows all writes for the owner with the given key and UID. It also
+// returns true if the last write is more than expectationTimeout ago. If an earlier object had the
+// same key and another UID, Met first drops that object's expectations: its pods do not belong to
+// the new owner, so no event would ever remove them.
 func (e *Expectations) Met(key string, owner types.UID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -155,7 +164,8 @@ func (e *Expectations) Met(key string, owner types.UID) bool {
 	return x == nil
 }
 
-// Forget drops the expectations for a key whose object was deleted.
+// Forget drops the expectations for a key. Controllers call it when the object with the key was
+// deleted.
 func (e *Expectations) Forget(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -164,8 +174,8 @@ func (e *Expectations) Forget(key string) {
 	delete(e.owners, key)
 }
 
-// entry returns the pending writes for a key and restarts their timeout. The caller holds the
-// lock.
+// entry returns the pending writes for a key, which it creates if there are none, and restarts
+// their timeout. The caller holds e.mu.
 func (e *Expectations) entry(key string) *pendingWrites {
 	x := e.byKey[key]
 	if x == nil {
@@ -178,7 +188,7 @@ func (e *Expectations) entry(key string) *pendingWrites {
 	return x
 }
 
-// prune deletes what is no longer needed for a key. The caller holds the lock.
+// prune drops the entry for a key if no writes are pending any more. The caller holds e.mu.
 func (e *Expectations) prune(key string) {
 	x := e.byKey[key]
 	if x.calls > 0 {
@@ -190,8 +200,9 @@ func (e *Expectations) prune(key string) {
 	}
 }
 
-// keepName records the name of an object that may have been created for key. Objects of the key
-// that can replace each other have the same slot.
+// keepName records the name of an object that may have been created for key, because its create had
+// no response. A slot is a group of objects of the same key that can replace each other: takeName
+// returns the name only for the same slot.
 func (e *Expectations) keepName(key, slot, name string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -201,7 +212,8 @@ func (e *Expectations) keepName(key, slot, name string) {
 	e.names[key][slot] = append(e.names[key][slot], name)
 }
 
-// takeName removes and returns a name that was recorded for the slot, or returns "".
+// takeName removes and returns a name that keepName recorded for the slot, or returns "" if there
+// is none.
 func (e *Expectations) takeName(key, slot string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -213,7 +225,7 @@ func (e *Expectations) takeName(key, slot string) string {
 	return list[0]
 }
 
-// dropNames forgets the recorded names for which exists returns true.
+// dropNames drops the recorded names for which exists returns true.
 func (e *Expectations) dropNames(key string, exists func(name string) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -222,7 +234,7 @@ func (e *Expectations) dropNames(key string, exists func(name string) bool) {
 	}
 }
 
-// setNames replaces the names of a slot. The caller holds the lock.
+// setNames replaces the recorded names of a slot. The caller holds e.mu.
 func (e *Expectations) setNames(key, slot string, list []string) {
 	if len(list) > 0 {
 		e.names[key][slot] = list

@@ -14,16 +14,17 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestExpectCreations checks that expectations are met by the objects that were created, and not by
-// other objects.
+// TestExpectCreations checks that expectations are met when the cache shows the objects that were
+// created, and that other objects in the cache do not meet them.
 func TestExpectCreations(t *testing.T) {
 	const key = "n/o"
 	refused := errors.New("refused")
 	for name, tc := range map[string]struct {
-		// answers are the UIDs that the calls return, or "" for an error.
+		// answers are the UIDs that the creates return. For "" the create returns an error.
 		answers []types.UID
-		// during are the UIDs that the cache shows during the first call, after those that it shows
-		// when all calls have returned.
+		// during are the UIDs that the cache first shows during the first create, after those that
+		// it shows when all creates have returned. passed is the time between the creates and the
+		// call of Met, met its expected result.
 		during, after []types.UID
 		passed        time.Duration
 		met           bool
@@ -72,8 +73,8 @@ func TestExpectCreations(t *testing.T) {
 	}
 }
 
-// TestExpectationsOfEarlierOwner checks that an object that replaces one with the same name does not
-// wait for writes for the earlier one (kubernetes/kubernetes#142247).
+// TestExpectationsOfEarlierOwner checks that an owner that replaces another one of the same name
+// does not wait for the writes for the replaced one (kubernetes/kubernetes#142247).
 func TestExpectationsOfEarlierOwner(t *testing.T) {
 	const key = "n/o"
 	for name, write := range map[string]func(e *controller.Expectations){

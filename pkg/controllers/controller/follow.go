@@ -8,22 +8,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Follower enqueues the objects that own or select a changed pod.
+// Follower adds the keys of the objects that own or select a changed pod to a queue.
 type Follower struct {
 	// Owner returns the key of the object that controls a pod, or "".
 	Owner func(pod *v1.Pod) string
-	// Selecting returns the keys of the objects that select a pod without a controller.
+	// Selecting returns the keys of the objects whose selectors match a pod that has no controller.
 	Selecting func(pod *v1.Pod) []string
 	Expected  *Expectations
-	// Add enqueues a key.
+	// Add adds a key to the queue.
 	Add func(key string)
 }
 
-// PodChanged handles a change of a pod. It is the argument of OnChange.
+// PodChanged handles a change of a pod. It is a handler for OnChange: old is nil if the pod was
+// added, pod is nil if it was deleted.
 func (f Follower) PodChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
-		// The cache did not see that the old pod was deleted before the new one of the same name
-		// was created.
+		// The pod was deleted and another one of the same name was created, but the informer
+		// reports only one update. Handle the deletion first.
 		f.PodChanged(old, nil)
 		old = nil
 	}

@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// byNode is the index of pods by the name of the node that they are bound to.
+	// byNode is the name of the index of pods by the name of the node that they are bound to.
 	byNode = "node"
-	// ByClaim is the index of pods by the keys of the PersistentVolumeClaims in their volumes.
+	// ByClaim is the name of the index of pods by the keys of the PersistentVolumeClaims in their
+	// volumes.
 	ByClaim = "claim"
-	// ByController is the index of objects by the UID of their controlling owner. Objects
-	// without one are under Orphans(namespace).
+	// ByController is the name of the index of objects by the UID of their controlling owner.
+	// Objects without a controlling owner are found with the value Orphans(namespace).
 	ByController = "controller"
 )
 
-// addIndex adds an index to an informer, unless another controller has added it already.
+// addIndex adds an index to an informer, unless the informer has an index of this name already.
 func addIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc) error {
 	if _, exists := informer.GetIndexer().GetIndexers()[name]; exists {
 		return nil
@@ -32,7 +33,7 @@ func addIndex(informer cache.SharedIndexInformer, name string, f cache.IndexFunc
 	return nil
 }
 
-// IndexByNode adds the index that PodsOnNode needs to the informer of pods.
+// IndexByNode adds the index that PodsOnNode uses to the informer of pods.
 func IndexByNode(pods cache.SharedIndexInformer) error {
 	return addIndex(pods, byNode, func(o any) ([]string, error) {
 		if pod, ok := o.(*v1.Pod); ok && pod.Spec.NodeName != "" {
@@ -46,7 +47,7 @@ func IndexByNode(pods cache.SharedIndexInformer) error {
 func PodsOnNode(pods cache.SharedIndexInformer, node string) []*v1.Pod {
 	list, err := pods.GetIndexer().ByIndex(byNode, node)
 	if err != nil {
-		panic(err) // a programming error: IndexByNode adds the index
+		panic(err) // only a programming error leads here: IndexByNode was not called
 	}
 	return typedList[*v1.Pod](list)
 }
@@ -75,7 +76,7 @@ func ClaimKeys(pod *v1.Pod) []string {
 	return keys
 }
 
-// PodsOfClaim returns the pods whose volumes name the PersistentVolumeClaim with a key.
+// PodsOfClaim returns the pods whose volumes name the PersistentVolumeClaim with the key claim.
 func PodsOfClaim(pods cache.Indexer, claim string) ([]*v1.Pod, error) {
 	list, err := pods.ByIndex(ByClaim, claim)
 	if err != nil {
@@ -84,8 +85,8 @@ func PodsOfClaim(pods cache.Indexer, claim string) ([]*v1.Pod, error) {
 	return typedList[*v1.Pod](list), nil
 }
 
-// Orphans returns the value of ByController for the objects of a namespace that have no
-// controlling owner.
+// Orphans returns the value under which the index ByController has the objects of a namespace that
+// have no controlling owner.
 func Orphans(namespace string) string { return "orphans/" + namespace }
 
 // IndexByController adds the index ByController to an informer.
@@ -102,8 +103,8 @@ func IndexByController(informer cache.SharedIndexInformer) error {
 	})
 }
 
-// Candidates returns the objects that Claim checks for an owner: those that the owner controls, and
-// those in its namespace that have no controlling owner.
+// Candidates returns the objects to pass to Claim for an owner: the objects that the owner
+// controls, and the objects in its namespace that have no controlling owner.
 func Candidates[T any](informer cache.SharedIndexInformer, owner metav1.Object) ([]T, error) {
 	var out []T
 	for _, value := range []string{string(owner.GetUID()), Orphans(owner.GetNamespace())} {

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// NewInformers returns the caches that controllers share. If resync is not 0, the caches report all
-// objects to the controllers again after each such period.
+// NewInformers returns the informers that all controllers share. If resync is not 0, the informers
+// report all objects to the controllers again once per resync period.
 func NewInformers(client kubernetes.Interface, resync time.Duration) informers.SharedInformerFactory {
 	return follow.NewInformers(client, resync, informers.WithTweakListOptions(follow.Latest))
 }

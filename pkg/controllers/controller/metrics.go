@@ -9,11 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// StaleSkips counts a sync that was postponed because the cache of a resource does not show the
-// controller's own writes yet.
+// StaleSkips increments the metric stale_sync_skips_total: the number of syncs that were postponed
+// because the cache of the given resource does not show the controller's own writes yet.
 type StaleSkips func(schema.GroupResource)
 
-// NewStaleSkips registers the counter of the controller of a kind. r may be nil.
+// NewStaleSkips registers the counter for a controller that syncs objects of the given kind. r may
+// be nil, which means that the counter is not exported.
 func NewStaleSkips(r prometheus.Registerer, subsystem, kind string) StaleSkips {
 	count := promauto.With(r).NewCounterVec(prometheus.CounterOpts{
 		Subsystem: subsystem, Name: "stale_sync_skips_total",

@@ -18,8 +18,8 @@ import (
 const (
 	// maxName is the maximum length of an object's name.
 	maxName = 253
-	// maxGenerated is the maximum length of a prefix to which the API server appends
-	// randomLetters random letters.
+	// maxGenerated is the maximum length of the prefix in a generated name; longer prefixes are
+	// truncated. randomLetters is the number of random letters after the prefix.
 	maxGenerated  = 63 - randomLetters
 	randomLetters = 5
 )
@@ -29,7 +29,7 @@ func generateName(prefix string) string {
 	return prefix[:min(len(prefix), maxGenerated)] + rand.String(randomLetters)
 }
 
-// generateNamePrefix returns the metadata.generateName of an owner's pods.
+// generateNamePrefix returns the metadata.generateName of the pods of an owner with the given name.
 func generateNamePrefix(owner string) string {
 	if len(owner) >= maxName {
 		return owner
@@ -37,13 +37,14 @@ func generateNamePrefix(owner string) string {
 	return owner + "-"
 }
 
-// JoinName returns owner-suffix. It truncates the owner's part if the name would be too long.
+// JoinName returns owner-suffix. If this is longer than the maximum length of a name, JoinName
+// truncates owner.
 func JoinName(owner, suffix string) string {
 	return TruncateName(owner, maxName-len("-")-len(suffix)) + "-" + suffix
 }
 
-// TruncateName returns at most the first n bytes of a name, without trailing dots, so that a
-// hyphen may follow.
+// TruncateName returns the first n bytes of a name, or all if it is shorter. It removes dots from
+// the end of a truncated name, because the caller appends a hyphen, which must not follow a dot.
 func TruncateName(name string, n int) string {
 	if len(name) <= n {
 		return name
@@ -52,8 +53,9 @@ func TruncateName(name string, n int) string {
 }
 
 // TemplateHash returns Kubernetes' hash of a pod template, which is a part of the names of
-// ReplicaSets and of revisions of DaemonSets. collisions is the number of times that the name
-// was taken before; it may be nil.
+// ReplicaSets and of revisions of DaemonSets. collisions is the owner's status.collisionCount: how
+// many times the resulting name belonged to another object already. It is hashed too, and may be
+// nil.
 func TemplateHash(template *v1.PodTemplateSpec, collisions *int32) string {
 	h := fnv.New32a()
 	_, _ = io.WriteString(h, dump.ForHash(*template)) // writing to a hash never fails

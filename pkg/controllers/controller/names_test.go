@@ -10,7 +10,7 @@ import (
 )
 
 // TestTemplateHash checks that a hash depends on the template's content and on the number of
-// collisions, but not on the addresses of its pointers.
+// collisions, but not on the memory addresses in its pointers.
 func TestTemplateHash(t *testing.T) {
 	template := func(image string) *v1.PodTemplateSpec {
 		seconds := int64(30)

@@ -12,16 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Options are the operator's settings.
+// Options are the settings from the controller manager's flags.
 type Options struct {
 	// Workers is the number of keys that a controller syncs at once.
 	Workers int
-	// Periods are the intervals of periodic work.
+	// Periods are the intervals of work that controllers do periodically.
 	Periods Periods
 
-	// Networks. AllocateNodeCIDRs gives each node a range out of ClusterCIDRs, one for each
-	// address family, with the prefix length in NodeMasks. LoadBalancerRanges are the addresses
-	// for Services of type LoadBalancer. Slices limits EndpointSlices.
+	// Settings of networks. If AllocateNodeCIDRs is true, each node gets one range out of each of
+	// ClusterCIDRs, at most one for each address family, with the prefix length in NodeMasks.
+	// LoadBalancerRanges are the addresses for Services of type LoadBalancer. Slices limits
+	// EndpointSlices.
 	AllocateNodeCIDRs  bool
 	ClusterCIDRs       []netip.Prefix
 	ServiceCIDRs       []netip.Prefix
@@ -29,52 +30,57 @@ type Options struct {
 	LoadBalancerRanges []AddressRange
 	Slices             Slices
 
-	// Service accounts. RootCA is the certificate with which pods verify the API server, and
-	// TokenKey the private key that signs tokens, both in PEM. IngressAccount is the service
-	// account of the ingress proxy, which may read the Secrets that Ingresses name; it is zero
-	// if there is no ingress proxy.
+	// Settings of service accounts. RootCA is the certificate with which pods verify the API
+	// server, and TokenKey the private key that signs tokens, both in PEM. IngressAccount is the
+	// service account of the ingress proxy, which may read the Secrets that Ingresses name. It is
+	// zero if there is no ingress proxy.
 	RootCA         []byte
 	TokenKey       []byte
 	IngressAccount types.NamespacedName
 
-	// Nodes and pods. NodeGrace is the time without a heartbeat after which a node is not ready,
-	// and NodeStartupGrace the same time for a node that has not reported yet. EndedPods is the
-	// number of ended pods to keep, or all if it is not positive.
+	// Settings of nodes and pods. NodeGrace is the time without a heartbeat after which a node is
+	// marked as not ready, and NodeStartupGrace the corresponding time for a new node that has sent
+	// no heartbeat yet. EndedPods is the number of ended pods to keep in the cluster; all are kept
+	// if it is 0 or negative.
 	NodeGrace, NodeStartupGrace time.Duration
 	Evictions                   Evictions
 	EndedPods                   int
 	Autoscaling                 Autoscaling
 
-	// Certificates. SigningCert and SigningKey are the default certificate authority, in PEM.
-	// Signers has the authorities that replace it for one signer, by signer name. SigningDuration
-	// is how long signed certificates are valid.
+	// Settings of certificates. SigningCert and SigningKey are the default certificate authority,
+	// in PEM. Signers has certificate authorities for single signers by signer name; they replace
+	// the default. SigningDuration is how long signed certificates are valid.
 	SigningCert, SigningKey []byte
 	Signers                 map[string]KeyPair
 	SigningDuration         time.Duration
-	// ApproveServing approves kubelets' requests for serving certificates, if all names and
-	// addresses are those of their own nodes.
+	// ApproveServing makes the controller approve kubelets' requests for serving certificates if
+	// all requested names and addresses are those of the kubelet's own node.
 	ApproveServing bool
-	// ProtectNodes limits automatic approval of kubelets' client certificates to new nodes and to
-	// a node's own renewal. Requests for other existing nodes wait for manual approval.
+	// ProtectNodes limits the automatic approval of kubelets' client certificates to new nodes and
+	// to renewals by a node itself. Requests for the name of an existing node by other users wait
+	// for manual approval.
 	ProtectNodes bool
-	// ServerNames are names and addresses of the API server, which nodes must not use.
+	// ServerNames are the names and addresses of the API server, which certificates of nodes must
+	// not contain.
 	ServerNames []string
 
-	// NoProvisioning makes claims wait for volumes that an administrator created.
+	// NoProvisioning turns off the dynamic provisioning of volumes: PersistentVolumeClaims wait for
+	// volumes that an administrator creates.
 	NoProvisioning bool
-	// KeepAttached keeps volumes attached that an unhealthy node may still use, until the node
-	// is tainted as out of service.
+	// KeepAttached prevents volumes from being detached from an unhealthy node that may still use
+	// them, until the node is tainted as out of service.
 	KeepAttached bool
 }
 
-// KeyPair is a certificate with its key, in PEM.
+// KeyPair is a certificate with its private key, both in PEM.
 type KeyPair struct{ Cert, Key []byte }
 
 // Evictions limit how fast pods are evicted from nodes that are not ready.
 type Evictions struct {
-	// Rate is the number of nodes per second in a healthy zone. SecondaryRate is used in a zone
-	// with more than LargeZone nodes if at least the fraction Threshold of them is not ready. If a
-	// smaller zone has that many nodes which are not ready, no pods are evicted there.
+	// Rate is the maximum number of nodes per second whose pods are evicted in a healthy zone.
+	// SecondaryRate replaces Rate in a zone where at least the fraction Threshold of the nodes is
+	// not ready, if the zone has more than LargeZone nodes. In a smaller zone with that fraction of
+	// nodes not ready, no pods are evicted.
 	Rate, SecondaryRate float64
 	LargeZone           int
 	Threshold           float64
@@ -82,33 +88,35 @@ type Evictions struct {
 
 // Slices limits the size of EndpointSlices and how often they are written.
 type Slices struct {
-	// MaxEndpoints is the maximum number of endpoints in a slice, MaxMirrored the maximum number
-	// of addresses that are mirrored from a subset of Endpoints.
+	// MaxEndpoints is the maximum number of endpoints in a slice, MaxMirrored the maximum number of
+	// addresses that are copied from one subset of an Endpoints object.
 	MaxEndpoints, MaxMirrored int
-	// Batch is how long to collect changes of pods before slices are written, and MirrorBatch how
-	// long to collect changes of Endpoints that are mirrored.
+	// Batch is how long the controller collects changes of pods before it writes slices.
+	// MirrorBatch is how long it collects changes of Endpoints that it mirrors into slices.
 	Batch, MirrorBatch time.Duration
 }
 
-// DefaultSlices returns Kubernetes' defaults.
+// DefaultSlices returns Kubernetes' default limits.
 func DefaultSlices() Slices { return Slices{MaxEndpoints: 100, MaxMirrored: 1000} }
 
-// Autoscaling are the settings of HorizontalPodAutoscalers.
+// Autoscaling are the settings for all HorizontalPodAutoscalers.
 type Autoscaling struct {
 	// Period is the interval at which each autoscaler is evaluated.
 	Period time.Duration
-	// DownWindow is the stabilization window for scaling down: how long an earlier, higher
-	// recommendation prevents scaling below it. Tolerance is the relative deviation from the target
-	// that changes nothing. An autoscaler's own behavior field overrides both.
+	// DownWindow is the stabilization window for scaling down: the target is not scaled below the
+	// highest recommendation within this time. Tolerance is the relative deviation from the target
+	// value up to which the number of replicas does not change. The field behavior of an autoscaler
+	// overrides both settings.
 	DownWindow time.Duration
 	Tolerance  float64
-	// CPUInitialization is the time after a pod's start in which its CPU samples may be ignored.
-	// ReadinessDelay is the time after the start in which a pod that is not ready counts as one
-	// that has never been ready.
+	// CPUInitialization is the time after a pod's start during which its CPU samples may be
+	// ignored. ReadinessDelay is another time after a pod's start: a pod that is not ready, and
+	// whose Ready condition has not changed since that time ended, counts as a pod that has never
+	// been ready.
 	CPUInitialization, ReadinessDelay time.Duration
 }
 
-// DefaultAutoscaling returns Kubernetes' defaults.
+// DefaultAutoscaling returns Kubernetes' default settings.
 func DefaultAutoscaling() Autoscaling {
 	return Autoscaling{
 		Period: 15 * time.Second, DownWindow: 5 * time.Minute, Tolerance: 0.1,
@@ -116,18 +124,19 @@ func DefaultAutoscaling() Autoscaling {
 	}
 }
 
-// Periods are intervals of periodic work.
+// Periods are the intervals of work that controllers do periodically.
 type Periods struct {
-	// Quotas is the interval at which all quotas are counted, Claims the interval for claims that
-	// wait for a volume, Namespaces the interval for terminating namespaces, and Attachments the
-	// interval at which the volumes of all nodes are synced (0 for never).
+	// Quotas is the interval at which the usage of all ResourceQuotas is counted again, Claims the
+	// interval at which PersistentVolumeClaims without a volume are retried, Namespaces the
+	// interval at which terminating namespaces are synced, and Attachments the interval at which
+	// the volumes of all nodes are synced (0 for never).
 	Quotas, Claims, Namespaces, Attachments time.Duration
-	// LegacyTokens is how long a token Secret must be unused before it is marked as invalid. After
-	// the same time with the mark it is deleted. It applies to token Secrets that were generated.
+	// LegacyTokens is the time after which an unused generated token Secret is marked as invalid. A
+	// marked Secret that stays unused for this time again is deleted.
 	LegacyTokens time.Duration
 }
 
-// DefaultPeriods returns Kubernetes' defaults.
+// DefaultPeriods returns Kubernetes' default intervals.
 func DefaultPeriods() Periods {
 	return Periods{
 		Quotas: 5 * time.Minute, Claims: 15 * time.Second, Namespaces: 5 * time.Minute, Attachments: time.Minute,
@@ -135,7 +144,7 @@ func DefaultPeriods() Periods {
 	}
 }
 
-// AddressRange is the addresses of one family from First to Last, both included.
+// AddressRange is all IP addresses of one family from First to Last, including First and Last.
 type AddressRange struct{ First, Last netip.Addr }
 
 // Contains reports whether an address is in the range.
@@ -143,7 +152,8 @@ func (r AddressRange) Contains(a netip.Addr) bool {
 	return a.Is6() == r.First.Is6() && !a.Less(r.First) && !r.Last.Less(a)
 }
 
-// ParseAddressRange parses FIRST-LAST, a prefix, or one address.
+// ParseAddressRange parses a range in one of the forms FIRST-LAST, prefix in CIDR notation, or
+// single address.
 func ParseAddressRange(s string) (AddressRange, error) {
 	first, last, ok := strings.Cut(s, "-")
 	if !ok {
@@ -171,6 +181,6 @@ func prefixRange(p netip.Prefix) AddressRange {
 	for i := p.Bits(); i < len(b)*8; i++ {
 		b[i/8] |= 0x80 >> (i % 8)
 	}
-	last, _ := netip.AddrFromSlice(b) // b has the length of an address
+	last, _ := netip.AddrFromSlice(b) // b has the length of an IP address, so this cannot fail
 	return AddressRange{p.Masked().Addr(), last}
 }

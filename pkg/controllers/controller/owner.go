@@ -14,13 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Owner is an object that controls others: those that match its selector and have no other
+// Owner is an object that controls other objects: those that match its selector and have no other
 // controlling owner.
 type Owner struct {
 	Object   metav1.Object
 	Kind     schema.GroupVersionKind
 	Selector labels.Selector
-	// Finalizer, unless it is "", is added to adopted objects and removed from released ones.
+	// Finalizer is added to adopted objects and removed from released objects. It may be "".
 	Finalizer string
 	// GetLive reads the owner from the API server, not from the cache.
 	GetLive func() (metav1.Object, error)
@@ -30,8 +30,8 @@ type Owner struct {
 
 var errOwnerChanged = errors.New("the owner is being deleted or was replaced")
 
-// Claim returns the candidates that the owner controls. It adopts candidates that match the
-// selector and have no controlling owner, and releases those that no longer match.
+// Claim returns the candidates that the owner controls. It adopts those that match the selector and
+// have no controlling owner, and releases candidates that it controls but that no longer match.
 func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 	var mine []T
 	var errs []error
@@ -67,7 +67,8 @@ func Claim[T metav1.Object](o Owner, candidates []T) ([]T, error) {
 	return mine, errors.Join(errs...)
 }
 
-// checkOwner returns an error unless the API server still has the owner that the cache shows.
+// checkOwner reads the owner from the API server. It returns an error if the owner is being deleted
+// or was replaced by another object of the same name.
 func (o Owner) checkOwner() error {
 	fresh, err := o.GetLive()
 	if err != nil {
@@ -88,9 +89,9 @@ func (o Owner) adopt(c metav1.Object) error {
 	return o.patch(c, metadata)
 }
 
-// release removes the owner from an object. It ignores the error for an object that was deleted.
-// It also ignores Invalid, which the API server returns if the object was replaced or no longer
-// has the owner.
+// release removes the owner reference from an object. It ignores the NotFound error for an object
+// that was deleted. It also ignores the error Invalid, which the API server returns if the object
+// was replaced or no longer has the owner reference.
 func (o Owner) release(c metav1.Object) error {
 	metadata := map[string]any{
 		"ownerReferences": []any{map[string]any{"$patch": "delete", "uid": o.Object.GetUID()}}, "uid": c.GetUID(),
@@ -105,7 +106,7 @@ func (o Owner) release(c metav1.Object) error {
 	return err
 }
 
-// patch patches the metadata of an object.
+// patch changes the given metadata fields of an object with a strategic merge patch.
 func (o Owner) patch(c metav1.Object, metadata map[string]any) error {
 	body, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {

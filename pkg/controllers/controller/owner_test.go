@@ -82,7 +82,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestClaimChecksOwner checks that an owner that was deleted and recreated adopts nothing.
+// TestClaimChecksOwner checks that Claim adopts nothing for an owner in the cache that was deleted
+// and recreated in the meantime.
 func TestClaimChecksOwner(t *testing.T) {
 	other := owner.DeepCopy()
 	other.UID = "recreated"

@@ -24,9 +24,10 @@ import (
 
 // Pods creates and deletes pods for their owners and records events about it.
 //
-// It chooses the pods' names itself. If the response to a create is lost, the pod may exist
-// although the cache does not show it yet. Pods then uses the same name for the owner's next
-// create. If the pod exists, that create fails with AlreadyExists and the pod counts as created.
+// Pods chooses the pods' names itself instead of using metadata.generateName. If the response to a
+// create is lost, the pod may exist although the cache does not show it yet. Pods then uses the
+// same name for the next create for this owner. If the pod exists, that create fails with
+// AlreadyExists and the pod counts as created.
 type Pods struct {
 	Deps
 	// Cache is the store of all pods. Expected records writes that Cache does not show yet.
@@ -34,24 +35,24 @@ type Pods struct {
 	Expected *Expectations
 }
 
-// Met reports whether the cache shows all writes for owner. It must be called before the cache
-// is read.
+// Met reports whether the cache shows all writes for owner (see Expectations.Met). A controller
+// must call it before it reads the owner's pods from the cache.
 func (p *Pods) Met(owner metav1.Object) bool {
 	key := owner.GetNamespace() + "/" + owner.GetName()
 	p.Expected.dropNames(key, func(name string) bool { return p.cached(owner.GetNamespace(), name) != nil })
 	return p.Expected.Met(key, owner.GetUID())
 }
 
-// cached returns the pod in the cache, or nil.
+// cached returns the pod with the given name in the cache, or nil.
 func (p *Pods) cached(namespace, name string) *v1.Pod {
 	o, found, err := p.Cache.GetByKey(namespace + "/" + name)
 	if err != nil || !found {
-		return nil // GetByKey of a store in memory returns no error
+		return nil // the cache is a store in memory, whose GetByKey returns no error
 	}
 	return o.(*v1.Pod)
 }
 
-// NewPodFromTemplate returns the pod that an owner of a kind creates from its template.
+// NewPodFromTemplate returns the pod that an owner of the given kind creates from its pod template.
 func NewPodFromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.GroupVersionKind) *v1.Pod {
 	return &v1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -63,8 +64,9 @@ func NewPodFromTemplate(t *v1.PodTemplateSpec, owner metav1.Object, kind schema.
 	}
 }
 
-// Create creates a pod of the owner. It returns the pod's UID, or "" if the cache shows the pod
-// already. A name that was kept after a lost response is used only for a pod of the same slot.
+// Create creates a pod of the owner and chooses its name. It returns the pod's UID, or "" if the
+// cache shows the pod already. If an earlier create for the same slot had no response, Create uses
+// the name of that create (see Expectations.keepName).
 func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, pod *v1.Pod) (types.UID, error) {
 	key := Key(owner)
 	slot += "/" + pod.GenerateName
@@ -94,9 +96,9 @@ func (p *Pods) Create(ctx context.Context, owner runtime.Object, slot string, po
 	return got.UID, nil
 }
 
-// mayHaveSucceeded reports whether a create that returned err may have taken effect: the client got
-// no response, or an error after which the server itself does not know whether it stored the
-// object.
+// mayHaveSucceeded reports whether a create that returned err may have stored the object: the
+// client got no response, or a response with status 408 or 5xx, after which it is unknown whether
+// the server stored the object.
 func mayHaveSucceeded(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -106,9 +108,10 @@ func mayHaveSucceeded(err error) bool {
 	return code >= http.StatusInternalServerError || code == http.StatusRequestTimeout
 }
 
-// findExisting looks for an existing pod with the name of a pod to be created. If the existing pod
-// belongs to the same owner, an earlier create succeeded, and findExisting returns that pod.
-// Otherwise it returns err. It uses a list because controllers lack the permission to get pods.
+// findExisting handles the error err (AlreadyExists) of a create of pod. If the existing pod of
+// this name belongs to the same owner, an earlier create succeeded, and findExisting returns the
+// existing pod. Otherwise it returns err. It lists instead of using get, because controllers lack
+// the permission to get pods.
 func (p *Pods) findExisting(ctx context.Context, pod *v1.Pod, err error) (*v1.Pod, error) {
 	named := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, pod.Name).String()}
 	list, failed := p.Client.CoreV1().Pods(pod.Namespace).List(ctx, named)
@@ -124,7 +127,7 @@ func (p *Pods) findExisting(ctx context.Context, pod *v1.Pod, err error) (*v1.Po
 	return nil, err
 }
 
-// Delete deletes a pod of the owner. The API server's NotFound or Conflict error says that the pod
+// Delete deletes a pod of the owner. The API server's NotFound or Conflict error means that the pod
 // was deleted or replaced already; Delete returns this error unwrapped and records no event.
 func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) error {
 	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))}
@@ -140,15 +143,15 @@ func (p *Pods) Delete(ctx context.Context, owner runtime.Object, pod *v1.Pod) er
 	return nil
 }
 
-// DeleteAll deletes pods of the owner and records under key that the cache is expected to show the
-// deletions. A pod that was deleted or replaced already is not an error.
+// DeleteAll deletes pods of the owner and records under key that the cache has yet to show the
+// deletions. If a pod was already deleted or replaced, that is not an error.
 func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.Pod, key string) error {
 	for _, pod := range pods {
 		p.Expected.ExpectDeletion(key, pod.UID)
 	}
 	errs := make([]error, len(pods))
-	// Ignore errors in the batches, so that all deletes are tried: if one fails, the next may still
-	// succeed.
+	// Ignore errors here so that RunBatches does not stop after a failed delete: the next delete
+	// may still succeed.
 	_, _ = RunBatches(len(pods), func(i int) error {
 		err := p.Delete(ctx, owner, pods[i])
 		if err != nil {
@@ -162,9 +165,9 @@ func (p *Pods) DeleteAll(ctx context.Context, owner runtime.Object, pods []*v1.P
 	return errors.Join(errs...)
 }
 
-// RunBatches calls f(0), f(1)... f(n-1) in batches of 1, 2, 4... parallel calls each. It stops
-// after a batch with a failed call, so that a create that cannot succeed is tried only once. It
-// returns the number of successful calls and the first error.
+// RunBatches calls f(0), f(1)... f(n-1) in batches of 1, 2, 4... parallel calls each. If a call
+// fails, RunBatches starts no further batch, so that a create that cannot succeed is tried only
+// once. It returns the number of successful calls and the first error.
 func RunBatches(n int, f func(i int) error) (int, error) {
 	done := 0
 	for size := min(n, 1); size > 0; size = min(2*size, n-done) {

@@ -10,12 +10,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Active reports whether a pod has neither ended nor is being deleted.
+// Active reports whether a pod has not ended (phase Succeeded or Failed) and is not being deleted.
 func Active(pod *v1.Pod) bool {
 	return pod.Status.Phase != v1.PodSucceeded && pod.Status.Phase != v1.PodFailed && pod.DeletionTimestamp == nil
 }
 
-// Condition returns a pod's condition of a type, or nil.
+// Condition returns a pod's condition of type t, or nil if the pod has none.
 func Condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == t {
@@ -25,14 +25,14 @@ func Condition(pod *v1.Pod, t v1.PodConditionType) *v1.PodCondition {
 	return nil
 }
 
-// Ready reports whether a pod is ready.
+// Ready reports whether a pod's condition Ready is true.
 func Ready(pod *v1.Pod) bool {
 	c := Condition(pod, v1.PodReady)
 	return c != nil && c.Status == v1.ConditionTrue
 }
 
-// Available reports whether a pod has been ready for at least minReady. If it is ready but not
-// yet available, it also returns how long it must stay ready.
+// Available reports whether a pod has been ready for at least minReady. If it is ready but not yet
+// available, it also returns how long it must stay ready to become available.
 func Available(pod *v1.Pod, minReady time.Duration, now time.Time) (available bool, remaining time.Duration) {
 	if !Ready(pod) {
 		return false, 0
@@ -44,7 +44,7 @@ func Available(pod *v1.Pod, minReady time.Duration, now time.Time) (available bo
 	return true, 0
 }
 
-// Sidecar reports whether a pod has a restartable init container with a name.
+// Sidecar reports whether a pod has a sidecar (a restartable init container) with the given name.
 func Sidecar(p *v1.Pod, name string) bool {
 	return slices.ContainsFunc(p.Spec.InitContainers, func(c v1.Container) bool {
 		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways

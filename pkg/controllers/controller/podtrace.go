@@ -13,10 +13,11 @@ import (
 	"keelson.dev/keelson/pkg/daemon/podtrace"
 )
 
-// spanCreate is the name of a controller's span in the trace of a pod that it creates.
+// spanCreate is the name of the trace span that a controller records in a pod's trace when it
+// creates the pod.
 const spanCreate = "controller.create"
 
-// CreatePod creates a pod, and records this in the pod's trace.
+// CreatePod creates a pod. If d.Traces is set, it records the create as a span in the pod's trace.
 func (d *Deps) CreatePod(ctx context.Context, pod *v1.Pod) (*v1.Pod, error) {
 	if d.Traces == nil {
 		return d.Client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})

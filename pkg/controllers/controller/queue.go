@@ -20,51 +20,54 @@ import (
 )
 
 const (
-	// retryFirst and retryMax bound the back-off of a key whose sync failed.
+	// retryFirst and retryMax are the first and the longest delay of the exponential back-off of a
+	// key whose sync failed.
 	retryFirst = 5 * time.Millisecond
 	retryMax   = 1000 * time.Second
-	// conflictPause and conflictMax bound the back-off of a key whose sync met a conflict. An event
-	// with the newer version queues the key before the back-off ends.
+	// conflictPause and conflictMax are the shortest and the longest delay after a sync that failed
+	// with a Conflict error. When the cache receives the newer version of the object, its event
+	// usually queues the key earlier.
 	conflictPause = 50 * time.Millisecond
 	conflictMax   = 10 * time.Second
 
-	// pauseFactor and maxPause determine how long AddPaced delays a key after a sync: pauseFactor
-	// times as long as the sync took, at most maxPause.
+	// pauseFactor and maxPause determine how long AddPaced delays a key after a sync: the duration
+	// of that sync times pauseFactor, at most maxPause.
 	pauseFactor = 10
 	maxPause    = 500 * time.Millisecond
-	// pruneSize is a number of stored pauses. When there are that many, expired ones are deleted.
+	// pruneSize is the number of stored pauses from which on markDone deletes the expired ones.
 	pruneSize = 1024
-	// terminatingDelay delays AddForStatus in a namespace that is being deleted.
+	// terminatingDelay is how long AddForStatus delays a key in a namespace that is being deleted.
 	terminatingDelay = 10 * time.Second
 )
 
-// Queue is a queue of keys with workers that sync them. A key that is added while it is being
-// synced is synced again afterwards. A key whose sync fails is retried with exponential
-// back-off.
+// Queue is a queue of keys with workers that sync them. If a key is added while it is being synced,
+// it is synced again afterwards. A key whose sync fails is retried with exponential back-off.
 type Queue struct {
 	name    string
 	items   workqueue.TypedRateLimitingInterface[string]
 	sync    func(ctx context.Context, key string) error
 	workers int
-	// conflicts is the back-off after conflicts. It is separate from that of failures because
-	// a cache that lags causes many conflicts in a row.
+	// conflicts is the back-off after Conflict errors. It is separate from the back-off after other
+	// errors, because a cache that lags causes many conflicts in a row.
 	conflicts workqueue.TypedRateLimiter[string]
 	clock     clock.Clock
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	pauses map[string]pause // by key; one pause for each key that was added by AddPaced
+	pauses map[string]pause // by key; has an entry for each key that is being synced or was synced recently
 }
 
 // pause is the state of one key for AddPaced.
 type pause struct {
-	// until is the time before which AddPaced delays the key.
+	// until is the end of the pause: AddPaced delays the key until then.
 	until time.Time
-	// running is true while the key is being synced, changed if AddPaced was called meanwhile.
+	// running is true while the key is being synced. changed is true if AddPaced was called during
+	// that sync.
 	running, changed bool
 }
 
-// NewQueue returns a queue that calls sync for each key, from at least one worker.
+// NewQueue returns a queue that calls sync for each key. It has the given number of workers, but at
+// least one.
 func NewQueue(
 	name string, c clock.Clock, log *slog.Logger, workers int, sync func(ctx context.Context, key string) error,
 ) *Queue {
@@ -80,16 +83,16 @@ func NewQueue(
 // Add queues a key.
 func (q *Queue) Add(key string) { q.items.Add(key) }
 
-// AddAfter queues a key after d.
+// AddAfter queues a key after the duration d.
 func (q *Queue) AddAfter(key string, d time.Duration) { q.items.AddAfter(key, d) }
 
 // AddObject queues the key of an object.
 func (q *Queue) AddObject(obj any) { q.items.Add(Key(obj)) }
 
-// AddPaced queues a key for a change that is likely to be followed by similar ones. The first
-// change is synced at once. Changes during a sync, and during a pause after it that grows with its
-// duration, are synced together. So a busy API server gets fewer status writes, and each write
-// covers more changes.
+// AddPaced queues a key whose object is likely to change again soon. The first change is synced at
+// once. After each sync follows a pause of pauseFactor times the duration of the sync, at most
+// maxPause. All changes during a sync and the pause after it are synced together. So a busy API
+// server gets fewer status writes, and each write covers more changes.
 func (q *Queue) AddPaced(key string) {
 	q.mu.Lock()
 	p := q.pauses[key]
@@ -112,8 +115,8 @@ func (q *Queue) AddPaced(key string) {
 }
 
 // AddForStatus is like AddPaced, for a change that affects only the status. In a namespace that is
-// being deleted it delays the key, because every object changes several times before it is deleted
-// and most are deleted before a client reads their status.
+// being deleted it delays the key by terminatingDelay, because there every object changes several
+// times, and most objects are deleted before a client reads their status.
 func (q *Queue) AddForStatus(namespaces corelisters.NamespaceLister, key string) {
 	if namespace, _ := SplitKey(key); NamespaceTerminating(namespaces, namespace) {
 		q.AddAfter(key, terminatingDelay)
@@ -135,8 +138,8 @@ func (q *Queue) markRunning(key string) {
 	q.pauses[key] = pause{running: true}
 }
 
-// markDone records that a sync that began at the given time has ended. It queues the key again
-// if AddPaced was called meanwhile.
+// markDone records that a sync that started at began has ended, and starts the pause after it. If
+// AddPaced was called during the sync, markDone queues the key for the end of the pause.
 func (q *Queue) markDone(key string, began time.Time) {
 	now := q.clock.Now()
 	rest := min(pauseFactor*now.Sub(began), maxPause)
@@ -152,7 +155,7 @@ func (q *Queue) markDone(key string, began time.Time) {
 	}
 }
 
-// Run syncs keys until ctx ends. It returns when all workers have ended.
+// Run syncs the queued keys until ctx ends. It returns when all workers have ended.
 func (q *Queue) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	for range q.workers {
@@ -188,7 +191,7 @@ func (q *Queue) process(ctx context.Context, key string) {
 	case ctx.Err() != nil:
 		return
 	case apierrors.IsConflict(err):
-		// Another client wrote first. The cache may not show the version of that client yet.
+		// Another client changed the object first. The cache may not show the change yet.
 		q.log.Debug("Sync met a conflict", "controller", q.name, "key", key, "err", err)
 		q.items.AddAfter(key, max(q.conflicts.When(key), conflictPause))
 		return
@@ -198,8 +201,8 @@ func (q *Queue) process(ctx context.Context, key string) {
 	q.items.AddRateLimited(key)
 }
 
-// syncRecovering calls sync. It returns a panic as an error, so that one broken object does not end
-// the process.
+// syncRecovering calls sync. If sync panics, it returns the panic as an error, so that one broken
+// object does not end the process.
 func (q *Queue) syncRecovering(ctx context.Context, key string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -209,7 +212,8 @@ func (q *Queue) syncRecovering(ctx context.Context, key string) (err error) {
 	return q.sync(ctx, key)
 }
 
-// RunEvery calls f after each period until ctx ends. It never calls f if period is not positive.
+// RunEvery calls f every period until ctx ends. If period is 0 or negative, it never calls f and
+// only waits.
 func RunEvery(ctx context.Context, c clock.Clock, period time.Duration, f func(context.Context)) {
 	if period <= 0 {
 		<-ctx.Done()

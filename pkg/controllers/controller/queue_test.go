@@ -17,17 +17,18 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestAddPaced checks that the first change is synced at once, that the changes after it are
-// synced together, and that no change is missed.
+// TestAddPaced checks that AddPaced syncs the first change at once, syncs the changes after it in
+// fewer syncs than Add, and misses no change.
 func TestAddPaced(t *testing.T) {
-	// With this duration no sync starts or ends at the instant of a change, because the order of
-	// two events at the same instant would be random.
+	// The sync takes a duration that is no multiple of the interval of the changes (1 ms). So no
+	// sync starts or ends at the instant of a change, where the order would be random.
 	const changes, took = 1000, 20*time.Millisecond + 137*time.Microsecond
 	for name, paced := range map[string]bool{"paced": true, "not paced": false} {
 		synctest.Test(t, func(t *testing.T) {
 			c, began := clock.Real(), time.Now()
 			seen, syncs := 0, 0
-			// Atomic, because the race detector does not see that virtual time orders the accesses.
+			// The variable is atomic only for the race detector, which does not see that the fake
+			// clock already orders the accesses.
 			var made atomic.Int32
 			var first time.Duration
 			q := NewQueue("test", c, slog.New(slog.DiscardHandler), 1, func(context.Context, string) error {
@@ -63,8 +64,8 @@ func TestAddPaced(t *testing.T) {
 	}
 }
 
-// TestConflictsDoNotDelayRetries checks that many conflicts in a row, which a lagging cache
-// causes, do not lengthen the back-off after a later failure. No event follows such a failure.
+// TestConflictsDoNotDelayRetries checks that many Conflict errors in a row, which a lagging cache
+// causes, do not lengthen the back-off after a different error that follows them.
 func TestConflictsDoNotDelayRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const conflicts = 30
@@ -82,7 +83,7 @@ func TestConflictsDoNotDelayRetries(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- q.Run(ctx) }()
 		for calls.Load() < conflicts {
-			q.Add("default/a") // the sync fails because another client changed the object
+			q.Add("default/a") // this sync returns a Conflict error
 			synctest.Wait()
 		}
 		<-q.clock.After(conflictMax)

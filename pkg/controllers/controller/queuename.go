@@ -5,9 +5,9 @@ package controller
 
 import "cmp"
 
-// queueName returns the name of a controller's queue in metrics such as workqueue_depth. It is
-// Kubernetes' name of the queue, so that Kubernetes' dashboards find it, if Kubernetes has a queue
-// for the same work. Otherwise it is the name of the controller.
+// queueName returns the name of a controller's queue in metrics such as workqueue_depth. If
+// Kubernetes has a queue for the same work, it is Kubernetes' name of the queue, so that dashboards
+// made for Kubernetes work. Otherwise it is the name of the controller.
 func queueName(controller string) string {
 	kubernetes := map[string]string{
 		"bootstrap-signer-controller":                    "bootstrap_signer_queue",

@@ -5,7 +5,8 @@ package controller
 
 import "testing"
 
-// TestQueueName checks that a queue has Kubernetes' name, and otherwise the controller's.
+// TestQueueName checks that a queue has Kubernetes' name if there is one, and otherwise the
+// controller's name.
 func TestQueueName(t *testing.T) {
 	for controller, want := range map[string]string{
 		"deployment-controller":                     "deployment",

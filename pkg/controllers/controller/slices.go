@@ -18,20 +18,22 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
-// ErrStaleSlices makes the queue retry a Service until the cache has caught up.
+// ErrStaleSlices is the error of a sync that cannot be done yet because the cache lags. The queue
+// retries the Service later.
 var ErrStaleSlices = errors.New("the cache does not show the slices that were written last")
 
-// maxStaleReads is the number of stale reads in a row after which Slices lists from the API
-// server. A cache that only lags catches up within the first few retries.
+// maxStaleReads is the number of stale reads in a row after which SliceView.Slices lists the slices
+// from the API server. A cache that only lags catches up during the first few retries.
 const maxStaleReads = 4
 
 // SliceView reads the EndpointSlices that a controller manages, which it finds by label. It never
-// returns slices that are older than the controller's own writes: the controller reports each
-// write to the Tracker.
+// returns slices that are older than the controller's own writes: the controller reports each write
+// to the Tracker.
 //
 // If another client deletes a slice, the deletion event may arrive before the response to the
-// controller's own write of that slice. The tracker then waits for a slice that no longer exists.
-// Therefore Slices lists from the API server after maxStaleReads stale reads.
+// controller's own write of that slice. The Tracker then expects the cache to show a slice that no
+// longer exists. Therefore the method Slices lists from the API server after maxStaleReads stale
+// reads.
 //
 // A SliceView is safe for concurrent use, but only one worker at a time may sync a Service, as a
 // Queue ensures.
@@ -46,7 +48,8 @@ type SliceView struct {
 	stale map[string]int // number of stale reads in a row, by key of the Service
 }
 
-// NewSliceView returns a view of the slices with the given value of the managed-by label.
+// NewSliceView returns a view of the slices whose label endpointslice.kubernetes.io/managed-by has
+// the value managedBy.
 func NewSliceView(
 	managedBy string, slices discoverylisters.EndpointSliceLister, client discoveryclient.EndpointSlicesGetter,
 ) *SliceView {
@@ -65,8 +68,9 @@ func (v *SliceView) Cached(namespace, service string) ([]*discoveryv1.EndpointSl
 	return slices, nil
 }
 
-// Slices returns the slices of a Service that are not being deleted. It returns an error if the
-// cache does not show all of the controller's own writes yet.
+// Slices returns the slices of a Service that are not being deleted. It returns ErrStaleSlices if
+// the cache does not show all of the controller's own writes yet. After more than maxStaleReads
+// such errors in a row it lists the slices from the API server instead.
 func (v *SliceView) Slices(ctx context.Context, service *v1.Service) ([]*discoveryv1.EndpointSlice, error) {
 	cached, err := v.Cached(service.Namespace, service.Name)
 	if err != nil {
@@ -96,7 +100,8 @@ func (v *SliceView) Slices(ctx context.Context, service *v1.Service) ([]*discove
 	return live, nil
 }
 
-// countStale counts stale reads in a row and returns stale.
+// countStale counts the stale reads in a row for a Service and returns its argument stale. A read
+// that is not stale resets the count.
 func (v *SliceView) countStale(key string, stale bool) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -114,7 +119,7 @@ func (v *SliceView) staleTooLong(key string) bool {
 	return v.stale[key] > maxStaleReads
 }
 
-// Forget drops all state of a Service.
+// Forget drops the recorded writes and the count of stale reads of a Service.
 func (v *SliceView) Forget(namespace, service string) {
 	v.Tracker.DeleteService(namespace, service)
 	v.mu.Lock()
@@ -122,8 +127,9 @@ func (v *SliceView) Forget(namespace, service string) {
 	delete(v.stale, namespace+"/"+service)
 }
 
-// AffectedServices returns the keys of the Services to sync because another client changed a
-// slice. old and slice are the arguments of the OnChange handler.
+// AffectedServices returns the keys of the Services that must be synced because a client other than
+// the controller changed a slice. The arguments are those of an OnChange handler: old is nil if the
+// slice was added, slice is nil if it was deleted.
 func (v *SliceView) AffectedServices(old, slice *discoveryv1.EndpointSlice) []string {
 	foreign := false
 	switch {
@@ -158,8 +164,8 @@ func (v *SliceView) selector(service string) labels.Selector {
 
 func serviceOf(s *discoveryv1.EndpointSlice) string { return s.Labels[discoveryv1.LabelServiceName] }
 
-// withoutTerminating returns the slices that are not being deleted. The slices that are being
-// deleted must not be changed.
+// withoutTerminating returns the slices that are not being deleted. The controller must not change
+// slices that are being deleted.
 func withoutTerminating(slices []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	kept := slices[:0:0]
 	for _, s := range slices {

@@ -30,7 +30,8 @@ const (
 	interval = 5 * time.Millisecond
 )
 
-// Run runs controllers against the server until the test ends.
+// Run runs the controllers that the constructors news return against the server s until the test
+// ends.
 func Run(t *testing.T, s *testserver.Server, o controller.Options,
 	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
@@ -38,7 +39,7 @@ func Run(t *testing.T, s *testserver.Server, o controller.Options,
 }
 
 // RunAs is like Run, but the controllers have only the permissions of a service account in
-// kube-system. The shared informers have all permissions.
+// kube-system. The informers that the controllers share have all permissions.
 func RunAs(t *testing.T, s *testserver.Server, account string, o controller.Options,
 	news ...func(controller.Deps) (controller.Controller, error)) {
 	t.Helper()
@@ -92,7 +93,8 @@ func run(t *testing.T, s *testserver.Server, own *rest.Config, o controller.Opti
 	})
 }
 
-// Account creates the default service account, which pods in the namespace default need.
+// Account creates the service account default in the namespace default. Without it, pods in that
+// namespace cannot be created.
 func Account(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	account := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
@@ -102,7 +104,8 @@ func Account(t *testing.T, s *testserver.Server) {
 	}
 }
 
-// Eventually waits until ok returns true. ok also returns what it saw, for the failure message.
+// Eventually waits until ok returns true, and fails the test if that takes too long. The first
+// result of ok is what it found; it is printed when the test fails.
 func Eventually(t *testing.T, what string, ok func(ctx context.Context) (any, bool)) {
 	t.Helper()
 	var last any

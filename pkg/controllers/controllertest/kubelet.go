@@ -22,9 +22,9 @@ func Ready(pod *v1.Pod) {
 		LastTransitionTime: pod.CreationTimestamp}}
 }
 
-// Kubelets simulates the kubelets of all nodes until the test ends. It calls report to set the
-// status of each new pod, and deletes terminating pods at once. If the phase is still Pending
-// afterwards, it does not write the status.
+// Kubelets simulates the kubelets of all nodes until the test ends. For each pending pod it calls
+// report, which may change the pod's status, and writes the status if report changed the phase. It
+// deletes terminating pods at once.
 func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,7 +39,9 @@ func Kubelets(t *testing.T, s *testserver.Server, report func(*v1.Pod)) {
 				metav1.DeleteOptions{GracePeriodSeconds: &zero, Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		case pod.Status.Phase == v1.PodPending:
 			if report(pod); pod.Status.Phase != v1.PodPending {
-				_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}) // after a conflict an event with a newer version follows
+				// A Conflict error can be ignored: an event with the newer version of the pod
+				// follows.
+				_, _ = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 			}
 		}
 	}

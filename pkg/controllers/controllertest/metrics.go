@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// WithMetrics returns a constructor that registers the controller's metrics in r.
+// WithMetrics returns a constructor like construct, except that the controller registers its
+// metrics in r.
 func WithMetrics(
 	r prometheus.Registerer, construct func(controller.Deps) (controller.Controller, error),
 ) func(controller.Deps) (controller.Controller, error) {
@@ -23,8 +24,9 @@ func WithMetrics(
 	}
 }
 
-// Metrics returns the values of the gathered counters and gauges, and the counts of the histograms,
-// by name and labels: "syncs_total{code=200}", or "syncs_total" without labels.
+// Metrics returns the values of all counters and gauges in the gatherer from, and the numbers of
+// observations of all histograms, by name and labels: "syncs_total{code=200}", or "syncs_total"
+// without labels.
 func Metrics(t *testing.T, from prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := from.Gather()

@@ -34,30 +34,32 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// Maximum lengths of valid names: for most objects, and for objects whose names become labels.
+// Maximum lengths of names that are valid: longest for most objects, longestLabel for objects whose
+// names become label values.
 const (
 	longest, longestLabel = 253, 63
-	// longestSet is the longest name of a StatefulSet whose pods can have the name of its revision
-	// as a label (kubernetes/kubernetes#64023).
+	// longestSet is the length of the longest name of a StatefulSet whose revision's name is still
+	// a valid label value of its pods (kubernetes/kubernetes#64023).
 	longestSet = longestLabel - 11
 	ns         = metav1.NamespaceDefault
 )
 
-// long returns a name of n characters with the given start.
+// long returns a name of n characters that begins with start.
 func long(start string, n int) string { return start + strings.Repeat("x", n-len(start)) }
 
-// dotted returns a name of n characters with a dot at every second place, where the name may be
-// truncated.
+// dotted returns a name of n characters with a dot at every second place. If a controller truncates
+// the name, it may end in a dot, which is invalid in some places.
 func dotted(start string, n int) string {
 	name := start + strings.Repeat("x.", n)
 	return name[:n-1] + "x"
 }
 
-// shifted is like dotted, but begins with one more letter, so that each dot is one place further.
+// shifted is like dotted, but with one more letter after start, so that each dot is one place
+// further on.
 func shifted(start string, n int) string { return dotted(start+"y", n) }
 
-// maker creates an object with a name. Its pods or other dependents have the label app with the
-// given value.
+// maker creates an object with the given name whose pods or other dependents have the label app
+// with the given value.
 type maker func(c kubernetes.Interface, name, app string) error
 
 var template = func(app string) v1.PodTemplateSpec {
@@ -119,7 +121,8 @@ func makeDaemonSet(c kubernetes.Interface, name, app string) error {
 	return err
 }
 
-// addNode creates a node for daemon pods. It removes the taint not-ready, which a new node has.
+// addNode creates a node on which daemon pods can run. It removes the taint
+// node.kubernetes.io/not-ready, which every new node has.
 func addNode(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	node, err := c.CoreV1().Nodes().Create(t.Context(), &v1.Node{ObjectMeta: meta(long("n", longestLabel))},
@@ -148,7 +151,8 @@ func makeJob(mode batchv1.CompletionMode) maker {
 	}
 }
 
-// makePodWith returns a maker of a pod for which a controller creates further objects.
+// makePodWith returns a maker of a pod whose spec is modified by change. A controller creates
+// another object, such as a claim, for this pod.
 func makePodWith(change func(*v1.PodSpec)) maker {
 	return func(c kubernetes.Interface, name, app string) error {
 		t := template(app)
@@ -175,16 +179,16 @@ func makeMirrored(c kubernetes.Interface, name, app string) error {
 		return err
 	}
 	_, err = c.CoreV1().Endpoints(ns).Create(context.Background(),
-		&v1.Endpoints{ //nolint:staticcheck // the Endpoints to mirror
+		&v1.Endpoints{ //nolint:staticcheck // this object is to be mirrored
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}},
 			Subsets: []v1.EndpointSubset{{Addresses: []v1.EndpointAddress{{IP: "192.0.2.1"}},
-				Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // as above
+				Ports: []v1.EndpointPort{{Port: 80}}}}, //nolint:staticcheck // this object is to be mirrored
 		}, metav1.CreateOptions{})
 	return err
 }
 
-// Functions that count the dependents of an object. They find them by the label app or by the
-// object's name.
+// The following functions return the number of dependents of an object. They find the dependents by
+// the label app or by the object's name.
 func pods(ctx context.Context, c kubernetes.Interface, _, app string) (int, error) {
 	list, err := c.CoreV1().Pods(ns).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 	return len(list.Items), err
@@ -226,14 +230,14 @@ func claimed(s *v1.PodSpec) {
 	s.ResourceClaims = []v1.PodResourceClaim{{Name: long("c", longestLabel), ResourceClaimTemplateName: &t}}
 }
 
-// TestLongestNames checks that what a controller creates for an object with the longest valid name
-// has a valid name and valid labels.
+// TestLongestNames checks that for an object with the longest valid name the controllers can create
+// dependents, because their names and labels are valid.
 func TestLongestNames(t *testing.T) {
 	tests := map[string]struct {
 		length int
 		make   maker
 		there  func(ctx context.Context, c kubernetes.Interface, name, app string) (int, error)
-		label  bool // the name must also be a valid label
+		label  bool // the name must also be a valid label value
 	}{
 		"deployment":            {length: longest, make: makeDeployment, there: pods},
 		"replicaset":            {length: longest, make: makeReplicaSet, there: pods},
@@ -293,7 +297,8 @@ func TestLongestNames(t *testing.T) {
 	}
 }
 
-// revisions checks that each revision of a Deployment has its own ReplicaSet.
+// revisions changes the template of a Deployment and checks that the new revision gets its own
+// ReplicaSet, although the name is long.
 func revisions(t *testing.T, c kubernetes.Interface, name, app string) {
 	patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"v":"2"}}}}}`)
 	if _, err := c.AppsV1().Deployments(ns).Patch(t.Context(), name, types.StrategicMergePatchType, patch,

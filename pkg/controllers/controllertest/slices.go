@@ -21,7 +21,7 @@ import (
 
 // SlicesLostBetween runs a controller. After the controller's first write of a slice with the given
 // HTTP method, another client deletes the controller's slices. The controller receives the response
-// to its write only when its cache has seen both the write and the deletion. The returned channel
+// to its write only after its cache has shown both the write and the deletion. The returned channel
 // is closed when the slices are deleted.
 func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 	build func(controller.Deps) (controller.Controller, error)) <-chan struct{} {
@@ -36,13 +36,15 @@ func SlicesLostBetween(t *testing.T, s *testserver.Server, method string,
 			answer, err := next.RoundTrip(r)
 			if err == nil && r.Method == method && strings.Contains(r.URL.Path, "/endpointslices") {
 				once.Do(func() {
-					defer close(lost) // also runs if Eventually ends this goroutine
-					// Keep the API server's own slices, which it would recreate.
+					defer close(lost) // the deferred call also runs if Eventually fails and ends this goroutine
+					// Delete only slices with the label managed-by. Slices without it are the API
+					// server's own, which the server would recreate.
 					controllers := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy}
 					if err := client.DeleteCollection(r.Context(), metav1.DeleteOptions{}, controllers); err != nil {
 						t.Errorf("delete slices: %v", err)
 					}
-					// When the cache shows this slice, it has also seen all earlier events.
+					// Events come in order: once the cache shows this slice, it has received the
+					// events of the deletions before it.
 					witness := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "witness"},
 						AddressType: discoveryv1.AddressTypeIPv4}
 					if _, err := client.Create(r.Context(), witness, metav1.CreateOptions{}); err != nil {
@@ -70,8 +72,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Addresses returns a function for Eventually that waits until the slices of a Service in the
-// namespace default have exactly these addresses.
+// Addresses returns a function for Eventually that reports whether the slices of a Service in the
+// namespace default have exactly the given addresses.
 func Addresses(s *testserver.Server, service string, addresses ...string) func(context.Context) (any, bool) {
 	return func(ctx context.Context) (any, bool) {
 		list, err := s.Client.DiscoveryV1().EndpointSlices("default").List(ctx,

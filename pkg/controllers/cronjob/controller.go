@@ -1,9 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cronjob starts the jobs of each CronJob at the times of its schedule, and deletes the
-// oldest finished jobs. A job's name contains its scheduled time, so that no job is started twice.
-// Computing the times and the jobs to keep is pure.
+// Package cronjob creates the jobs of each CronJob at the times of its schedule, and deletes the
+// oldest finished jobs. A job's name contains its scheduled time, so that no job is created twice
+// for the same time.
+//
+// The functions that compute scheduled times (times.go) and choose the jobs to keep (history.go) do
+// no I/O.
 package cronjob
 
 import (
@@ -61,11 +64,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// cronJobChanged queues a cron job. If the schedule changed, it queues the cron job for its next
-// time, because times of the new schedule that are in the past must not start jobs.
+// cronJobChanged queues a changed cron job. If its schedule changed, it queues the cron job for its
+// next scheduled time, because past times of the new schedule must not start jobs.
 func (c *Controller) cronJobChanged(old, cron *batchv1.CronJob) {
 	if cron == nil {
-		return // the garbage collector deletes its jobs
+		return // the garbage collector deletes the jobs of a deleted cron job
 	}
 	if old == nil || old.Spec.Schedule == cron.Spec.Schedule && ptr.Equal(old.Spec.TimeZone, cron.Spec.TimeZone) {
 		c.queue.AddObject(cron)
@@ -109,7 +112,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return finishedType(job) == "" && !active(was, job.UID) }) {
-		// The cache may not show the status yet that was written when the job was created.
+		// The cache may not show the status yet that this controller wrote after it created the
+		// job.
 		fresh, err := c.Client.BatchV1().CronJobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil || fresh.UID != was.UID {
 			if apierrors.IsNotFound(err) {
@@ -121,7 +125,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	cron := was.DeepCopy()
 	for _, job := range surplus(cron, jobs) {
-		_ = c.remove(ctx, cron, job) // the event reports the error, and the next sync retries
+		_ = c.remove(ctx, cron, job) // ignore the error: remove has recorded an event, and the next sync retries
 	}
 	c.settle(cron, jobs)
 	again, failure := time.Duration(0), c.findMissing(ctx, cron, jobs)
@@ -151,7 +155,9 @@ func (c *Controller) jobsOf(cron *batchv1.CronJob) ([]*batchv1.Job, error) {
 	return jobs, nil
 }
 
-// settle updates the status with the jobs that have ended.
+// settle removes finished jobs from the list of active jobs in the status, and updates the time of
+// the last successful job. It records an event for each finished job, and for each unfinished job
+// that is not in the list.
 func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	for _, job := range jobs {
 		end, known := finishedType(job), active(cron, job.UID)
@@ -167,8 +173,8 @@ func (c *Controller) settle(cron *batchv1.CronJob, jobs []*batchv1.Job) {
 	}
 }
 
-// findMissing removes deleted jobs from the status. It gets from the API server the jobs that the
-// cache does not have, because the cache may lag behind.
+// findMissing removes deleted jobs from the list of active jobs in the status. It looks up jobs
+// that the cache does not show on the API server, because the cache may lag.
 func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, jobs []*batchv1.Job) error {
 	for _, ref := range cron.Status.Active {
 		if slices.ContainsFunc(jobs, func(job *batchv1.Job) bool { return job.UID == ref.UID }) {
@@ -185,7 +191,7 @@ func (c *Controller) findMissing(ctx context.Context, cron *batchv1.CronJob, job
 	return nil
 }
 
-// remove deletes a job with its pods.
+// remove deletes a job and lets the garbage collector delete its pods.
 func (c *Controller) remove(ctx context.Context, cron *batchv1.CronJob, job *batchv1.Job) error {
 	background := metav1.DeletePropagationBackground
 	err := c.Client.BatchV1().Jobs(job.Namespace).Delete(ctx, job.Name, metav1.DeleteOptions{

@@ -60,8 +60,9 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestServer follows one job from its start until it has finished and is kept for the history. The
-// schedule is every second, but names contain minutes, so there are few jobs.
+// TestServer checks on an API server that a job is created and listed as active, and that it is
+// removed from that list when it has succeeded. The schedule is every second, but a job's name
+// contains only the minute, so at most one job is created per minute.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "cronjob-controller", controller.Options{}, New)
@@ -118,8 +119,8 @@ func TestServer(t *testing.T) {
 	})
 }
 
-// TestNameTakenByAnotherJob checks that a deleted active job is removed from the status even if
-// another job has its name, and that the other job is not replaced.
+// TestNameTakenByAnotherJob checks that an active job that was deleted is removed from the status
+// even if another job has the same name now, and that this other job is not deleted.
 func TestNameTakenByAnotherJob(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	template := batchv1.JobSpec{Template: v1.PodTemplateSpec{Spec: v1.PodSpec{

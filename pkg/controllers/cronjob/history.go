@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// finishedType returns the type of the condition with which a job has finished, or "".
+// finishedType returns the type of the condition that shows that a job has finished (Complete or
+// Failed), or "" if it has not.
 func finishedType(job *batchv1.Job) batchv1.JobConditionType {
 	for _, c := range job.Status.Conditions {
 		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == v1.ConditionTrue {
@@ -22,7 +23,8 @@ func finishedType(job *batchv1.Job) batchv1.JobConditionType {
 	return ""
 }
 
-// surplus returns the finished jobs that exceed the cron job's history limits, oldest first.
+// surplus returns the finished jobs that exceed the cron job's history limits, with the oldest
+// first.
 func surplus(c *batchv1.CronJob, jobs []*batchv1.Job) []*batchv1.Job {
 	var out []*batchv1.Job
 	for _, kept := range []struct {
@@ -44,7 +46,7 @@ func surplus(c *batchv1.CronJob, jobs []*batchv1.Job) []*batchv1.Job {
 	return out
 }
 
-// oldestFirst sorts jobs by start time. Jobs without one come last.
+// oldestFirst compares two jobs by start time. Jobs that have no start time come last.
 func oldestFirst(a, b *batchv1.Job) int {
 	s, t := a.Status.StartTime, b.Status.StartTime
 	switch {
@@ -62,13 +64,14 @@ func active(c *batchv1.CronJob, uid types.UID) bool {
 	return slices.ContainsFunc(c.Status.Active, func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// removeActive removes a job from the active jobs in the status.
+// removeActive removes the job with the given UID from the list of active jobs in the status.
 func removeActive(c *batchv1.CronJob, uid types.UID) {
 	c.Status.Active = slices.DeleteFunc(slices.Clone(c.Status.Active),
 		func(r v1.ObjectReference) bool { return r.UID == uid })
 }
 
-// recordSuccess records the completion time of a successful job in the status, if it is the latest.
+// recordSuccess sets lastSuccessfulTime in the status to the job's completion time, if the job
+// succeeded later than that.
 func recordSuccess(c *batchv1.CronJob, job *batchv1.Job) {
 	at, last := job.Status.CompletionTime, c.Status.LastSuccessfulTime
 	if finishedType(job) == batchv1.JobComplete && at != nil && (last == nil || at.After(last.Time)) {

@@ -18,8 +18,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// start starts the job that is due, if any. It returns the time until the next start, or 0 if there
-// is none.
+// start creates the job that is due now, if there is one. It returns the time until the next
+// scheduled start, or 0 if there is no next start.
 func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Duration, error) {
 	if zone := ptr.Deref(cron.Spec.TimeZone, ""); zone != "" {
 		if _, err := time.LoadLocation(zone); err != nil {
@@ -59,8 +59,8 @@ func (c *Controller) start(ctx context.Context, cron *batchv1.CronJob) (time.Dur
 	return next(cron, schedule, now), nil
 }
 
-// mayStart reports whether to start the job of a scheduled time now. at may be zero; then it
-// returns false.
+// mayStart reports whether the job scheduled for the time at may be started now. It returns false
+// if at is zero.
 func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	limit := cron.Spec.StartingDeadlineSeconds
 	switch {
@@ -80,7 +80,8 @@ func (c *Controller) mayStart(cron *batchv1.CronJob, at, now time.Time) bool {
 	return true
 }
 
-// started reports whether the status shows that the job of a time was started.
+// started reports whether the status shows that the job scheduled for the time at was already
+// started.
 func started(cron *batchv1.CronJob, at time.Time) bool {
 	return cron.Status.LastScheduleTime.Equal(&metav1.Time{Time: at}) ||
 		slices.ContainsFunc(cron.Status.Active, func(r v1.ObjectReference) bool {
@@ -88,7 +89,9 @@ func started(cron *batchv1.CronJob, at time.Time) bool {
 		})
 }
 
-// createJob creates the job of a time. It returns true if another client is already doing so.
+// createJob creates the job scheduled for the time at and adds it to the status. It returns true if
+// a job of this name exists that is already in the list of active jobs or does not belong to the
+// cron job; then the status stays unchanged.
 func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at time.Time) (bool, error) {
 	if cron.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent {
 		if err := c.replace(ctx, cron); err != nil {
@@ -105,7 +108,8 @@ func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at ti
 	case apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause):
 		return false, err
 	case apierrors.IsAlreadyExists(err):
-		// The job was created by an earlier sync whose write of the status failed.
+		// A job of this name exists. Either an earlier sync created it but failed to write the
+		// status, or it is an unrelated job.
 		if job, err = jobs.Get(ctx, want.Name, metav1.GetOptions{}); err != nil {
 			return false, fmt.Errorf("job: %w", err)
 		}
@@ -127,7 +131,7 @@ func (c *Controller) createJob(ctx context.Context, cron *batchv1.CronJob, at ti
 	return false, nil
 }
 
-// replace deletes the running jobs.
+// replace deletes the active jobs, because the concurrency policy is Replace.
 func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 	for _, ref := range slices.Clone(cron.Status.Active) {
 		job, err := c.Client.BatchV1().Jobs(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
@@ -146,7 +150,8 @@ func (c *Controller) replace(ctx context.Context, cron *batchv1.CronJob) error {
 	return nil
 }
 
-// jobName returns a name that contains the minute of the start.
+// jobName returns the name of the job scheduled for the time at. It contains the minute of that
+// time.
 func jobName(cron *batchv1.CronJob, at time.Time) string {
 	return fmt.Sprintf("%s-%d", cron.Name, at.Unix()/60)
 }

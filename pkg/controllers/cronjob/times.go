@@ -16,15 +16,17 @@ import (
 )
 
 const (
-	// manyMissed is the number of missed starts that suggests a wrong clock.
+	// manyMissed is the number of missed starts above which an event warns that a clock may be
+	// wrong.
 	manyMissed = 100
-	// lateness is added to the delay until the next sync, because clocks differ.
+	// lateness is added to the delay until the next sync, so that the sync does not come too early
+	// if clocks differ.
 	lateness = 100 * time.Millisecond
 )
 
 var errInterval = errors.New("time difference between two schedules is less than 1 second")
 
-// scheduleOf parses a cron job's schedule in its time zone.
+// scheduleOf parses a cron job's schedule, to be evaluated in the cron job's time zone.
 func scheduleOf(c *batchv1.CronJob) (cron.Schedule, error) {
 	text := c.Spec.Schedule
 	if zone := c.Spec.TimeZone; zone != nil && !strings.Contains(text, "TZ") {
@@ -35,7 +37,8 @@ func scheduleOf(c *batchv1.CronJob) (cron.Schedule, error) {
 	return schedule.Parse(text)
 }
 
-// since returns the time after which starts are due: the last start, or the creation.
+// since returns the time after which scheduled times count as due: the last scheduled time that was
+// started, or else the creation of the cron job.
 func since(c *batchv1.CronJob) time.Time {
 	if t := c.Status.LastScheduleTime; t != nil {
 		return t.Time
@@ -43,8 +46,9 @@ func since(c *batchv1.CronJob) time.Time {
 	return c.CreationTimestamp.Time
 }
 
-// latest returns the last scheduled time after from and not after now, or zero, and the approximate
-// number of such times.
+// latest returns the last scheduled time that is after from and not after now, or the zero time if
+// there is none. If there are two or more such times, it also returns their approximate number,
+// otherwise 0.
 func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	first := s.Next(from)
 	second := s.Next(first)
@@ -54,14 +58,16 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	case now.Before(second):
 		return first, 0, nil
 	}
-	// A schedule for a date that does not exist, like 30 February, has no next time. Then both
-	// times are zero.
+	// The schedule may have no next time, for example if it is for 30 February. Then first and
+	// second are zero.
 	interval := int64(second.Sub(first).Round(time.Second) / time.Second)
 	if interval < 1 {
 		return time.Time{}, 0, errInterval
 	}
-	// There may be millions of times. Intervals may differ, so the search starts one interval
-	// early, at a time that is also correct for @every.
+	// There may be millions of scheduled times, so do not visit all. Estimate the last time from
+	// the interval between the first two. Intervals may differ, so start the search one interval
+	// before the estimate. For @every schedules the search must start a whole number of intervals
+	// after first.
 	missed := int64(now.Sub(first)/time.Second)/interval + 1
 	var last time.Time
 	for t := s.Next(first.Add(time.Duration((missed-2)*interval) * time.Second)); !t.IsZero() &&
@@ -71,8 +77,8 @@ func latest(s cron.Schedule, from, now time.Time) (time.Time, int64, error) {
 	return last, missed, nil
 }
 
-// due returns the time of the start that is due now, or zero. It reports whether too many starts
-// were missed before it.
+// due returns the scheduled time of the start that is due now, or the zero time if none is due. It
+// also reports whether more than manyMissed starts were missed.
 func due(c *batchv1.CronJob, s cron.Schedule, now time.Time) (time.Time, bool, error) {
 	from := since(c)
 	if limit := c.Spec.StartingDeadlineSeconds; limit != nil {
@@ -84,7 +90,8 @@ func due(c *batchv1.CronJob, s cron.Schedule, now time.Time) (time.Time, bool, e
 	return last, missed > manyMissed, err
 }
 
-// next returns how long it is until the first start that is not due yet.
+// next returns the time until the first scheduled start after those that are already due, plus
+// lateness.
 func next(c *batchv1.CronJob, s cron.Schedule, now time.Time) time.Duration {
 	from := since(c)
 	last, missed, err := latest(s, from, now)

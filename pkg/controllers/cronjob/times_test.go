@@ -90,8 +90,8 @@ func TestDueAndNext(t *testing.T) {
 	}
 }
 
-// TestLatest compares the result for many missed starts, which is computed with a shortcut, with a
-// search through all times.
+// TestLatest compares the result of latest, which estimates the last time if many starts were
+// missed, with a search through all scheduled times.
 func TestLatest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"* * * * *", "*/7 * * * *", "15 */5 * * *", "30 6-16/4 * * 1-5",
@@ -112,7 +112,7 @@ func TestLatest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The result must be a scheduled time, or zero if there is no scheduled time before now.
+		// The result must be a scheduled time, or zero if no scheduled time is before now.
 		if got.After(now) || !got.IsZero() && n == 0 || !got.IsZero() &&
 			!s.Next(got.Add(-time.Second)).Equal(got) && text[0] != '@' {
 			t.Fatalf("latest %v of %v missed", got, missed)
