@@ -18,15 +18,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// nodeID is the annotation of an attachment with the driver's name of the node, which is needed to
-// detach the volume after the node was deleted.
+// nodeID is the annotation of a VolumeAttachment with the driver's ID of the node. It is needed to
+// detach the volume when the node was already deleted.
 const nodeID = "csi.alpha.kubernetes.io/node-id"
 
-// attacherFinalizer returns the finalizer of attachments and volumes that a driver may have
-// attached.
+// attacherFinalizer returns the finalizer that this controller sets on a VolumeAttachment and its
+// volume before it asks the driver to attach the volume.
 func attacherFinalizer(driver string) string { return "external-attacher/" + driver }
 
-// syncAttachment attaches or detaches a volume.
+// syncAttachment attaches or detaches a volume, as the VolumeAttachment with the given name
+// requires.
 func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	a, err := c.attachments.Get(name)
 	if apierrors.IsNotFound(err) || err == nil &&
@@ -54,7 +55,8 @@ func (c *Controller) syncAttachment(ctx context.Context, name string) error {
 	return nil
 }
 
-// reportAttachError writes an error to the status of an attachment and returns the error.
+// reportAttachError writes the error cause to the status of a VolumeAttachment and returns cause.
+// The function set stores it as an attach error or a detach error.
 func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeAttachment, cause error,
 	set func(*storagev1.VolumeAttachmentStatus, *storagev1.VolumeError)) error {
 	if apierrors.IsConflict(cause) {
@@ -67,12 +69,13 @@ func (c *Controller) reportAttachError(ctx context.Context, a *storagev1.VolumeA
 	old := now.Status
 	e := &storagev1.VolumeError{Time: metav1.NewTime(c.Clock.Now()), Message: cause.Error()}
 	if s, ok := status.FromError(cause); ok {
-		// The kubelet recognizes by this code that the node has no room for more volumes.
+		// The kubelet reads this code: ResourceExhausted means that the node has no room for more
+		// volumes.
 		e.ErrorCode = ptr.To(int32(s.Code()))
 	}
 	set(&now.Status, e)
 	if sameError(old.AttachError, now.Status.AttachError) && sameError(old.DetachError, now.Status.DetachError) {
-		return cause // a write would cause an event, and so an immediate retry
+		return cause // do not write the same error again: the write would cause an event, and so an immediate retry
 	}
 	if _, err := c.Client.StorageV1().VolumeAttachments().UpdateStatus(ctx, now,
 		metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -85,7 +88,8 @@ func sameError(a, b *storagev1.VolumeError) bool {
 	return (a == nil) == (b == nil) && (a == nil || a.Message == b.Message && ptr.Equal(a.ErrorCode, b.ErrorCode))
 }
 
-// attach adds the finalizers to the volume and the attachment and then calls the driver.
+// attach adds the finalizers to the volume and the VolumeAttachment and then calls the driver.
+// marked means that the VolumeAttachment has its finalizer already.
 func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, marked bool) error {
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, *a.Spec.Source.PersistentVolumeName, metav1.GetOptions{})
 	if err != nil {
@@ -141,7 +145,8 @@ func (c *Controller) attach(ctx context.Context, a *storagev1.VolumeAttachment, 
 	return nil
 }
 
-// detach calls the driver to detach a volume and removes the finalizer from the attachment.
+// detach calls the driver to detach a volume and then removes the finalizer from the
+// VolumeAttachment.
 func (c *Controller) detach(ctx context.Context, a *storagev1.VolumeAttachment) error {
 	v, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, *a.Spec.Source.PersistentVolumeName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

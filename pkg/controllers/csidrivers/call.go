@@ -23,11 +23,13 @@ import (
 	"keelson.dev/api/storage/v1alpha1"
 )
 
-// proxied calls drivers through the API server and a kubelet. Its errors have gRPC codes, whether
-// they come from the driver or from the connection.
+// proxied calls a driver by a request to the API server, which forwards it to the kubelet of a
+// node, where the driver runs. All its errors have gRPC codes: the driver's code, or Unavailable if
+// the driver could not be reached.
 type proxied struct{ client rest.Interface }
 
-// call calls a method of the driver on a node.
+// call calls a gRPC method of a driver on a node, with the request in, and decodes the response
+// into out.
 func (p proxied) call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error {
 	body, err := proto.Marshal(protoadapt.MessageV2Of(in))
 	if err != nil {
@@ -54,13 +56,13 @@ func (p proxied) call(ctx context.Context, node, driver, method string, in, out 
 
 const controllerService = "csi.v1.Controller/"
 
-// callController calls the driver's controller service on a node.
+// callController calls a method of the driver's CSI Controller service on a node.
 func (c *Controller) callController(ctx context.Context, node, driver, method string, in,
 	out protoadapt.MessageV1) error {
 	return c.drivers.call(ctx, node, driver, controllerService+method, in, out)
 }
 
-// abilities are the capabilities of a driver's controller service.
+// abilities are the capabilities that a driver's Controller service reports.
 type abilities map[csi.ControllerServiceCapability_RPC_Type]bool
 
 func (c *Controller) abilities(ctx context.Context, node, driver string) (abilities, error) {
@@ -76,9 +78,9 @@ func (c *Controller) abilities(ctx context.Context, node, driver string) (abilit
 	return out, nil
 }
 
-// selectNode returns the node through which to call a driver: the wanted one if it is not "",
-// otherwise the first ready one. Only nodes for which may returns true are considered; may can be
-// nil.
+// selectNode returns a ready node on which the driver is registered, to call the driver there: the
+// node wanted if it is not "", otherwise the first one by name. If may is not nil, only nodes for
+// which it returns true are considered.
 func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) (*v1.Node, error) {
 	all, err := c.csiNodes.List(labels.Everything())
 	if err != nil {
@@ -91,7 +93,7 @@ func (c *Controller) selectNode(driver, wanted string, may func(*v1.Node) bool) 
 		}
 		node, err := c.nodes.Get(n.Name)
 		if err != nil || may != nil && !may(node) || !ready(node) {
-			continue // the node is being deleted or not ready
+			continue // the node was deleted, is not ready, or is excluded by may
 		}
 		if best == nil || strings.Compare(node.Name, best.Name) < 0 {
 			best = node
@@ -108,8 +110,9 @@ func ready(n *v1.Node) bool {
 		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// capability converts a volume's mode, access modes and file system type to a CSI capability. If
-// precise is true, the driver distinguishes a single writer from several writers on a node.
+// capability converts a volume's mode, access modes, file system type and mount options to a CSI
+// capability. precise means that the driver has the capability SINGLE_NODE_MULTI_WRITER: it
+// distinguishes a single writer from several writers on one node.
 func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAccessMode, fsType string,
 	options []string, precise bool) *csi.VolumeCapability {
 	out := &csi.VolumeCapability{
@@ -133,7 +136,7 @@ func capability(mode *v1.PersistentVolumeMode, access []v1.PersistentVolumeAcces
 	return out
 }
 
-// capabilityOf returns the capability of an existing volume.
+// capabilityOf returns the CSI capability of an existing volume.
 func capabilityOf(v *v1.PersistentVolume, precise bool) *csi.VolumeCapability {
 	return capability(v.Spec.VolumeMode, v.Spec.AccessModes, v.Spec.CSI.FSType, v.Spec.MountOptions, precise)
 }

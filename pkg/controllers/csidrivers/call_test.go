@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestCall checks that a driver's responses and errors reach the caller.
+// TestCall checks that proxied.call returns a driver's response, and errors with the right gRPC
+// code.
 func TestCall(t *testing.T) {
 	for name, tc := range map[string]struct {
 		code    int

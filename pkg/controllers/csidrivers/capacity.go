@@ -24,23 +24,25 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Labels of a CSIStorageCapacity, as Kubernetes' provisioner sets them: the controller that manages
-// the object, and the driver.
+// Labels of a CSIStorageCapacity, with the names that Kubernetes' external-provisioner uses: the
+// controller that manages the object, and the driver.
 const (
 	managedBy  = "csi.storage.k8s.io/managed-by"
 	driverName = "csi.storage.k8s.io/drivername"
 )
 
-// room identifies a CSIStorageCapacity: the capacity of a driver for volumes of a class that are
-// accessible from nodes with certain labels.
+// room identifies a CSIStorageCapacity object, which holds a driver's capacity for volumes of one
+// StorageClass that are accessible from nodes with certain labels (segments).
 type room struct {
 	class    *storagev1.StorageClass
 	segments map[string]string
-	// node is the node through which to ask the driver, or nil if none is ready.
+	// node is the node on which to ask the driver for its capacity, or nil if none of the nodes
+	// with these labels is ready.
 	node *v1.Node
 }
 
-// name returns the name of the object. It does not change if the controller is restarted.
+// name returns the name of the CSIStorageCapacity object. It is derived from the driver, class and
+// labels, so it is the same after a restart.
 func (r room) name(driver string) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q", driver, r.class.Name)
@@ -50,7 +52,8 @@ func (r room) name(driver string) string {
 	return fmt.Sprintf("csisc-%x", h.Sum(nil)[:16])
 }
 
-// syncCapacity publishes the capacity of a driver that requests it.
+// syncCapacity publishes the capacity of a driver as CSIStorageCapacity objects, if its CSIDriver
+// object has storageCapacity set. It deletes objects that are no longer needed.
 func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 	have, err := c.capacities.List(labels.SelectorFromSet(labels.Set{managedBy: Name, driverName: driver}))
 	if err != nil {
@@ -74,15 +77,15 @@ func (c *Controller) syncCapacity(ctx context.Context, driver string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(want)) {
 		if want[name].node == nil {
-			continue // the last published capacity remains
+			continue // keep the last published capacity, because no node is ready
 		}
 		errs = append(errs, c.publish(ctx, driver, want[name], old[name]))
 	}
 	return errors.Join(errs...)
 }
 
-// rooms returns the capacities to publish for a driver, by name: one for each class with delayed
-// binding and each set of nodes with the same topology.
+// rooms returns the capacities to publish for a driver, by object name: one for each StorageClass
+// with delayed binding and each combination of the nodes' topology labels.
 func (c *Controller) rooms(driver string) (map[string]room, error) {
 	object, err := c.objects.Get(driver)
 	if apierrors.IsNotFound(err) || err == nil &&
@@ -124,12 +127,13 @@ func (c *Controller) rooms(driver string) (map[string]room, error) {
 	return out, nil
 }
 
-// publish asks a driver for its capacity and writes it.
+// publish asks a driver for its capacity and writes it to the CSIStorageCapacity object, which is
+// old or, if old is nil, a new one.
 func (c *Controller) publish(ctx context.Context, driver string, r room, old *storagev1.CSIStorageCapacity) error {
 	req, got := &csi.GetCapacityRequest{}, &csi.GetCapacityResponse{}
 	var err error
 	if req.Parameters, err = parameters(r.class); err != nil {
-		return nil // the driver can provision no volume of this class
+		return nil // the driver cannot create volumes of this class, so it has no capacity for it
 	}
 	if len(r.segments) > 0 {
 		req.AccessibleTopology = &csi.Topology{Segments: r.segments}
@@ -149,7 +153,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	client := c.Client.StorageV1().CSIStorageCapacities(next.Namespace)
 	switch {
 	case old == nil:
-		// If another process created the object meanwhile, its event queues the driver again.
+		// If the object exists already, its event queues the driver again.
 		if _, err = client.Create(ctx, next, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -167,7 +171,7 @@ func (c *Controller) publish(ctx context.Context, driver string, r room, old *st
 	return nil
 }
 
-// newCapacity returns the API object for the response of a driver.
+// newCapacity returns the CSIStorageCapacity object for the driver's response got.
 func newCapacity(driver *storagev1.CSIDriver, r room, got *csi.GetCapacityResponse) *storagev1.CSIStorageCapacity {
 	out := &storagev1.CSIStorageCapacity{
 		ObjectMeta: metav1.ObjectMeta{

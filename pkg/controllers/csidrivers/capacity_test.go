@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// disks simulates drivers with a capacity for each node.
+// disks simulates a driver that has some capacity on each node.
 type disks struct {
 	mu   sync.Mutex
 	room map[string]int64
@@ -52,7 +52,7 @@ func (d *disks) call(_ context.Context, node, _, method string, in, out protoada
 	return nil
 }
 
-// published returns a driver's published capacities as text.
+// published returns the published CSIStorageCapacity objects as sorted texts.
 func published(ctx context.Context, s *testserver.Server) ([]string, error) {
 	list, err := s.Client.StorageV1().CSIStorageCapacities("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -74,8 +74,8 @@ func awaitPublished(t *testing.T, s *testserver.Server, want ...string) {
 	})
 }
 
-// TestCapacity checks that capacities are published for each class with delayed binding and each
-// set of nodes with the same topology.
+// TestCapacity checks that a capacity is published for each class with delayed binding and each set
+// of nodes with the same topology, and is updated when volumes, nodes or the driver change.
 func TestCapacity(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	d := &disks{room: map[string]int64{"a": 1 << 30, "b": 2 << 30}}
@@ -122,7 +122,7 @@ func TestCapacity(t *testing.T) {
 	})
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "2Gi of waits in map[zone:y]")
 
-	// A volume uses some of the capacity.
+	// When a volume is created, the capacity is published again.
 	d.set("b", 1<<30)
 	if _, err := s.Client.CoreV1().PersistentVolumes().Create(t.Context(),
 		&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Spec: v1.PersistentVolumeSpec{
@@ -135,14 +135,15 @@ func TestCapacity(t *testing.T) {
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
 
-	// Another client deletes the published objects.
+	// When another client deletes the published objects, they are created again.
 	if err := storage.CSIStorageCapacities(metav1.NamespaceSystem).DeleteCollection(t.Context(),
 		metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitPublished(t, s, "1Gi of waits in map[zone:x]", "1Gi of waits in map[zone:y]")
 
-	// A node is deleted, and then the driver's label is removed.
+	// When a node is deleted, its capacity is deleted. Later, when the driver's label is removed,
+	// all capacities of the driver are deleted.
 	if err := storage.CSINodes().Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	if claim == nil || err != nil {
 		return err
 	}
-	claim = claim.DeepCopy() // change updates this copy after each write
+	claim = claim.DeepCopy() // updateAttributesStatus stores the result of each write in this copy
 	target := attributes(claim)
 	if target == "" {
 		return c.updateAttributesStatus(ctx, claim, func(s *v1.PersistentVolumeClaimStatus) {
@@ -47,8 +47,8 @@ func (c *Controller) syncAttributes(ctx context.Context, key string) error {
 	return c.change(ctx, claim, v, class)
 }
 
-// attributesSettled reports whether the attributes of a claim's volume need no change: it has the requested
-// class, or the driver rejected that class.
+// attributesSettled reports whether the attributes of a claim's volume need no change, because the
+// volume has the class that the claim requests, or because the driver rejected this class.
 func attributesSettled(claim *v1.PersistentVolumeClaim) bool {
 	want, has, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""),
 		ptr.Deref(claim.Status.CurrentVolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
@@ -58,8 +58,9 @@ func attributesSettled(claim *v1.PersistentVolumeClaim) bool {
 	return s.Status == v1.PersistentVolumeClaimModifyVolumeInfeasible && s.TargetVolumeAttributesClassName == want
 }
 
-// attributes returns the class that a volume must get, or "" for none. A change in progress is
-// completed first, unless the driver rejected it finally.
+// attributes returns the VolumeAttributesClass that a claim's volume must get next, or "" if it
+// must not be changed. A change in progress is completed before a newly requested class is applied,
+// unless the driver rejected the change for good.
 func attributes(claim *v1.PersistentVolumeClaim) string {
 	want, s := ptr.Deref(claim.Spec.VolumeAttributesClassName, ""), claim.Status.ModifyVolumeStatus
 	if s == nil || s.Status != v1.PersistentVolumeClaimModifyVolumeInProgress {
@@ -74,8 +75,8 @@ func attributes(claim *v1.PersistentVolumeClaim) string {
 	return s.TargetVolumeAttributesClassName
 }
 
-// mayContinue reports whether the driver may still be carrying out a call after it returned an
-// error with this code.
+// mayContinue reports whether the driver may still be working on a call after it returned an error
+// with this gRPC code.
 func mayContinue(code string) bool {
 	return slices.Contains([]string{
 		codes.Canceled.String(), codes.DeadlineExceeded.String(), codes.Unavailable.String(),
@@ -83,8 +84,8 @@ func mayContinue(code string) bool {
 	}, code)
 }
 
-// change records in the claim that a change is in progress, calls the driver, and records the
-// result.
+// change changes the attributes of a claim's volume to those of class. It records in the claim's
+// status that the change is in progress, calls the driver, and records the result.
 func (c *Controller) change(ctx context.Context, claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume,
 	class *storagev1.VolumeAttributesClass) error {
 	begun := c.modifying(fmt.Sprintf("Modifying volume to %q is in progress.", class.Name))
@@ -141,8 +142,8 @@ func (c *Controller) modify(ctx context.Context, v *v1.PersistentVolume, class *
 	return c.callController(ctx, node.Name, driver, "ControllerModifyVolume", req, &csi.ControllerModifyVolumeResponse{})
 }
 
-// reportChangeError writes why a volume was not changed. A request that can never succeed is not
-// retried.
+// reportChangeError writes to the claim's status why the volume was not changed. It returns cause,
+// so that the change is retried, unless the driver reported that the change can never succeed.
 func (c *Controller) reportChangeError(ctx context.Context, claim *v1.PersistentVolumeClaim, class string,
 	cause error) error {
 	code := status.Code(cause)
@@ -182,7 +183,7 @@ func withoutConditions(in []v1.PersistentVolumeClaimCondition,
 	})
 }
 
-// setVolumeClass writes the class of a volume.
+// setVolumeClass sets the VolumeAttributesClass in the spec of a volume.
 func (c *Controller) setVolumeClass(ctx context.Context, v *v1.PersistentVolume, class string) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
@@ -198,7 +199,8 @@ func (c *Controller) setVolumeClass(ctx context.Context, v *v1.PersistentVolume,
 	return nil
 }
 
-// updateAttributesStatus writes a claim's status and stores the result in claim.
+// updateAttributesStatus applies change to the claim's status, writes it, and stores the result in
+// claim.
 func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	change func(*v1.PersistentVolumeClaimStatus)) error {
 	next := claim.DeepCopy()
@@ -214,8 +216,8 @@ func (c *Controller) updateAttributesStatus(ctx context.Context, claim *v1.Persi
 	return nil
 }
 
-// mutableParameters returns the parameters of a claim's VolumeAttributesClass. The claim's volume
-// is created with them.
+// mutableParameters returns the parameters of the VolumeAttributesClass that a claim requests. Its
+// volume is created with these parameters.
 func (c *Controller) mutableParameters(claim *v1.PersistentVolumeClaim, able abilities,
 	driver string) (map[string]string, error) {
 	name := ptr.Deref(claim.Spec.VolumeAttributesClassName, "")

@@ -30,7 +30,7 @@ func (w *world) attributesClass(t *testing.T, name, driver string, parameters ma
 	}
 }
 
-// want makes a claim request a VolumeAttributesClass.
+// want changes the VolumeAttributesClass that a claim requests.
 func (w *world) want(t *testing.T, claim, class string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"volumeAttributesClassName":%q}}`, class)
@@ -40,8 +40,8 @@ func (w *world) want(t *testing.T, claim, class string) {
 	}
 }
 
-// changed waits until a claim, its volume and the driver show that the volume has a
-// VolumeAttributesClass.
+// changed waits until the status of a claim, its volume and the driver show that the volume has the
+// given VolumeAttributesClass.
 func (w *world) changed(t *testing.T, name, class, iops string) {
 	t.Helper()
 	controllertest.Eventually(t, "the volume has class "+class, func(ctx context.Context) (any, bool) {
@@ -65,7 +65,8 @@ func (w *world) changed(t *testing.T, name, class, iops string) {
 	})
 }
 
-// stuck waits until a claim's change has a status, and returns the claim's error condition, if any.
+// stuck waits until the change of a claim's attributes has the given status, and returns the reason
+// of the claim's error condition, or "" if it has none.
 func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModifyVolumeStatus) string {
 	t.Helper()
 	var reason string
@@ -85,8 +86,9 @@ func (w *world) stuck(t *testing.T, name string, in v1.PersistentVolumeClaimModi
 	return reason
 }
 
-// TestAttributes checks that volumes are created with the requested attributes and changed later,
-// that a rejection by the driver is reported, and that a later request for another class succeeds.
+// TestAttributes checks that volumes are created with the requested attributes and can be changed
+// later, that a rejection by the driver is reported, and that a change to another class succeeds
+// after a rejection.
 func TestAttributes(t *testing.T) {
 	w := newWorld(t)
 	defer (&process{driver: w.conn}).start(t, w.Server)()
@@ -117,7 +119,8 @@ func TestAttributes(t *testing.T) {
 	w.changed(t, "c", "later", "5")
 }
 
-// TestKilledDuringChange kills the controller at each step of a change, before and after the step.
+// TestKilledDuringChange kills the controller before and after each step of a change of attributes,
+// and checks that the next process completes the change.
 func TestKilledDuringChange(t *testing.T) {
 	w := newWorld(t)
 	w.attributesClass(t, "quick", name, map[string]string{"iops": "9"})

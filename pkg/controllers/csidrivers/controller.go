@@ -23,16 +23,18 @@ import (
 const Name = "csi-drivers-controller"
 
 const (
-	// Label marks a CSIDriver whose volumes this controller manages, with the value Kubelet.
+	// Label is the label of a CSIDriver object whose volumes this controller manages. Its value
+	// must be Kubelet.
 	Label = "storage.keelson.dev/control"
-	// Kubelet is the value of Label. The controller calls such a driver through the kubelets.
+	// Kubelet is the value of Label. It means that the controller calls the driver through the
+	// kubelets.
 	Kubelet = "kubelet"
 )
 
-// bySource is the index of attachments by volume.
+// bySource is the name of the index of VolumeAttachments by the name of their PersistentVolume.
 const bySource = "csidrivers-source"
 
-// caller calls a method of the driver on a node. Its errors have gRPC codes.
+// caller calls a gRPC method of a driver on a node. Its errors have gRPC codes.
 type caller interface {
 	call(ctx context.Context, node, driver, method string, in, out protoadapt.MessageV1) error
 }
@@ -42,14 +44,14 @@ type Controller struct {
 	controller.Deps
 	drivers caller
 
-	// What is left to do.
+	// The queues, one for each kind of work.
 
 	provisionQueue, reclaimQueue, attachQueue, expandQueue, modifyQueue *controller.Queue
 
-	capacityQueue *controller.Queue // keys are driver names
-	refollow      []func()          // see syncAll
+	capacityQueue *controller.Queue // the keys of this queue are names of drivers
+	refollow      []func()          // these functions queue all objects for the other queues, see syncAll
 
-	// The objects.
+	// The listers and indexes of objects in the caches.
 
 	claims           corelisters.PersistentVolumeClaimLister
 	volumes          corelisters.PersistentVolumeLister
@@ -102,7 +104,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.VolumeAttributesClasses().Informer(), func(old, _ *storagev1.VolumeAttributesClass) {
-			if old == nil { // claims may wait for the driver
+			if old == nil { // when a class is created, claims may be waiting for it
 				queueAll(claims.Informer(), c.modifyQueue)()
 				queueAll(claims.Informer(), c.provisionQueue)()
 			}
@@ -114,7 +116,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 			if v != nil && v.Spec.CSI != nil {
 				c.reclaimQueue.AddObject(v)
 			}
-			// A claim needs a new volume if its volume is deleted before the claim is bound to it.
+			// If a volume is deleted before its claim is bound to it, the claim needs a new volume.
 			if one := controller.Latest(old, v); one.Spec.CSI != nil && one.Spec.ClaimRef != nil {
 				c.provisionQueue.Add(one.Spec.ClaimRef.Namespace + "/" + one.Spec.ClaimRef.Name)
 			}
@@ -127,15 +129,17 @@ func New(d controller.Deps) (controller.Controller, error) {
 			}
 		}),
 		controller.OnChange(storage.CSIDrivers().Informer(), func(old, d *storagev1.CSIDriver) {
-			c.capacityQueue.Add(controller.Latest(old, d).Name) // the driver's label may have been removed
+			// Sync the driver also if it no longer has the label, so that its capacities are
+			// deleted.
+			c.capacityQueue.Add(controller.Latest(old, d).Name)
 			c.syncAll()
 		}),
 		controller.OnChange(storage.StorageClasses().Informer(), func(old, s *storagev1.StorageClass) {
 			c.capacityQueue.Add(controller.Latest(old, s).Provisioner)
 		}),
 		controller.OnChange(storage.CSIStorageCapacities().Informer(), func(old, o *storagev1.CSIStorageCapacity) {
-			// Handle objects of an earlier process and objects that another client deleted, but not
-			// this controller's own writes.
+			// Handle objects that an earlier process created and objects that another client
+			// deleted. Updates are skipped, because they are this controller's own writes.
 			if one := controller.Latest(old, o); (old == nil || o == nil) && one.Labels[managedBy] == Name {
 				c.capacityQueue.Add(one.Labels[driverName])
 			}
@@ -148,7 +152,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	)
 }
 
-// queueAll returns a function that queues all objects in a cache.
+// queueAll returns a function that adds all objects in the informer's cache to a queue.
 func queueAll(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	return func() {
 		for _, o := range informer.GetStore().List() {
@@ -157,7 +161,7 @@ func queueAll(informer cache.SharedIndexInformer, l *controller.Queue) func() {
 	}
 }
 
-// syncAll queues all objects, because a driver was added.
+// syncAll queues all objects, because a driver was added or may be reachable again.
 func (c *Controller) syncAll() {
 	drivers := c.served()
 	if len(drivers) == 0 {
@@ -178,8 +182,8 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.attachQueue, c.capacityQueue} {
 		g.Go(func() error { return l.Run(ctx) })
 	}
-	// Retry calls to drivers that did not respond, even if the back-off of their volumes has not
-	// ended.
+	// Retry periodically, so that objects whose driver did not respond need not wait until their
+	// back-off has ended.
 	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Attachments, func(context.Context) { c.syncAll() })
 	return g.Wait()
 }

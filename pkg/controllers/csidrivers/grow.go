@@ -18,8 +18,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// unfinished returns a bound claim for which done returns false, and its volume. It returns a nil
-// claim if there is nothing to do or another controller is responsible.
+// unfinished returns a claim that is bound and for which done returns false, and the claim's
+// volume. It returns nil if there is no such claim or if this controller does not manage the
+// volume's driver.
 func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim) bool) (
 	*v1.PersistentVolumeClaim, *v1.PersistentVolume, error) {
 	namespace, name := controller.SplitKey(key)
@@ -41,15 +42,16 @@ func (c *Controller) unfinished(key string, done func(*v1.PersistentVolumeClaim)
 	return claim, v, nil
 }
 
-// syncSize expands the volume if its claim requests more storage. After that the kubelet expands
-// the file system. The claim's status shows which of these two steps is next.
+// syncSize makes the driver expand a claim's volume if the claim requests more storage. The kubelet
+// then expands the file system. The claim's status shows which of these two steps is next.
 func (c *Controller) syncSize(ctx context.Context, key string) error {
 	claim, v, err := c.unfinished(key, sizeSettled)
 	if claim == nil || err != nil {
 		return err
 	}
 	if allocated, nodes := nodesTurn(claim); nodes {
-		// An earlier process was killed between the writes of the claim and of the volume.
+		// The volume is smaller if an earlier process was killed after it wrote the claim and
+		// before it wrote the volume.
 		if has := v.Spec.Capacity[v1.ResourceStorage]; has.Cmp(allocated) < 0 {
 			return c.setVolumeSize(ctx, v, allocated)
 		}
@@ -58,7 +60,8 @@ func (c *Controller) syncSize(ctx context.Context, key string) error {
 	return c.grow(ctx, claim, v)
 }
 
-// nodesTurn reports whether only the kubelet's part of an expansion is left, and returns the size.
+// nodesTurn reports whether only the kubelet's step of an expansion remains. It also returns the
+// size to which the driver has expanded the volume.
 func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
 		claim.Status.AllocatedResources[v1.ResourceStorage]
@@ -67,8 +70,8 @@ func nodesTurn(claim *v1.PersistentVolumeClaim) (resource.Quantity, bool) {
 		step == v1.PersistentVolumeClaimNodeResizeInProgress)
 }
 
-// sizeSettled reports whether nothing is to do for a claim's size: the volume has the requested
-// size, or the driver rejected it.
+// sizeSettled reports whether the size of a claim's volume needs no change, because the volume has
+// the requested size, or because that size was rejected as infeasible.
 func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
 		claim.Status.AllocatedResources[v1.ResourceStorage]
@@ -78,8 +81,8 @@ func sizeSettled(claim *v1.PersistentVolumeClaim) bool {
 	return want.Cmp(claim.Status.Capacity[v1.ResourceStorage]) <= 0 || infeasible && allocated.Cmp(want) == 0
 }
 
-// target returns the size that a volume must get. An expansion in progress is completed first,
-// unless the driver rejected it.
+// target returns the size to which the driver must expand a claim's volume. It is the requested
+// size, unless an expansion to a larger size is in progress, which must be completed first.
 func target(claim *v1.PersistentVolumeClaim) resource.Quantity {
 	want, allocated := claim.Spec.Resources.Requests[v1.ResourceStorage],
 		claim.Status.AllocatedResources[v1.ResourceStorage]
@@ -110,8 +113,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	}
 	now := *resource.NewQuantity(got.GetCapacityBytes(), resource.BinarySI)
 	if got.GetNodeExpansionRequired() {
-		// Write the claim first: when the kubelet sees the volume's new size, it reads the claim's
-		// status.
+		// Write the claim's status first, because the kubelet reads it when it sees the volume's
+		// new size.
 		_, err = c.updateSizeStatus(ctx, claim, now, v1.PersistentVolumeClaimNodeResizePending,
 			v1.PersistentVolumeClaimFileSystemResizePending,
 			"Waiting for user to (re-)start a pod to finish file system resize of volume on node.")
@@ -131,8 +134,8 @@ func (c *Controller) grow(ctx context.Context, claim *v1.PersistentVolumeClaim, 
 	return nil
 }
 
-// expand calls the driver to expand a volume. If the driver can only expand volumes on nodes, the
-// call is left to the kubelet.
+// expand calls the driver to expand a volume. If the driver can expand volumes only on nodes,
+// expand does not call it, and returns that an expansion on the node is required.
 func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume,
 	size resource.Quantity) (*csi.ControllerExpandVolumeResponse, error) {
 	driver := v.Spec.CSI.Driver
@@ -155,7 +158,7 @@ func (c *Controller) expand(ctx context.Context, v *v1.PersistentVolume,
 	return got, err
 }
 
-// setVolumeSize writes a volume's size.
+// setVolumeSize sets the capacity in the spec of a volume, unless it is already that large.
 func (c *Controller) setVolumeSize(ctx context.Context, v *v1.PersistentVolume, size resource.Quantity) error {
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})
 	if err != nil {
@@ -171,8 +174,8 @@ func (c *Controller) setVolumeSize(ctx context.Context, v *v1.PersistentVolume, 
 	return nil
 }
 
-// updateSizeStatus writes the progress of a claim's expansion. An empty step means that the
-// expansion is complete.
+// updateSizeStatus writes the progress of a claim's expansion to size: the step that is next, or ""
+// if the expansion is complete, and a condition with a message.
 func (c *Controller) updateSizeStatus(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	size resource.Quantity, step v1.ClaimResourceStatus,
 	condition v1.PersistentVolumeClaimConditionType, message string,

@@ -42,15 +42,16 @@ import (
 
 const name = "test.csi.keelson.dev"
 
-// errKilled is the error of a step at which the process is killed.
+// errKilled is the error of all steps of a process that was killed.
 var errKilled = errors.New("killed")
 
-// process is one process of the controller. Its steps are its API writes and its driver calls that
-// change something. It is killed at one step, before or after the step is done.
+// process simulates a process of the controller. Its steps are its write requests to the API server
+// and its calls of the driver that may change something. The test kills it at one step.
 type process struct {
 	driver *grpc.ClientConn
-	// at is the number of the step at which the process is killed, and when the name of that step.
-	// Only one of them is set.
+	// at is the number of the step at which the process is killed, when the name of that step; only
+	// one of them is set. after means that the process is killed after the step was done, otherwise
+	// before it. killed is closed when the process is killed.
 	at     int
 	when   string
 	after  bool
@@ -62,7 +63,8 @@ type process struct {
 	last  string
 }
 
-// step calls do, unless the process is dead or is killed before this step.
+// step calls do, unless the process was already killed or is killed before this step. It counts the
+// step if counts is true.
 func (p *process) step(what string, counts bool, do func() error) error {
 	p.mu.Lock()
 	if p.dead {
@@ -88,7 +90,7 @@ func (p *process) step(what string, counts bool, do func() error) error {
 	return errKilled
 }
 
-// RoundTrip implements http.RoundTripper.
+// RoundTrip sends a request with next, as a step of the process.
 func (p *process) RoundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	var resp *http.Response
 	err := p.step(r.Method+" "+r.URL.Path, r.Method != http.MethodGet, func() error {
@@ -122,7 +124,7 @@ type tripper func(*http.Request) (*http.Response, error)
 
 func (f tripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// start runs a process until stop is called. stop waits for its end.
+// start starts the process. The returned function stop ends it and waits until it has ended.
 func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	config := rest.CopyConfig(s.Config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
@@ -130,7 +132,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	})
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		panic(err) // cannot fail: the configuration is valid
+		panic(err) // cannot happen: the configuration is valid
 	}
 	d := controller.Deps{
 		Client: client, Informers: controller.NewInformers(s.Client, 0), Events: &record.FakeRecorder{}, Clock: clock.Real(),
@@ -139,7 +141,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 	made, err := New(d)
 	if err != nil {
-		panic(err) // cannot fail: nothing was started yet
+		panic(err) // cannot happen: the informers are not started yet
 	}
 	c := made.(*Controller)
 	c.drivers = p
@@ -157,7 +159,7 @@ func (p *process) start(t *testing.T, s *testserver.Server) (stop func()) {
 	}
 }
 
-// world is an API server with one node and a driver on it.
+// world is an API server with one node and a CSI driver on that node.
 type world struct {
 	*testserver.Server
 	driver *driver.Driver
@@ -168,7 +170,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{Server: testserver.Start(t, testserver.Options{}),
 		driver: &driver.Driver{Name: name, Node: "n", Root: t.TempDir()}}
-	sockets, err := os.MkdirTemp("", "k") // a short path, because names of sockets have a maximum length
+	sockets, err := os.MkdirTemp("", "k") // the path must be short, because paths of sockets have a maximum length
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +190,8 @@ func newWorld(t *testing.T) *world {
 	t.Cleanup(func() { _ = w.conn.Close() })
 
 	ctx := t.Context()
-	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil { // not counted as a step, because the kubelet calls it too
+	// Call this method once before the test, as the kubelet does.
+	if _, err := w.driver.NodeGetInfo(ctx, nil); err != nil {
 		t.Fatal(err)
 	}
 	node, err := w.Client.CoreV1().Nodes().Create(ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
@@ -219,8 +222,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// alive keeps a controller running until the test ends. When a process is killed, it starts the
-// next one.
+// alive keeps a controller running until the test ends. It starts the process first and, when that
+// is killed, another one.
 func (w *world) alive(t *testing.T, first *process) {
 	t.Helper()
 	stop := first.start(t, w.Server)
@@ -252,7 +255,8 @@ func claim(name string) *v1.PersistentVolumeClaim {
 	}
 }
 
-// live lets a volume be created, attached, expanded, detached and deleted.
+// live creates a claim and checks that a volume is created for it, attached, expanded, detached and
+// deleted.
 func (w *world) live(t *testing.T, id string) {
 	t.Helper()
 	claims, attachments := w.Client.CoreV1().PersistentVolumeClaims("default"), w.Client.StorageV1().VolumeAttachments()
@@ -307,7 +311,7 @@ func (w *world) live(t *testing.T, id string) {
 	w.empty(t)
 }
 
-// empty checks that the driver has no volumes left.
+// empty checks that the driver has no volumes any more.
 func (w *world) empty(t *testing.T) {
 	t.Helper()
 	left, err := filepath.Glob(filepath.Join(w.driver.Root, "volumes", "*"))
@@ -316,8 +320,8 @@ func (w *world) empty(t *testing.T) {
 	}
 }
 
-// TestKilled kills the controller at each of its steps in turn, before and after the step. The next
-// process must finish the work without duplicates or leftovers.
+// TestKilled kills the controller at each of its steps in turn, once before and once after the
+// step. The next process must finish the work, and no volume may be created twice or left over.
 func TestKilled(t *testing.T) {
 	w := newWorld(t)
 	for _, after := range []bool{false, true} {
@@ -338,12 +342,12 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestAbandoned checks that no volume is left if a claim is deleted while its volume is being
+// TestAbandoned checks that no volume is left over if a claim is deleted while its volume is being
 // created.
 func TestAbandoned(t *testing.T) {
 	w := newWorld(t)
-	// The driver has created the volume, and the controller is killed before it creates the
-	// volume's API object.
+	// Kill the controller after the driver has created the volume and before the controller creates
+	// the PersistentVolume.
 	p := &process{driver: w.conn, when: controllerService + "CreateVolume", after: true, killed: make(chan struct{})}
 	stop := p.start(t, w.Server)
 	claims := w.Client.CoreV1().PersistentVolumeClaims("default")

@@ -39,11 +39,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// storage simulates the disks behind all volumes. It also records which of them are mounted.
+// storage simulates the storage of all drivers. It records which volumes exist and which are
+// mounted.
 type storage struct {
 	t       *testing.T
 	mu      sync.Mutex
-	exists  map[string]bool // whether the volume exists, by handle; false once deleted
+	exists  map[string]bool // whether the volume exists, by handle; false after it was deleted
 	mounted map[string]bool
 }
 
@@ -59,7 +60,8 @@ func (s *storage) get(m map[string]bool, handle string) bool {
 	return m[handle]
 }
 
-// call implements caller for all drivers on all nodes.
+// call implements caller for all drivers on all nodes. It fails the test if a mounted volume is
+// deleted.
 func (s *storage) call(_ context.Context, _, _, method string, in, out protoadapt.MessageV1) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,13 +86,16 @@ func (s *storage) call(_ context.Context, _, _, method string, in, out protoadap
 	return nil
 }
 
-// order is a volume with its related objects, and the order in which they are deleted.
+// order is a test case: a volume with its related objects, and the order (steps) in which these
+// objects are deleted.
 type order struct {
-	id                                   string // identifier of all objects
+	// id is the name of the namespace, class, driver, node and most other objects of this case.
+	id                                   string
 	policy                               v1.PersistentVolumeReclaimPolicy
 	static, delayed, ephemeral, attached bool
 	steps                                []string
-	// The volume's handle and the name of its object; set when the claim is bound.
+	// handle is the volume's handle, and volume the name of its PersistentVolume. They are set when
+	// the claim is bound.
 	handle, volume string
 }
 
@@ -99,7 +104,7 @@ func (o *order) String() string {
 		o.delayed, o.ephemeral, o.attached, strings.Join(o.steps, ","))
 }
 
-// claim returns the name of the claim.
+// claim returns the name of the PersistentVolumeClaim.
 func (o *order) claim() string {
 	if o.ephemeral {
 		return o.id + "-v"
@@ -107,8 +112,8 @@ func (o *order) claim() string {
 	return o.id
 }
 
-// orders returns all orders of pod, claim and volume, for all kinds of volumes. Some orders also
-// delete another object, which is at a different place in each of them.
+// orders returns test cases for all orders of deleting pod, claim and volume, and for all kinds of
+// volumes. Most cases also delete one of the objects in extras, at varying places in the order.
 func orders() []*order {
 	core := [][]string{
 		{"pod", "claim", "volume"}, {"pod", "volume", "claim"}, {"claim", "pod", "volume"},
@@ -123,7 +128,8 @@ func orders() []*order {
 				n := len(out)
 				o := kind
 				o.id, o.policy, o.attached, o.steps = fmt.Sprintf("o%d", n), policy, n%2 == 1, slices.Clone(steps)
-				// With 5 extras and 4 places, 20 orders contain every pair.
+				// There are 5 values in extras and 4 places, so 20 cases in a row contain every
+				// combination.
 				if extra := extras[n%len(extras)]; extra != "" {
 					o.steps = slices.Insert(o.steps, n%4, extra)
 				}
@@ -134,8 +140,8 @@ func orders() []*order {
 	return out
 }
 
-// stage is the environment in which orders run: an API server with all storage controllers and the
-// kubelets of all nodes.
+// stage is the environment in which the test cases run: an API server with all storage controllers
+// and simulated kubelets of all nodes.
 type stage struct {
 	*testserver.Server
 	storage *storage
@@ -159,8 +165,9 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// kubelets unmounts the volumes of deleted pods and removes the pods. It also checks that the
-// storage of a volume with the policy Delete is deleted before the volume's object.
+// kubelets simulates the kubelets: it unmounts the volumes of pods that are being deleted and
+// removes the pods. It also checks, when a PersistentVolume is deleted, that its storage was
+// already deleted or kept, as its reclaim policy requires.
 func (s *stage) kubelets(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -198,7 +205,7 @@ func (s *stage) kubelets(t *testing.T) {
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
 }
 
-// surroundings creates the class, driver and node of an order if they do not exist.
+// surroundings creates the StorageClass, driver and node of a test case if they do not exist.
 func (s *stage) surroundings(ctx context.Context, o *order) error {
 	mode := storagev1.VolumeBindingImmediate
 	if o.delayed {
@@ -234,7 +241,8 @@ func (s *stage) surroundings(ctx context.Context, o *order) error {
 	return nil
 }
 
-// setUp creates the objects of an order until a pod has its volume mounted.
+// setUp creates the objects of a test case and waits until the volume is bound and mounted by a
+// pod.
 func (s *stage) setUp(t *testing.T, o *order) {
 	t.Helper()
 	ctx, core := t.Context(), s.Client.CoreV1()
@@ -259,7 +267,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 			&v1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: o.id}, Spec: v1.PersistentVolumeSpec{
 				Capacity: template.Spec.Resources.Requests, AccessModes: template.Spec.AccessModes,
 				StorageClassName: o.id, PersistentVolumeReclaimPolicy: o.policy,
-				// with delayed binding, the scheduler writes the claim into the volume
+				// with delayed binding, the scheduler would set this reference to the claim
 				ClaimRef: &v1.ObjectReference{Namespace: o.id, Name: o.id},
 				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: o.id,
 					VolumeHandle: o.id}},
@@ -274,7 +282,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: template.Spec}}
 	} else {
 		pod.Spec.Volumes[0].PersistentVolumeClaim = &v1.PersistentVolumeClaimVolumeSource{ClaimName: o.claim()}
-		if o.delayed && !o.static { // with delayed binding, the scheduler selects a node
+		if o.delayed && !o.static { // with delayed binding, the scheduler would select a node
 			template.Annotations = map[string]string{volume.AnnSelectedNode: o.id}
 		}
 		_, err = core.PersistentVolumeClaims(o.id).Create(ctx, template, metav1.CreateOptions{})
@@ -306,7 +314,7 @@ func (s *stage) setUp(t *testing.T, o *order) {
 	})
 }
 
-// remove deletes an object of an order.
+// remove deletes the object of a test case that what names, such as "pod" or "class".
 func (s *stage) remove(ctx context.Context, o *order, what string) error {
 	var err error
 	none, core, storage := metav1.DeleteOptions{}, s.Client.CoreV1(), s.Client.StorageV1()
@@ -327,12 +335,12 @@ func (s *stage) remove(ctx context.Context, o *order, what string) error {
 		err = core.Namespaces().Delete(ctx, o.id, none)
 	}
 	if apierrors.IsNotFound(err) {
-		return nil // a controller has already deleted the object
+		return nil // a controller may have deleted the object already
 	}
 	return err
 }
 
-// left returns the remaining objects of an order.
+// left returns the names of the remaining objects of a test case.
 func (s *stage) left(ctx context.Context, o *order) ([]string, error) {
 	var out []string
 	var errs []error
@@ -365,9 +373,10 @@ func (s *stage) left(ctx context.Context, o *order) ([]string, error) {
 	return out, errors.Join(errs...)
 }
 
-// TestOrders deletes a volume and its related objects in every order. All deleted objects must
-// disappear once a driver and a node exist again, no storage may be deleted while a pod uses it,
-// and the reclaim policy must be carried out before the volume's object disappears.
+// TestOrders runs all test cases of orders: it deletes the objects in the given order, and then
+// creates the driver and node again if they were deleted. All deleted objects must disappear, no
+// storage may be deleted while a pod uses it, and storage must be deleted or kept as the reclaim
+// policy requires.
 func TestOrders(t *testing.T) {
 	s := newStage(t)
 	all := orders()

@@ -25,13 +25,14 @@ import (
 )
 
 const (
-	// provisioningFinalizer is the finalizer of a claim for which the driver may have created a volume that has no
-	// API object yet.
+	// provisioningFinalizer is the finalizer of a claim while the driver may have created a volume
+	// that has no PersistentVolume yet.
 	provisioningFinalizer = "storage.keelson.dev/provisioning"
-	// deletionFinalizer is the finalizer of a volume with the reclaim policy Delete whose storage is not deleted
-	// yet. It is the same as that of Kubernetes' provisioner.
+	// deletionFinalizer is the finalizer of a PersistentVolume with the reclaim policy Delete whose
+	// storage is not deleted yet. Kubernetes' external-provisioner uses the same finalizer.
 	deletionFinalizer = "external-provisioner.volume.kubernetes.io/finalizer"
-	// reservedPrefix is the prefix of class parameters that are not passed to the driver.
+	// reservedPrefix is the prefix of StorageClass parameters that are not passed to the driver.
+	// fsType is the parameter with the file system type.
 	reservedPrefix = "csi.storage.k8s.io/"
 	fsType         = reservedPrefix + "fstype"
 )
@@ -40,7 +41,7 @@ const (
 func (c *Controller) served() []string {
 	all, err := c.objects.List(labels.SelectorFromSet(labels.Set{Label: Kubelet}))
 	if err != nil {
-		return nil // List of a cache returns no error
+		return nil // cannot happen: List of a cache returns no error
 	}
 	var out []string
 	for _, d := range all {
@@ -54,7 +55,8 @@ func (c *Controller) serves(driver string) bool {
 	return err == nil && d.Labels[Label] == Kubelet
 }
 
-// registered returns the entry of a driver in a node's CSINode, or nil.
+// registered returns the entry of a driver in a CSINode, or nil if the driver is not registered
+// there.
 func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
 	i := slices.IndexFunc(n.Spec.Drivers, func(d storagev1.CSINodeDriver) bool { return d.Name == driver })
 	if i < 0 {
@@ -63,7 +65,9 @@ func registered(n *storagev1.CSINode, driver string) *storagev1.CSINodeDriver {
 	return &n.Spec.Drivers[i]
 }
 
-// syncClaim provisions a volume for a claim that is assigned to one of the drivers.
+// syncClaim creates the volume for a claim whose annotation
+// volume.kubernetes.io/storage-provisioner names a driver of this controller. If the claim is being
+// deleted, it deletes a volume that may have been created.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.PersistentVolumeClaims(namespace).Get(name)
@@ -79,7 +83,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if !begun && !wanted {
 		return nil
 	}
-	if !c.serves(driver) { // comes before the check of the driver, because the claim may no longer name a provisioner
+	if !c.serves(driver) { // check this before the class, because the annotation may no longer name a driver
 		return c.removeClaimFinalizer(ctx, claim)
 	}
 	class, err := c.classes.Get(volume.GetPersistentVolumeClaimClass(claim))
@@ -93,7 +97,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	if delayed && claim.Annotations[volume.AnnSelectedNode] == "" {
 		return c.removeClaimFinalizer(ctx, claim)
 	}
-	// The volume may exist already, because the cache may not show a volume that was just created.
+	// Ask the API server, because the cache may not show a volume that was just created.
 	_, err = c.Client.CoreV1().PersistentVolumes().Get(ctx, volumeName(claim), metav1.GetOptions{})
 	switch {
 	case err == nil || !wanted && claim.Spec.VolumeName != "":
@@ -108,7 +112,7 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 
 func volumeName(claim *v1.PersistentVolumeClaim) string { return "pvc-" + string(claim.UID) }
 
-// removeClaimFinalizer removes the finalizer from a claim for which no volume is being created.
+// removeClaimFinalizer removes provisioningFinalizer from a claim, if it has it.
 func (c *Controller) removeClaimFinalizer(ctx context.Context, claim *v1.PersistentVolumeClaim) error {
 	if !slices.Contains(claim.Finalizers, provisioningFinalizer) {
 		return nil
@@ -122,7 +126,8 @@ func (c *Controller) removeClaimFinalizer(ctx context.Context, claim *v1.Persist
 	return nil
 }
 
-// provision creates the volume and its API object.
+// provision adds provisioningFinalizer to the claim, makes the driver create the volume, creates
+// the PersistentVolume, and removes the finalizer.
 func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	class *storagev1.StorageClass) error {
 	if !slices.Contains(claim.Finalizers, provisioningFinalizer) {
@@ -150,7 +155,8 @@ func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeCl
 		c.Events.Eventf(claim, v1.EventTypeWarning, "ProvisioningFailed",
 			"failed to provision volume with StorageClass %q: %v", class.Name, err)
 		if status.Code(err) == codes.ResourceExhausted {
-			c.capacityQueue.AddPaced(class.Provisioner) // the published capacity was wrong, so publish it again
+			// The published capacity was wrong, so ask for the capacity again.
+			c.capacityQueue.AddPaced(class.Provisioner)
 			return c.selectOtherNode(ctx, claim, err)
 		}
 		return err
@@ -164,8 +170,9 @@ func (c *Controller) provision(ctx context.Context, claim *v1.PersistentVolumeCl
 	return c.removeClaimFinalizer(ctx, claim)
 }
 
-// selectedNodeGone reports whether the node that the scheduler selected for a claim was deleted. It
-// asks the API server, because the cache may not show a new node yet.
+// selectedNodeGone reports whether the node that the scheduler selected for a claim, or its
+// CSINode, was deleted. If the cache does not show the node, it asks the API server, because the
+// node may be new.
 func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
 	name := claim.Annotations[volume.AnnSelectedNode]
 	if name == "" {
@@ -189,8 +196,9 @@ func (c *Controller) selectedNodeGone(ctx context.Context, claim *v1.PersistentV
 	return false, nil
 }
 
-// selectOtherNode makes the scheduler select another node, because the present one has no capacity or was
-// deleted.
+// selectOtherNode removes the selected node from a claim, so that the scheduler selects another
+// one. It is called when the selected node has no capacity or was deleted. If the scheduler
+// selected no node, it returns cause.
 func (c *Controller) selectOtherNode(ctx context.Context, claim *v1.PersistentVolumeClaim, cause error) error {
 	if claim.Annotations[volume.AnnSelectedNode] == "" {
 		return cause
@@ -205,15 +213,15 @@ func (c *Controller) selectOtherNode(ctx context.Context, claim *v1.PersistentVo
 	return nil
 }
 
-// deleteAbandoned deletes a volume that may have been created for a deleted claim. It first repeats the
-// create call, which returns the volume's handle.
+// deleteAbandoned deletes the volume that may have been created for a claim that is being deleted.
+// To get the volume's handle, it first repeats the create call, which returns the existing volume.
 func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	class *storagev1.StorageClass) error {
 	gone, err := c.selectedNodeGone(ctx, claim)
 	if err != nil {
 		return err
 	}
-	if gone { // if the volume was not local to the deleted node, another node can access it
+	if gone { // the volume may be accessible from another node
 		claim = claim.DeepCopy()
 		delete(claim.Annotations, volume.AnnSelectedNode)
 	}
@@ -235,8 +243,8 @@ func (c *Controller) deleteAbandoned(ctx context.Context, claim *v1.PersistentVo
 	return c.removeClaimFinalizer(ctx, claim)
 }
 
-// nothingCreated reports whether an error means that the driver has created no volume and will
-// create none.
+// nothingCreated reports whether the error of a create call means that the driver has created no
+// volume and will not create one later.
 func nothingCreated(err error) bool {
 	switch status.Code(err) {
 	case codes.InvalidArgument, codes.NotFound, codes.OutOfRange, codes.AlreadyExists, codes.ResourceExhausted,
@@ -248,7 +256,7 @@ func nothingCreated(err error) bool {
 	}
 }
 
-// create calls the driver to create a claim's volume.
+// create calls the driver to create the volume for a claim.
 func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	class *storagev1.StorageClass) (*csi.Volume, error) {
 	driver := class.Provisioner
@@ -293,7 +301,8 @@ func (c *Controller) create(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return got.GetVolume(), nil
 }
 
-// parameters returns the class parameters for the driver.
+// parameters returns the parameters of a StorageClass that are passed to the driver. It returns an
+// error if the class refers to Secrets.
 func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	out := map[string]string{}
 	for k, v := range class.Parameters {
@@ -308,8 +317,8 @@ func parameters(class *storagev1.StorageClass) (map[string]string, error) {
 	return out, nil
 }
 
-// requirements returns the topology of a new volume: the topology of the node through which it is
-// created.
+// requirements returns the topology that a new volume must be accessible from: that of the node on
+// which the driver is called.
 func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequirement {
 	if d == nil || len(d.TopologyKeys) == 0 {
 		return nil
@@ -318,7 +327,7 @@ func requirements(d *storagev1.CSINodeDriver, node *v1.Node) *csi.TopologyRequir
 	return &csi.TopologyRequirement{Requisite: here, Preferred: here}
 }
 
-// segments returns the topology of a node, with the driver's keys.
+// segments returns the node's labels that are topology keys of the driver.
 func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	out := map[string]string{}
 	for _, k := range d.TopologyKeys {
@@ -327,8 +336,8 @@ func segments(d *storagev1.CSINodeDriver, node *v1.Node) map[string]string {
 	return out
 }
 
-// allowedNodes returns a function that reports whether volumes of a class may be created through a node,
-// or nil if all nodes are allowed.
+// allowedNodes returns a function that reports whether a class's allowedTopologies include a node.
+// It returns nil if all nodes are allowed.
 func allowedNodes(class *storagev1.StorageClass) func(*v1.Node) bool {
 	if len(class.AllowedTopologies) == 0 {
 		return nil
@@ -341,7 +350,8 @@ func allowedNodes(class *storagev1.StorageClass) func(*v1.Node) bool {
 	}
 }
 
-// affinity returns the node affinity of a created volume, or nil if all nodes can access it.
+// affinity returns the node affinity for a volume that a driver created, or nil if all nodes can
+// access it.
 func affinity(v *csi.Volume) *v1.VolumeNodeAffinity {
 	var terms []v1.NodeSelectorTerm
 	for _, t := range v.GetAccessibleTopology() {
@@ -366,7 +376,7 @@ func accessibleFrom(a *v1.VolumeNodeAffinity) func(*v1.Node) bool {
 	return func(n *v1.Node) bool { return volume.CheckNodeAffinity(v, n.Labels) == nil }
 }
 
-// newVolume returns the API object for a volume that the driver created.
+// newVolume returns the PersistentVolume for the volume got that the driver created for a claim.
 func newVolume(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass, got *csi.Volume) *v1.PersistentVolume {
 	size := claim.Spec.Resources.Requests[v1.ResourceStorage]
 	if n := got.GetCapacityBytes(); n > 0 {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// syncVolume adds the finalizer to volumes, deletes the storage of released volumes, and removes
-// the finalizers from volumes that are being deleted.
+// syncVolume adds deletionFinalizer to bound volumes, deletes the storage of volumes that are
+// released, and removes the finalizers from volumes that are being deleted.
 func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	v, err := c.volumes.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -43,7 +43,7 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	if len(users) > 0 {
 		c.Events.Eventf(v, v1.EventTypeWarning, "VolumeFailedDelete",
 			"persistentvolume %s is still attached to node %s", v.Name, users[0].(*storagev1.VolumeAttachment).Spec.NodeName)
-		return nil // the event of the volume's detachment queues it again
+		return nil // the event of the VolumeAttachment's deletion queues the volume again
 	}
 	if erases {
 		if err := c.erase(ctx, v); err != nil {
@@ -61,17 +61,19 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	return c.removeFinalizers(ctx, v)
 }
 
-// reclaimed reports whether this controller carries out the reclaim policy Delete of a volume: it
-// provisioned the volume, or an administrator created the object.
+// reclaimed reports whether this controller must delete the storage of a volume some day: its
+// reclaim policy is Delete, and either its driver provisioned it or an administrator created the
+// PersistentVolume.
 func reclaimed(v *v1.PersistentVolume) bool {
 	by, provisioned := v.Annotations[volume.AnnDynamicallyProvisioned]
 	return v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete &&
 		(!provisioned || by == v.Spec.CSI.Driver)
 }
 
-// mustErase reports whether the driver must delete the storage of a volume. The storage of a volume
-// that is being deleted without the finalizer was deleted already, or the volume was never bound.
-// If an administrator created the object, the storage is deleted only after the claim.
+// mustErase reports whether the driver must delete the storage of a volume now. It must if the
+// volume's claim was deleted (phase Released), or if a provisioned volume is being deleted before
+// it was bound. If a volume is being deleted and has no deletionFinalizer, its storage was deleted
+// already or must be kept.
 func mustErase(v *v1.PersistentVolume) bool {
 	going := v.DeletionTimestamp != nil
 	if !reclaimed(v) || going && !slices.Contains(v.Finalizers, deletionFinalizer) {
@@ -82,8 +84,9 @@ func mustErase(v *v1.PersistentVolume) bool {
 	return v.Status.Phase == v1.VolumeReleased || unused
 }
 
-// protect adds the finalizer to a bound volume whose storage must be deleted with it, and removes
-// it if the storage must be kept. It returns nil if the volume was deleted.
+// protect adds deletionFinalizer to a bound volume whose storage must be deleted later, and removes
+// it if the reclaim policy is no longer Delete. It returns the volume after the change, or nil if
+// it was deleted.
 func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolume, error) {
 	next, has := v.DeepCopy(), slices.Contains(v.Finalizers, deletionFinalizer)
 	switch {
@@ -104,7 +107,7 @@ func (c *Controller) protect(ctx context.Context, v *v1.PersistentVolume) (*v1.P
 	return got, nil
 }
 
-// erase calls the driver to delete a volume.
+// erase calls the driver to delete the storage of a volume.
 func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
 	node, err := c.selectNode(v.Spec.CSI.Driver, "", accessibleFrom(v.Spec.NodeAffinity))
 	if err != nil {
@@ -114,7 +117,7 @@ func (c *Controller) erase(ctx context.Context, v *v1.PersistentVolume) error {
 		&csi.DeleteVolumeRequest{VolumeId: v.Spec.CSI.VolumeHandle}, &csi.DeleteVolumeResponse{})
 }
 
-// removeFinalizers removes the finalizers from a volume that is being deleted.
+// removeFinalizers removes this controller's finalizers from a volume that is being deleted.
 func (c *Controller) removeFinalizers(ctx context.Context, v *v1.PersistentVolume) error {
 	ours := func(f string) bool { return f == deletionFinalizer || f == attacherFinalizer(v.Spec.CSI.Driver) }
 	now, err := c.Client.CoreV1().PersistentVolumes().Get(ctx, v.Name, metav1.GetOptions{})

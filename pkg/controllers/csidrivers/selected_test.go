@@ -17,9 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestSelectedNodeGone checks that the selection of a deleted node is removed, so that the
-// scheduler selects another one. A claim for which a volume may have been created through such a
-// node must be deleted, and no volume may be left.
+// TestSelectedNodeGone checks claims with a selected node that does not exist any more. A claim
+// without a volume must lose this selection, so that the scheduler selects another node. A claim
+// that is being deleted and may have a volume must disappear, and no volume may be left over.
 func TestSelectedNodeGone(t *testing.T) {
 	s := newStage(t)
 	o := &order{id: "o", policy: v1.PersistentVolumeReclaimDelete, delayed: true}
@@ -47,7 +47,8 @@ func TestSelectedNodeGone(t *testing.T) {
 			pvc.Spec.StorageClassName = ptr.To("o")
 			pvc.Annotations = map[string]string{volume.AnnSelectedNode: name}
 		}
-		// The claim is in the state in which an earlier process left it before a user deleted it.
+		// An earlier process had begun to create a volume for this claim. Then a user deleted the
+		// claim.
 		begun.Finalizers = []string{provisioningFinalizer}
 		begun.Annotations[volume.AnnStorageProvisioner] = "o"
 		begun, err := claims.Create(t.Context(), begun, metav1.CreateOptions{})

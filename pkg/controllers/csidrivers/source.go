@@ -17,7 +17,8 @@ import (
 
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// source returns the source of a claim's volume, or nil.
+// source returns the snapshot or volume that a claim's volume must be copied from, or nil if the
+// claim has no data source.
 func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim,
 	driver string) (*csi.VolumeContentSource, error) {
 	from := claim.Spec.DataSource
@@ -49,7 +50,8 @@ func (c *Controller) source(ctx context.Context, claim *v1.PersistentVolumeClaim
 	return nil, status.Errorf(codes.InvalidArgument, "a %s is not a data source for driver %s", from.Kind, driver)
 }
 
-// clone returns the volume handle of another claim.
+// clone returns the handle of the volume of another claim in the same namespace, as the source of a
+// new volume.
 func (c *Controller) clone(ctx context.Context, namespace, name, driver string) (string, error) {
 	claim, err := c.Client.CoreV1().PersistentVolumeClaims(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -68,8 +70,8 @@ func (c *Controller) clone(ctx context.Context, namespace, name, driver string) 
 	return v.Spec.CSI.VolumeHandle, nil
 }
 
-// snapshot returns the handle of a ready snapshot. It decodes only the fields that it needs,
-// because snapshots are custom resources.
+// snapshot returns the driver's handle of a VolumeSnapshot that is ready to use. It decodes only
+// the fields that it needs, because VolumeSnapshots are custom resources.
 func (c *Controller) snapshot(ctx context.Context, namespace, name string) (string, error) {
 	var s struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`

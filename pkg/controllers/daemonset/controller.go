@@ -3,9 +3,10 @@
 
 // Package daemonset runs a pod of each DaemonSet on every node that is eligible for it.
 //
-// The pure function evaluate decides whether a node is eligible, and decide makes a plan from the
-// set, the nodes and the pods. The controller carries out the plan, waits until its cache shows the
-// result, and continues. It does not bind pods to nodes: it creates pods that require a node, and
+// The function evaluate decides whether a node is eligible. The function decide returns which pods
+// to create and delete, given the DaemonSet, the nodes and the pods. Neither does I/O. The
+// controller carries out the plan and waits until its cache shows the result before it makes the
+// next plan. It does not bind pods to nodes: it creates pods with a node affinity for one node, and
 // the scheduler binds them.
 package daemonset
 
@@ -38,10 +39,11 @@ const Name = "daemonset-controller"
 const (
 	// burst is the maximum number of pods that one sync creates or deletes.
 	burst = 250
-	// retryFirst and retryMax bound the back-off for replacing failed pods on a node.
+	// retryFirst and retryMax are the first and the longest delay of the exponential back-off with
+	// which failed pods on a node are replaced.
 	retryFirst = time.Second
 	retryMax   = 15 * time.Minute
-	// sweep is the interval at which expired back-offs are deleted.
+	// sweep is the interval at which expired back-offs are deleted from memory.
 	sweep = time.Minute
 )
 
@@ -119,12 +121,12 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodDaemonSets(pod)
 	if err != nil {
-		return nil // no set selects the pod
+		return nil // the error means that no set selects the pod
 	}
 	return controller.Keys(sets)
 }
 
-// ownerOf returns the key of the set that controls an object.
+// ownerOf returns the key of the set that controls an object, or "" if no set controls it.
 func (c *Controller) ownerOf(o metav1.Object) string {
 	ref := metav1.GetControllerOfNoCopy(o)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -137,20 +139,22 @@ func (c *Controller) ownerOf(o metav1.Object) string {
 	return controller.Key(set)
 }
 
-// revisionChanged queues the sets that own a revision or may adopt it.
+// revisionChanged queues the set that owns a changed revision, or the sets that may adopt it if it
+// has no owner.
 func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	for _, o := range []*appsv1.ControllerRevision{old, r} {
 		if o == nil {
 			continue
 		}
-		if set := c.ownerOf(o); set != "" && old != nil { // a new revision was created by the controller itself
+		// Skip new revisions, because the controller itself created them.
+		if set := c.ownerOf(o); set != "" && old != nil {
 			c.queue.Add(set)
 		}
 	}
 	if r != nil && metav1.GetControllerOfNoCopy(r) == nil {
 		sets, err := c.sets.GetHistoryDaemonSets(r)
 		if err != nil {
-			return // no set selects the revision
+			return // the error means that no set selects the revision
 		}
 		for _, set := range sets {
 			c.queue.AddObject(set)
@@ -158,7 +162,8 @@ func (c *Controller) revisionChanged(old, r *appsv1.ControllerRevision) {
 	}
 }
 
-// nodeChanged queues the sets for which a node has become eligible or ineligible.
+// nodeChanged queues the sets for which a changed node has become eligible or is no longer
+// eligible.
 func (c *Controller) nodeChanged(old, node *v1.Node) {
 	if old != nil && node != nil && equality.Semantic.DeepEqual(old.Labels, node.Labels) &&
 		equality.Semantic.DeepEqual(old.Spec.Taints, node.Spec.Taints) {
@@ -166,7 +171,7 @@ func (c *Controller) nodeChanged(old, node *v1.Node) {
 	}
 	sets, err := c.sets.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, set := range sets {
 		if j := newEligibility(set); j.evaluate(old) != j.evaluate(node) {
@@ -191,7 +196,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if set.DeletionTimestamp != nil {
-		return nil // the revisions of a deleted set may be gone already
+		return nil // the garbage collector may have deleted some revisions of a deleted set already
 	}
 	met := c.pods.Met(set)
 	pods, revisions, err := c.claim(ctx, set)
@@ -220,7 +225,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.truncate(ctx, set, old, pods), c.writeStatus(ctx, s, true))
 }
 
-// claim returns the set's pods and its revisions. The revisions are in order.
+// claim returns the set's pods and its revisions, which it adopts and releases by the set's
+// selector. The revisions are ordered by number.
 func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Pod, []*appsv1.ControllerRevision,
 	error) {
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
@@ -254,8 +260,8 @@ func (c *Controller) claim(ctx context.Context, set *appsv1.DaemonSet) ([]*v1.Po
 	return pods, revisions, err
 }
 
-// backoffKey returns the key of a set's back-off for a node. It contains the set's generation, so
-// that a change of the set resets the back-off.
+// backoffKey returns the key of the back-off for replacing a set's failed pods on a node. It
+// contains the set's generation, so that a change of the set resets the back-off.
 func backoffKey(set *appsv1.DaemonSet, node string) string {
 	return fmt.Sprintf("%s/%d/%s", set.UID, set.Status.ObservedGeneration, node)
 }
@@ -267,7 +273,7 @@ func (c *Controller) held(key string) time.Duration {
 	return c.backoff.Get(key)
 }
 
-// carryOut carries out the set's plan.
+// carryOut makes a plan for the set and carries it out.
 func (c *Controller) carryOut(ctx context.Context, key string, s *state) error {
 	p, err := decide(s)
 	if err != nil {

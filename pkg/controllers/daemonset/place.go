@@ -17,16 +17,17 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// generationLabel is the label that older pods have instead of a revision. Its value is a number in
-// an annotation of the set.
+// generationLabel is the label with the number of the template in pods that were created by
+// Kubernetes versions without revisions. The set has the same number in an annotation.
 const generationLabel = "pod-template-generation"
 
-// verdict says whether a set should run a pod on a node, and whether an existing pod may stay.
+// verdict is the result of evaluate: run means that the set should run a pod on a node, stay that
+// an existing pod may stay there.
 type verdict struct{ run, stay bool }
 
 // eligibility decides which nodes are eligible for a set.
 type eligibility struct {
-	node        string // the only eligible node, if the template names one
+	node        string // the only eligible node, if the template sets spec.nodeName
 	affinity    nodeaffinity.RequiredNodeAffinity
 	tolerations []v1.Toleration
 }
@@ -40,9 +41,10 @@ func newEligibility(set *appsv1.DaemonSet) *eligibility {
 	}
 }
 
-// evaluate reports whether a daemon pod should run and may stay on a node; node may be nil. It
-// considers only the node's name, labels and taints, not whether the node is ready or has
-// resources. An existing pod stays on a tainted node unless the taint's effect is NoExecute.
+// evaluate reports whether a pod of the set should run on a node and may stay there. For nil it
+// returns false for both. It considers only the node's name, labels and taints, not whether the
+// node is ready or has resources. An existing pod stays on a tainted node unless the taint's effect
+// is NoExecute.
 func (j *eligibility) evaluate(node *v1.Node) verdict {
 	if node == nil {
 		return verdict{}
@@ -64,8 +66,8 @@ func (j *eligibility) evaluate(node *v1.Node) verdict {
 	}
 }
 
-// tolerations returns the tolerations of a template, and those that all daemon pods have so that
-// they stay on a node with problems.
+// tolerations returns the tolerations of a template and those that all daemon pods have, which keep
+// daemon pods running on nodes with problems.
 func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	out := slices.Clone(spec.Tolerations)
 	add := func(effect v1.TaintEffect, keys ...string) {
@@ -73,7 +75,7 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 			t := v1.Toleration{Key: key, Operator: v1.TolerationOpExists, Effect: effect}
 			i := slices.IndexFunc(out, func(o v1.Toleration) bool { return o.MatchToleration(&t) })
 			if i >= 0 {
-				out[i] = t // the template's toleration may have tolerationSeconds; t has none
+				out[i] = t // replace the template's toleration, because it may have tolerationSeconds
 			} else {
 				out = append(out, t)
 			}
@@ -88,8 +90,8 @@ func tolerations(spec *v1.PodSpec) []v1.Toleration {
 	return out
 }
 
-// generation returns the value of the set's annotation with the number of its template, or "" if
-// there is none.
+// generation returns the number of the set's template from an annotation, or "" if the set has no
+// such annotation.
 func generation(set *appsv1.DaemonSet) string {
 	n, err := strconv.ParseInt(set.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
 	if err != nil {
@@ -98,14 +100,14 @@ func generation(set *appsv1.DaemonSet) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// updated reports whether a pod was created from the set's present template.
+// updated reports whether a pod was created from the set's present template, whose hash is given.
 func updated(set *appsv1.DaemonSet, pod *v1.Pod, hash string) bool {
 	g := generation(set)
 	return pod.Labels[appsv1.DefaultDaemonSetUniqueLabelKey] == hash || g != "" && pod.Labels[generationLabel] == g
 }
 
-// newPod returns a pod that requires a node. It is not bound to the node, so that the scheduler
-// counts its resources and can preempt other pods for it.
+// newPod returns a pod with a node affinity for one node. It does not set spec.nodeName, so that
+// the scheduler checks the node's resources and can preempt other pods.
 func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&set.Spec.Template, set, kind)
 	pod.Spec.Tolerations = tolerations(&pod.Spec)
@@ -122,7 +124,8 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &v1.NodeAffinity{}
 	}
-	// The requirements of the template can be replaced, because this node meets them.
+	// Replace the node affinity of the template. The node meets it, because evaluate has checked
+	// that.
 	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &v1.NodeSelector{
 		NodeSelectorTerms: []v1.NodeSelectorTerm{{
 			MatchFields: []v1.NodeSelectorRequirement{
@@ -132,7 +135,8 @@ func newPod(set *appsv1.DaemonSet, hash, node string) *v1.Pod {
 	return pod
 }
 
-// target returns the node that a pod is bound to or requires, or "" if unknown.
+// target returns the name of the node that a pod is bound to or has an affinity for, or "" if there
+// is no such node.
 func target(pod *v1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName

@@ -17,43 +17,44 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// state is the input of a plan. It is not changed.
+// state is the input of the function decide, which does not change it.
 type state struct {
 	set *appsv1.DaemonSet
-	// hash is the hash of the present revision.
+	// hash is the hash of the set's present revision.
 	hash string
-	// places has an entry for each existing node, and one for each missing node that the node
-	// affinity of a pod names.
+	// places has an entry for each existing node, and one for each missing node that pods of the
+	// set are bound to or have an affinity for.
 	places []place
 	now    time.Time
-	// held returns how much longer a failed pod on a node is kept.
+	// held returns the back-off during which a failed pod on a node is not replaced, or 0 if there
+	// is no back-off or it has ended.
 	held func(node string) time.Duration
 }
 
-// place is a node with the set's pods.
+// place is a node with the set's pods on it.
 type place struct {
 	name   string
 	exists bool
 	verdict
-	// pods are the pods that are on the node or require it, in the order of comparePods, without
-	// ended pods that are being deleted.
+	// pods are the pods that are bound to the node or have an affinity for it, sorted by
+	// comparePods. Ended pods that are being deleted are left out.
 	pods []*v1.Pod
 }
 
-// plan is what one sync does.
+// plan is what one sync does: it creates a pod on each node in create and deletes the pods in
+// delete.
 type plan struct {
-	// create are the nodes on which to create a pod.
 	create []string
 	delete []*v1.Pod
-	// failed and succeeded are ended pods that are to be deleted.
+	// failed and succeeded are the ended pods in delete.
 	failed, succeeded []*v1.Pod
-	// again is when to sync again for failed pods that were kept, or 0.
+	// again is the time until the next sync that may delete failed pods which are kept now, or 0.
 	again time.Duration
 }
 
 func (p *plan) idle() bool { return len(p.create) == 0 && len(p.delete) == 0 }
 
-// assignPods assigns pods to nodes.
+// assignPods returns all nodes, each with the pods of the set on it.
 func assignPods(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place {
 	byName := map[string]*place{}
 	j := newEligibility(set)
@@ -78,7 +79,7 @@ func assignPods(set *appsv1.DaemonSet, nodes []*v1.Node, pods []*v1.Pod) []place
 	return out
 }
 
-// comparePods orders the pods of a node: bound pods first, then by age.
+// comparePods compares two pods on a node: bound pods come first, then older pods.
 func comparePods(a, b *v1.Pod) int {
 	if (a.Spec.NodeName != "") != (b.Spec.NodeName != "") {
 		return -cmp.Compare(len(a.Spec.NodeName), len(b.Spec.NodeName))
@@ -95,8 +96,8 @@ func (s *state) available(pod *v1.Pod) bool {
 	return ok
 }
 
-// decide computes the plan. It first plans to create missing pods and to delete surplus pods. If no
-// pods are missing or surplus, it plans the next step of an update.
+// decide returns the plan. If pods are missing on eligible nodes or there are too many, the plan
+// creates and deletes these pods. Otherwise the plan is the next step of a rolling update.
 func decide(s *state) (plan, error) {
 	p := s.manage()
 	if !p.idle() || s.set.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
@@ -114,15 +115,15 @@ func decide(s *state) (plan, error) {
 	return p, nil
 }
 
-// manage plans one pod for each eligible node and no pods for the other nodes.
+// manage plans to have one pod on each eligible node and none on other nodes.
 func (s *state) manage() plan {
 	var p plan
 	for i := range s.places {
 		at := &s.places[i]
 		switch {
 		case !at.exists:
-			// The garbage collector deletes pods bound to a missing node, but not pods that wait
-			// for it.
+			// If a node does not exist, the garbage collector deletes pods that are bound to it.
+			// Delete the other pods here.
 			for _, pod := range at.pods {
 				if pod.Spec.NodeName == "" {
 					p.delete = append(p.delete, pod)
@@ -143,7 +144,9 @@ func living(pods []*v1.Pod) []*v1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return p.DeletionTimestamp != nil })
 }
 
-// prune keeps one pod on a node, or two during an update, and deletes the others.
+// prune plans which pods on a node to delete. It keeps one running pod, or an old and a new one if
+// the update strategy has a surge. It deletes succeeded pods, and failed pods when their back-off
+// has ended.
 func (s *state) prune(p *plan, at *place) {
 	var running []*v1.Pod
 	left := s.held(at.name)
@@ -176,9 +179,8 @@ func (s *state) prune(p *plan, at *place) {
 	}
 }
 
-// prunePair keeps two of several pods: the first one of the present revision (new) and the first
-// one of another revision (old). It keeps the old pod only while the old pod is ready and the new
-// one is not available.
+// prunePair keeps at most two pods: the oldest pod of the present revision (young) and the oldest
+// pod of other revisions (old). It deletes old if that pod is not ready or if young is available.
 func (s *state) prunePair(p *plan, running []*v1.Pod) {
 	var young, old *v1.Pod
 	for _, pod := range running {
@@ -196,7 +198,7 @@ func (s *state) prunePair(p *plan, running []*v1.Pod) {
 	}
 }
 
-// surges reports whether an update may run two pods on a node.
+// surges reports whether the update strategy allows two pods on a node.
 func (s *state) surges() bool {
 	n, err := surge(s.set, 1)
 	return err == nil && n > 0
@@ -214,8 +216,8 @@ func surge(set *appsv1.DaemonSet, of int) (int, error) {
 	return n, nil
 }
 
-// limits returns how many pods an update may have above (over) and below (under) the desired
-// number.
+// limits returns how many pods a rolling update may have above (over) and below (under) the desired
+// number of pods, and that number.
 func (s *state) limits() (over, under, desired int, err error) {
 	for i := range s.places {
 		if s.places[i].run {
@@ -231,13 +233,13 @@ func (s *state) limits() (over, under, desired int, err error) {
 		}
 	}
 	if desired > 0 && over == 0 && under == 0 {
-		under = 1 // with 0 and 0 no pod could ever be replaced
+		under = 1 // if both limits were 0, no pod could be replaced
 	}
 	return over, under, desired, nil
 }
 
-// pair returns the pods of the present and of another revision on a node. ok is false if there are
-// several pods of one revision. Then manage must delete the surplus ones first.
+// pair returns the pod of the present revision (young) and the pod of another revision (old) on a
+// node. ok is false if there are several pods of one kind.
 func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	for _, pod := range living(at.pods) {
 		which := &old
@@ -252,8 +254,9 @@ func (s *state) pair(at *place) (young, old *v1.Pod, ok bool) {
 	return young, old, true
 }
 
-// rollInPlace deletes old pods, so that they are recreated. It deletes all that are not available,
-// and available ones as long as no more than limit pods are unavailable.
+// rollInPlace plans to delete old pods, so that later syncs create new ones in their place. It
+// deletes all old pods that are not available, and as many available ones as limit allows: at most
+// limit pods are unavailable at a time.
 func (s *state) rollInPlace(p *plan, limit int) {
 	unavailable := 0
 	var candidates []*v1.Pod
@@ -280,12 +283,13 @@ func (s *state) rollInPlace(p *plan, limit int) {
 	p.delete = append(p.delete, candidates[:min(max(limit-unavailable, 0), len(candidates))]...)
 }
 
-// rollBeside creates new pods in addition to old ones, and deletes an old pod when the new one on
-// its node is available. At most limit new pods are on nodes whose old pod is available.
+// rollBeside plans to create new pods on nodes that have an old pod, and to delete an old pod when
+// the new pod on its node is available. At most limit nodes with an available old pod get a new pod
+// at the same time.
 func (s *state) rollBeside(p *plan, limit, desired int) {
 	surging, available := 0, 0
-	var candidates []string // nodes whose old pod is available
-	var misplaced []*v1.Pod // available old pods on ineligible nodes
+	var candidates []string // eligible nodes that have an available old pod and no new pod
+	var misplaced []*v1.Pod // available old pods on nodes that are not eligible
 	for i := range s.places {
 		at := &s.places[i]
 		young, old, ok := s.pair(at)
@@ -297,7 +301,7 @@ func (s *state) rollBeside(p *plan, limit, desired int) {
 			available++
 		}
 		switch {
-		case old == nil: // there is nothing to update on this node
+		case old == nil: // the node has no old pod, so there is nothing to update
 		case young != nil && s.available(young):
 			p.delete = append(p.delete, old)
 		case young != nil:
@@ -312,7 +316,8 @@ func (s *state) rollBeside(p *plan, limit, desired int) {
 			p.delete = append(p.delete, old)
 		}
 	}
-	// Delete old pods on ineligible nodes only when enough pods are available on eligible ones.
+	// Delete an old pod on a node that is not eligible only while more pods are available than
+	// desired.
 	p.delete = append(p.delete, misplaced[:min(max(available-desired, 0), len(misplaced))]...)
 	p.create = append(p.create, candidates[:min(max(limit-surging, 0), len(candidates))]...)
 }

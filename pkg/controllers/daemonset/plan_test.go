@@ -19,9 +19,10 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// layOut parses nodes with pods like "n1 a:ready:old b:young:new; !n2; -n3". A node with ! is not
-// eligible for the set. On a node with ~ existing pods may stay, but no pod is created. A node with
-// - does not exist. Each pod is one second newer than the one before.
+// layOut parses nodes with their pods from a text like "n1 a:ready:old b:young:new; !n2; -n3". A
+// node with the prefix ! is not eligible for the set. On a node with the prefix ~, existing pods
+// may stay but no pod is created. A node with the prefix - does not exist. Each pod is one second
+// younger than the pod before.
 func layOut(text string) []place {
 	var out []place
 	age := time.Hour
@@ -91,8 +92,8 @@ func show(p plan) string {
 	return strings.Join(out, " ")
 }
 
-// setOf returns a set with an update strategy like "surge=1", "unavailable=50%", or "" for
-// OnDelete.
+// setOf returns a set with an update strategy like "surge=1" or "unavailable=50%". For "" the
+// strategy is OnDelete.
 func setOf(strategy string) *appsv1.DaemonSet {
 	set := sample()
 	set.Spec.MinReadySeconds = 10

@@ -21,8 +21,9 @@ import (
 
 const hashLabel = appsv1.DefaultDaemonSetUniqueLabelKey
 
-// revise returns the hash of the set's present template, and its other revisions, oldest first. It
-// creates the revision of the present template if there is none, and gives it the highest number.
+// revise returns the hash of the set's present template, and the revisions of its other templates
+// with the oldest first. If the present template has no revision, revise creates one. It makes sure
+// that the revision of the present template has the highest number.
 func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted []*appsv1.ControllerRevision,
 	pods []*v1.Pod) (hash string, old []*appsv1.ControllerRevision, err error) {
 	wanted, err := history.New(set, kind, hashLabel, &set.Spec.Template, 0, 0)
@@ -57,7 +58,7 @@ func (c *Controller) revise(ctx context.Context, set *appsv1.DaemonSet, sorted [
 	return keep.Labels[hashLabel], old, nil
 }
 
-// label adds the label with a revision's hash, if it is missing.
+// label sets the label with the hash of a revision that lacks it.
 func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*appsv1.ControllerRevision, error) {
 	if _, ok := r.Labels[hashLabel]; ok {
 		return r, nil
@@ -71,7 +72,8 @@ func (c *Controller) label(ctx context.Context, r *appsv1.ControllerRevision) (*
 	return got, nil
 }
 
-// record creates a revision. If the name is taken, the next sync uses another name.
+// record creates a revision. If another revision has its name, record increments the set's
+// collision count and returns an error; the next sync then uses another name.
 func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv1.ControllerRevision) error {
 	_, collided, err := c.history.Create(ctx, r)
 	if err != nil || !collided {
@@ -85,9 +87,9 @@ func (c *Controller) record(ctx context.Context, set *appsv1.DaemonSet, r *appsv
 	return fmt.Errorf("revision %s: %w", r.Name, errNameTaken)
 }
 
-// merge keeps the last of several revisions of the same template and deletes the others. Pods of
-// the others get its label, in the API server and in the slice pods, so that they do not count as
-// outdated.
+// merge handles several revisions of the same template: it keeps the last one and deletes the
+// others. It labels pods of the deleted revisions with the hash of the remaining one, both in the
+// API server and in pods, so that the pods do not count as outdated.
 func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevision, pods []*v1.Pod) error {
 	if len(present) == 1 {
 		return nil
@@ -112,7 +114,8 @@ func (c *Controller) merge(ctx context.Context, present []*appsv1.ControllerRevi
 	return c.history.Delete(ctx, present[:len(present)-1])
 }
 
-// truncate deletes old revisions without pods that exceed the limit.
+// truncate deletes the oldest revisions without pods, as many as exceed the set's
+// revisionHistoryLimit.
 func (c *Controller) truncate(ctx context.Context, set *appsv1.DaemonSet, old []*appsv1.ControllerRevision,
 	pods []*v1.Pod) error {
 	used := map[string]bool{}

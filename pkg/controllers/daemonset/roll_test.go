@@ -16,15 +16,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a cluster in which plans are carried out and pods change in random order.
+// world simulates a cluster: it carries out plans, and pods become ready or disappear in random
+// order.
 type world struct {
 	*rapid.T
 	state
 	made  int
-	eager bool // if true, each change that is possible happens in every step
+	eager bool // if true, all pods that can become ready or disappear do so at once
 }
 
-// carryOut carries out a plan.
+// carryOut makes a plan and carries it out in the simulated cluster.
 func (w *world) carryOut() {
 	p, err := decide(&w.state)
 	if err != nil {
@@ -44,7 +45,7 @@ func (w *world) carryOut() {
 	}
 }
 
-// progress makes some pods ready and removes some deleted pods.
+// progress makes some pending pods ready and removes some pods that are being deleted.
 func (w *world) progress() {
 	for i := range w.places {
 		at := &w.places[i]
@@ -72,7 +73,8 @@ func (w *world) counts() (served, pods int) {
 	return served, pods
 }
 
-// TestRolling checks that an update keeps its limits and ends, in whatever order pods change.
+// TestRolling checks that a rolling update never exceeds its limits and that it completes, no
+// matter in which order pods become ready and disappear.
 func TestRolling(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "nodes")

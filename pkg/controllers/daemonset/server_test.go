@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// bench is a server with the controller, and kubelets that make pods ready without waiting until
-// they are bound.
+// bench is an API server with the controller and simulated kubelets. The kubelets make pods ready
+// even if they are not bound to a node.
 type bench struct {
 	*testing.T
 	*testserver.Server
@@ -49,7 +49,8 @@ func (b *bench) addNode(name string) {
 	if _, err := b.Client.CoreV1().Nodes().Create(b.Context(), node, metav1.CreateOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	b.node(name, `{"spec":{"taints":null}}`) // removes the taint of a new node
+	// Remove the taint node.kubernetes.io/not-ready, which every new node has.
+	b.node(name, `{"spec":{"taints":null}}`)
 }
 
 func sample() *appsv1.DaemonSet {
@@ -85,7 +86,8 @@ func (b *bench) node(name, patch string) {
 	}
 }
 
-// runs waits until the pods in want run (as node:image), and ok returns true for the status.
+// runs waits until exactly the pods in want are running, which it lists as node:image, and until ok
+// returns true for the set's status.
 func (b *bench) runs(what, want string, ok func(appsv1.DaemonSetStatus) bool) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
@@ -223,8 +225,8 @@ func TestSurge(t *testing.T) {
 	b.runs("updated", "n1:two n2:two", all(2))
 }
 
-// TestRevisions checks that one of two revisions of the same template is kept and that the pods
-// keep running.
+// TestRevisions checks that the controller keeps only one of two revisions of the same template,
+// and that the pod keeps running.
 func TestRevisions(t *testing.T) {
 	b := newBench(t, "n1")
 	b.create(sample())
@@ -236,7 +238,7 @@ func TestRevisions(t *testing.T) {
 		t.Fatal(len(list.Items), err)
 	}
 	twin := list.Items[0].DeepCopy()
-	// no owner, so that the controller adopts it
+	// This revision has no owner, so the controller adopts it.
 	twin.ObjectMeta = metav1.ObjectMeta{Name: "twin", Labels: map[string]string{"app": "d", hashLabel: "twin"}}
 	twin.Revision = 5
 	if _, err := revisions.Create(t.Context(), twin, metav1.CreateOptions{}); err != nil {

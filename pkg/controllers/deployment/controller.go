@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deployment rolls Deployments out. Each template has a ReplicaSet. The newest one is
-// scaled up while the others are scaled down, within the limits of the strategy.
+// Package deployment rolls out Deployments. Each pod template of a Deployment has a ReplicaSet. The
+// ReplicaSet of the present template is scaled up while the others are scaled down, within the
+// limits of the Deployment's strategy.
 //
-// Pure functions over the Deployment and its ReplicaSets decide which ReplicaSet to scale to which
-// size. The controller carries that out and writes the status.
+// The functions in sizes.go compute the new sizes of the ReplicaSets and do no I/O. The controller
+// scales the ReplicaSets and writes the status.
 package deployment
 
 import (
@@ -40,9 +41,10 @@ type Controller struct {
 	setCache    cache.SharedIndexInformer
 	podCache    cache.SharedIndexInformer
 	namespaces  corelisters.NamespaceLister
-	// expected are ReplicaSets that were created for a Deployment and that the cache does not show
-	// yet. Without this record, a Deployment whose template changes again would seem to have no old
-	// ReplicaSet, and its new one would be scaled to full size at once.
+	// expected records the ReplicaSets that were created for a Deployment and that the cache does
+	// not show yet. Without it, if a Deployment's template changed again in this time, the
+	// controller would see no old ReplicaSet and would create the new one with the full size at
+	// once.
 	expected *controller.Expectations
 }
 
@@ -96,7 +98,7 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	}
 	all, err := c.deployments.Deployments(set.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, d := range all {
 		selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
@@ -106,8 +108,8 @@ func (c *Controller) setChanged(old, set *appsv1.ReplicaSet) {
 	}
 }
 
-// podGone queues Deployments with the Recreate strategy, which wait for the deletion of their last
-// old pod.
+// podGone queues the Deployment of a deleted pod if its strategy is Recreate: it may have waited
+// for this deletion.
 func (c *Controller) podGone(old, pod *v1.Pod) {
 	ref := metav1.GetControllerOfNoCopy(controller.Latest(old, pod))
 	if ref == nil || ref.Kind != "ReplicaSet" {
@@ -128,12 +130,12 @@ func (c *Controller) podGone(old, pod *v1.Pod) {
 	}
 }
 
-// work is the sync of one Deployment with its ReplicaSets.
+// work holds the data of one sync: the Deployment and its ReplicaSets.
 type work struct {
 	*Controller
 	d *appsv1.Deployment
-	// sets are the controlled ReplicaSets, oldest first. newest is the one of the present template,
-	// or nil, and old are the others.
+	// sets are the ReplicaSets that the Deployment controls, oldest first. newest is the ReplicaSet
+	// of the present template, or nil if there is none, and old are the other ReplicaSets.
 	sets   []*appsv1.ReplicaSet
 	newest *appsv1.ReplicaSet
 	old    []*appsv1.ReplicaSet
@@ -142,7 +144,7 @@ type work struct {
 func (c *Controller) sync(ctx context.Context, key string) error {
 	err := c.step(ctx, key)
 	if apierrors.IsNotFound(err) {
-		return nil // an object was deleted, and its event queues the Deployment again
+		return nil // an object was deleted, and the event of its deletion queues the Deployment again
 	}
 	return err
 }
@@ -159,9 +161,9 @@ func (c *Controller) step(ctx context.Context, key string) error {
 		return err
 	}
 	if !c.expected.Met(key, d.UID) {
-		return nil // the event for the created ReplicaSet queues the Deployment again
+		return nil // the event of the ReplicaSet's creation queues the Deployment again
 	}
-	d = d.DeepCopy() // a copy, because the sync changes annotations and conditions
+	d = d.DeepCopy() // the sync changes annotations and conditions of this copy
 	if len(d.Spec.Selector.MatchLabels)+len(d.Spec.Selector.MatchExpressions) == 0 {
 		c.Events.Event(d, v1.EventTypeWarning, "SelectingAll",
 			"This deployment is selecting all pods. A non-empty selector is required.")
@@ -188,7 +190,8 @@ func (c *Controller) step(ctx context.Context, key string) error {
 	return w.roll(ctx)
 }
 
-// gather claims the Deployment's ReplicaSets and finds the newest one.
+// gather adopts and releases ReplicaSets by the Deployment's selector, and finds the ReplicaSet of
+// the present template.
 func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, error) {
 	selector, err := metav1.LabelSelectorAsSelector(d.Spec.Selector)
 	if err != nil {
@@ -221,7 +224,7 @@ func (c *Controller) gather(ctx context.Context, d *appsv1.Deployment) (*work, e
 	return w, nil
 }
 
-// podsOf returns the pods of a ReplicaSet.
+// podsOf returns the pods that a ReplicaSet controls.
 func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 	list, err := w.podCache.GetIndexer().ByIndex(controller.ByController, string(set.UID))
 	if err != nil {
@@ -234,8 +237,8 @@ func (w *work) podsOf(set *appsv1.ReplicaSet) ([]*v1.Pod, error) {
 	return out, nil
 }
 
-// scaleOnly changes sizes but does not roll out. It is used if the Deployment is paused or was just
-// scaled.
+// scaleOnly adapts the sizes of the ReplicaSets to the Deployment's size, but does not continue a
+// rollout. step calls it if the Deployment is paused or was just scaled.
 func (w *work) scaleOnly(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err
@@ -284,7 +287,8 @@ func (w *work) roll(ctx context.Context) error {
 	return w.finish(ctx)
 }
 
-// finish finishes a sync that had nothing to scale.
+// finish ends a sync in which no ReplicaSet was scaled: it deletes surplus old ReplicaSets if the
+// rollout is complete, and writes the status.
 func (w *work) finish(ctx context.Context) error {
 	if complete(w.d, w.totals()) {
 		if err := w.cleanup(ctx); err != nil {
@@ -294,7 +298,8 @@ func (w *work) finish(ctx context.Context) error {
 	return w.writeStatus(ctx)
 }
 
-// recreate scales down all old ReplicaSets before it starts new pods.
+// recreate carries out the next step of a rollout with the strategy Recreate: it scales down all
+// old ReplicaSets, and scales up the new one when no old pods run any more.
 func (w *work) recreate(ctx context.Context) error {
 	if err := w.findOrCreate(ctx, false); err != nil {
 		return err
@@ -313,7 +318,9 @@ func (w *work) recreate(ctx context.Context) error {
 	}
 	for _, s := range w.old {
 		if s.Status.Replicas > 0 {
-			return w.writeStatus(ctx) // the event for the old ReplicaSets without pods queues the Deployment again
+			// When the old ReplicaSet has no pods, the event of its status queues the Deployment
+			// again.
+			return w.writeStatus(ctx)
 		}
 		pods, err := w.podsOf(s)
 		if err != nil {
@@ -323,7 +330,7 @@ func (w *work) recreate(ctx context.Context) error {
 			return p.Status.Phase != v1.PodSucceeded &&
 				p.Status.Phase != v1.PodFailed
 		}) {
-			return w.writeStatus(ctx) // the event for the deletion of the pod queues the Deployment again
+			return w.writeStatus(ctx) // the event of the pod's deletion queues the Deployment again
 		}
 	}
 	if err := w.findOrCreate(ctx, true); err != nil {
@@ -340,7 +347,8 @@ func (w *work) recreate(ctx context.Context) error {
 	return w.finish(ctx)
 }
 
-// cleanup deletes old ReplicaSets that exceed the history limit, oldest first.
+// cleanup deletes old ReplicaSets without pods, as many as exceed revisionHistoryLimit. It deletes
+// those with the lowest revisions first.
 func (w *work) cleanup(ctx context.Context) error {
 	if w.d.Spec.RevisionHistoryLimit == nil {
 		return nil

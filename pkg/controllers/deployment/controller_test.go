@@ -19,8 +19,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// TestRevisions checks that each template has a revision, that a template that is used again gets
-// the newest revision, and that only users change the generation.
+// TestRevisions checks that each template gets a revision number, that a template which is used
+// again gets a new, highest number, and that the controller's own writes do not change the
+// generation.
 func TestRevisions(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Run(t, s, controller.Options{}, serviceaccount.New)
@@ -71,8 +72,8 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-// TestRecreate checks that new pods are started only after the status of the old ReplicaSet also
-// shows no pods. So a client that watches never sees pods of both ReplicaSets.
+// TestRecreate checks that the new ReplicaSet is created only after the status of the old one also
+// shows no pods, so that a client that watches both never sees pods of both.
 func TestRecreate(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.RunAs(t, s, "deployment-controller", controller.Options{}, New)
@@ -124,7 +125,7 @@ func TestRecreate(t *testing.T) {
 	}
 	change(`{"template":{"spec":{"containers":[{"name":"c","image":"two"}]}}}`, 2)
 	count(1, 0)
-	// The old set is scaled down and has no pods, but its status does not show that yet.
+	// Now the old ReplicaSet is scaled down and has no pods, but its status still shows one pod.
 	change(`{"revisionHistoryLimit":5}`, 3)
 	say(count(1, 0)[0], 0)
 	controllertest.Eventually(t, "new replica set", func(ctx context.Context) (any, bool) {

@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rollout is a Deployment whose controller syncs only when the test calls sync, with caches that
-// the test fills. The test also sets how many pods the ReplicaSets have.
+// rollout is a Deployment for tests of single syncs: its controller syncs only when the test calls
+// sync. The test fills the caches, and sets in each ReplicaSet's status how many pods it has.
 type rollout struct {
 	*testing.T
 	s         *testserver.Server
@@ -63,7 +63,8 @@ func newRollout(t *testing.T, s *testserver.Server, name string, strategy appsv1
 	return r
 }
 
-// sync updates the caches and syncs until nothing changes.
+// sync fills the caches from the API server and syncs the Deployment, again and again until nothing
+// changes.
 func (r *rollout) sync() *appsv1.Deployment {
 	r.Helper()
 	for {
@@ -81,7 +82,7 @@ func (r *rollout) sync() *appsv1.Deployment {
 		if err != nil {
 			r.Fatal(err)
 		}
-		_ = r.c.sync(r.Context(), controller.Key(before)) // the status shows the error
+		_ = r.c.sync(r.Context(), controller.Key(before)) // ignore the error, because the status shows it
 		r.honest()
 		after, err := json.Marshal(r.sets())
 		if err != nil {
@@ -112,8 +113,8 @@ func (r *rollout) sets() []appsv1.ReplicaSet {
 	return list.Items
 }
 
-// honest fails the test if the status has the present observedGeneration together with a condition
-// about the ReplicaSet of another template.
+// honest fails the test if status.observedGeneration is the present generation but the Progressing
+// condition names the ReplicaSet of another template.
 func (r *rollout) honest() {
 	r.Helper()
 	d := r.get()
@@ -129,8 +130,8 @@ func (r *rollout) honest() {
 	}
 }
 
-// pods sets the status of each ReplicaSet to its spec.replicas. The pods of a ReplicaSet are ready
-// if its image is in ready.
+// pods sets the number of pods in the status of each ReplicaSet to its spec.replicas. The pods of a
+// ReplicaSet are ready and available if its image is in ready.
 func (r *rollout) pods(ready ...string) {
 	r.Helper()
 	for _, set := range r.sets() {
@@ -147,7 +148,7 @@ func (r *rollout) pods(ready ...string) {
 	}
 }
 
-// roll syncs and updates the pods' numbers until nothing changes.
+// roll calls sync and pods in turn until nothing changes.
 func (r *rollout) roll(ready ...string) *appsv1.Deployment {
 	r.Helper()
 	for {
@@ -172,7 +173,8 @@ func image(name string) string {
 	return `"template":{"spec":{"containers":[{"name":"c","image":"` + name + `"}]}}`
 }
 
-// want fails the test unless the Progressing condition has this reason.
+// want fails the test unless the Progressing condition has the given reason and the status shows
+// the present generation.
 func (r *rollout) want(what string, d *appsv1.Deployment, reason string) {
 	r.Helper()
 	c := conditionOf(&d.Status, appsv1.DeploymentProgressing)
@@ -181,9 +183,9 @@ func (r *rollout) want(what string, d *appsv1.Deployment, reason string) {
 	}
 }
 
-// TestConditionOfGeneration checks that a Deployment whose status shows a generation does not show
-// the Progressing condition of an earlier template, whatever changes after a rollout that timed
-// out.
+// TestConditionOfGeneration checks that a status with the present generation never has a
+// Progressing condition of an earlier template. Each case makes different changes after a rollout
+// that timed out.
 func TestConditionOfGeneration(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	type change struct{ spec, reason string }
@@ -225,7 +227,7 @@ func TestConditionOfGeneration(t *testing.T) {
 				r.patch(c.spec)
 				r.want(c.spec, r.sync(), c.reason)
 				if c.reason == reasonUpdated && tc.strategy == appsv1.RecreateDeploymentStrategyType {
-					// There is no ReplicaSet yet, so the deadline applies to the Deployment.
+					// There is no new ReplicaSet yet. The progress deadline applies nevertheless.
 					r.clock.Step(601 * time.Second)
 					r.want(c.spec+" and time passes", r.sync(), reasonTimedOut)
 				}
@@ -234,7 +236,7 @@ func TestConditionOfGeneration(t *testing.T) {
 			if last.Spec.Paused {
 				return
 			}
-			r.roll("one") // pods with other images do not become ready
+			r.roll("one") // only pods with the image "one" become ready
 			r.clock.Step(2000 * time.Second)
 			want := reasonTimedOut
 			if last.Spec.Template.Spec.Containers[0].Image == "one" {
@@ -245,8 +247,8 @@ func TestConditionOfGeneration(t *testing.T) {
 	}
 }
 
-// TestConditionOfRollback checks that during a rollback after a complete rollout, the condition
-// reports that the rollback is progressing, and not that a rollout is complete.
+// TestConditionOfRollback checks that during a rollback after a complete rollout the Progressing
+// condition does not report that the rollout is complete.
 func TestConditionOfRollback(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	r := newRollout(t, s, "web", "")
@@ -256,7 +258,7 @@ func TestConditionOfRollback(t *testing.T) {
 	r.patch(`{` + image("one") + `}`)
 	r.want("back", r.sync(), reasonFound)
 	r.want("back, completed", r.roll("one", "two"), reasonComplete)
-	// Changes of pods after a complete rollout are not progress.
+	// If pods are lost after a complete rollout, the condition does not change.
 	r.pods()
 	r.want("pods are lost", r.sync(), reasonComplete)
 }

@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Annotations of ReplicaSets, with Kubernetes' names.
+// Annotations of ReplicaSets, with the names that Kubernetes uses.
 const (
 	annotationRevision = "deployment.kubernetes.io/revision"
 	annotationHistory  = "deployment.kubernetes.io/revision-history"
@@ -27,7 +27,7 @@ const (
 	annotationMax      = "deployment.kubernetes.io/max-replicas"
 )
 
-// revisionOf returns the revision of a ReplicaSet, or 0 if it has none.
+// revisionOf returns the revision number in an object's annotations, or 0 if it has none.
 func revisionOf(o metav1.Object) int64 {
 	n, err := strconv.ParseInt(o.GetAnnotations()[annotationRevision], 10, 64)
 	if err != nil {
@@ -36,7 +36,8 @@ func revisionOf(o metav1.Object) int64 {
 	return n
 }
 
-// inherited reports whether a ReplicaSet inherits an annotation from its Deployment.
+// inherited reports whether an annotation of a Deployment with this name is copied to its
+// ReplicaSets.
 func inherited(name string) bool {
 	switch name {
 	case v1.LastAppliedConfigAnnotation, annotationRevision, annotationHistory, annotationDesired,
@@ -46,8 +47,8 @@ func inherited(name string) bool {
 	return true
 }
 
-// findOrCreate updates the revision of the newest ReplicaSet. If the ReplicaSet does not exist and
-// create is true, it creates it.
+// findOrCreate updates the revision number of the ReplicaSet of the present template. If there is
+// no such ReplicaSet and create is true, it creates one.
 func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	highest := int64(0)
 	for _, s := range w.old {
@@ -63,8 +64,8 @@ func (w *work) findOrCreate(ctx context.Context, create bool) error {
 	return w.create(ctx, revision)
 }
 
-// updateNewest updates the annotations and minReadySeconds of the newest ReplicaSet, and the revision of
-// the Deployment.
+// updateNewest updates the annotations and minReadySeconds of the ReplicaSet of the present
+// template, and the revision number of the Deployment.
 func (w *work) updateNewest(ctx context.Context, revision string) error {
 	set := w.newest.DeepCopy()
 	changed := w.annotate(set, revision)
@@ -83,7 +84,8 @@ func (w *work) updateNewest(ctx context.Context, revision string) error {
 	return nil
 }
 
-// annotate sets the annotations of the newest ReplicaSet and reports whether any changed.
+// annotate sets the annotations of the ReplicaSet of the present template and reports whether any
+// changed.
 func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 	before := maps.Clone(set.Annotations)
 	if set.Annotations == nil {
@@ -94,11 +96,12 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 			set.Annotations[k] = v
 		}
 	}
-	next, _ := strconv.ParseInt(revision, 10, 64) // never fails, because FormatInt made this string
+	next, _ := strconv.ParseInt(revision, 10, 64) // cannot fail, because FormatInt made this string
 	if old := set.Annotations[annotationRevision]; revisionOf(set) < next {
 		set.Annotations[annotationRevision] = revision
 		if old != "" {
-			// The ReplicaSet had another revision before, so this is a rollback to its template.
+			// The ReplicaSet had another revision number before, so this is a rollback to its
+			// template.
 			history := set.Annotations[annotationHistory]
 			set.Annotations[annotationHistory] = strings.TrimPrefix(history+","+old, ",")
 		}
@@ -106,11 +109,12 @@ func (w *work) annotate(set *appsv1.ReplicaSet, revision string) bool {
 	return !maps.Equal(before, set.Annotations)
 }
 
-// sizeAnnotations records the Deployment's size in a ReplicaSet that is scaled.
+// sizeAnnotations records the Deployment's size in the annotations of a ReplicaSet that is scaled.
+// It reports whether they changed.
 func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	surge, _, err := limits(w.d)
 	if err != nil {
-		return false // the API server rejects such limits
+		return false // cannot happen: the API server rejects such limits
 	}
 	desired, most := strconv.Itoa(int(*w.d.Spec.Replicas)), strconv.Itoa(int(*w.d.Spec.Replicas+surge))
 	changed := set.Annotations[annotationDesired] != desired || set.Annotations[annotationMax] != most
@@ -121,13 +125,15 @@ func (w *work) sizeAnnotations(set *appsv1.ReplicaSet) bool {
 	return changed
 }
 
-// setRevision sets the Deployment's revision, which is written together with the status. A separate
-// write of annotations would increase the Deployment's generation.
+// setRevision sets the annotation with the Deployment's revision number. It is written together
+// with the status, because a separate write of annotations would increase the Deployment's
+// generation.
 func (w *work) setRevision(revision string) {
 	metav1.SetMetaDataAnnotation(&w.d.ObjectMeta, annotationRevision, revision)
 }
 
-// setName returns the name of the ReplicaSet of the present template, even if it does not exist.
+// setName returns the name of the ReplicaSet of the present template, or the name that it will get
+// if it does not exist yet.
 func (w *work) setName() string {
 	if w.newest != nil {
 		return w.newest.Name
@@ -191,9 +197,9 @@ func (w *work) create(ctx context.Context, revision string) error {
 	return nil
 }
 
-// collide handles an existing ReplicaSet with the wanted name. Either it belongs to the Deployment
-// and the cache does not show it yet, or the collision count increases, so that the next sync uses
-// another name.
+// collide handles the case that a ReplicaSet with the wanted name exists. If it belongs to the
+// Deployment and has the present template, the cache only lags, and the sync uses it. Otherwise
+// collide increments the collision count, so that the next sync uses another name.
 func (w *work) collide(ctx context.Context, name string, cause error) error {
 	there, err := w.Client.AppsV1().ReplicaSets(w.d.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -218,7 +224,7 @@ func (w *work) collide(ctx context.Context, name string, cause error) error {
 	return fmt.Errorf("create replica set: %w", cause)
 }
 
-// resize scales a ReplicaSet.
+// resize sets the size of a ReplicaSet, and the annotations with the Deployment's size.
 func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) error {
 	next := set.DeepCopy()
 	noted := w.sizeAnnotations(next)
@@ -243,7 +249,7 @@ func (w *work) resize(ctx context.Context, set *appsv1.ReplicaSet, size int32) e
 	return nil
 }
 
-// replace replaces a ReplicaSet in the lists by its new version.
+// replace replaces a ReplicaSet in w by its new version set.
 func (w *work) replace(set *appsv1.ReplicaSet) {
 	for _, list := range [][]*appsv1.ReplicaSet{w.sets, w.old} {
 		for i := range list {
@@ -257,7 +263,7 @@ func (w *work) replace(set *appsv1.ReplicaSet) {
 	}
 }
 
-// wasScaled reports whether the Deployment was scaled and its ReplicaSets were not scaled since.
+// wasScaled reports whether the Deployment's size changed since its ReplicaSets were last scaled.
 func (w *work) wasScaled() bool {
 	for _, s := range w.sets {
 		if *s.Spec.Replicas == 0 {
@@ -271,8 +277,8 @@ func (w *work) wasScaled() bool {
 	return false
 }
 
-// proportional distributes the Deployment's size among the ReplicaSets, in proportion to their
-// sizes, and scales them.
+// proportional scales the ReplicaSets to the Deployment's size. During a rolling update, when
+// several ReplicaSets have pods, it scales them in proportion to their sizes.
 func (w *work) proportional(ctx context.Context) error {
 	var withPods []*appsv1.ReplicaSet
 	for _, s := range w.sets {
@@ -311,8 +317,8 @@ func (w *work) proportional(ctx context.Context) error {
 	return nil
 }
 
-// saturated reports whether all pods of the newest ReplicaSet are available and it has the
-// Deployment's size.
+// saturated reports whether the ReplicaSet has the Deployment's size and all its pods are
+// available.
 func saturated(d *appsv1.Deployment, set *appsv1.ReplicaSet) bool {
 	if set == nil {
 		return false

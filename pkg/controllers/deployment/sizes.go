@@ -14,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// step is a ReplicaSet and its new size.
+// step is a ReplicaSet with the size to set.
 type step struct {
 	set  *appsv1.ReplicaSet
 	size int32
 }
 
-// limits returns how many pods a rolling update may have above and below the Deployment's size.
+// limits returns how many pods a rolling update may have above the Deployment's size (surge), and
+// how many of that size may be unavailable.
 func limits(d *appsv1.Deployment) (surge, unavailable int32, err error) {
 	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || d.Spec.Strategy.RollingUpdate == nil {
 		return 0, 0, nil
@@ -36,7 +37,7 @@ func limits(d *appsv1.Deployment) (surge, unavailable int32, err error) {
 		return 0, 0, fmt.Errorf("maxUnavailable: %w", err)
 	}
 	if s == 0 && u == 0 {
-		u = 1 // with 0 and 0 no pod could ever be replaced
+		u = 1 // if both limits were 0, no pod could be replaced
 	}
 	return int32(s), min(int32(u), *d.Spec.Replicas), nil
 }
@@ -59,7 +60,9 @@ func available(sets ...*appsv1.ReplicaSet) int32 {
 	return n
 }
 
-// newestSize returns the size that the newest ReplicaSet may have, given the sizes of the others.
+// newestSize returns the size for the ReplicaSet of the present template: at most the Deployment's
+// size, and during a rolling update no more than the surge allows in addition to the other
+// ReplicaSets.
 func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) (int32, error) {
 	want, has := *d.Spec.Replicas, int32(0)
 	if newest != nil {
@@ -76,8 +79,8 @@ func newestSize(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, newest *appsv1.
 	return min(has+max(room, 0), want), nil
 }
 
-// shrink returns the new sizes of old ReplicaSets: it first removes pods that are not available,
-// and then others as long as enough pods stay available.
+// shrink returns smaller sizes for old ReplicaSets. It first removes pods that are not available,
+// and then available ones as long as enough pods stay available.
 func shrink(d *appsv1.Deployment, sets, old []*appsv1.ReplicaSet, newest *appsv1.ReplicaSet) ([]step, error) {
 	_, unavailable, err := limits(d)
 	if err != nil || replicas(old) == 0 {
@@ -118,8 +121,8 @@ func shrink(d *appsv1.Deployment, sets, old []*appsv1.ReplicaSet, newest *appsv1
 	return steps, nil
 }
 
-// proportions distributes a change of the Deployment's size among the ReplicaSets with pods, in
-// proportion to their sizes, so that a rollout in progress keeps its balance.
+// proportions distributes a change of the Deployment's size among sets, the ReplicaSets with pods,
+// in proportion to their sizes. So a rollout in progress keeps its ratio of old and new pods.
 func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error) {
 	surge, _, err := limits(d)
 	if err != nil {
@@ -132,7 +135,8 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	diff := allowed - replicas(sets)
 	sets = slices.Clone(sets)
 	slices.SortStableFunc(sets, func(a, b *appsv1.ReplicaSet) int {
-		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time) // when scaling up, newer ReplicaSets come first
+		// If the Deployment grows, newer ReplicaSets come first, otherwise older ones.
+		age := b.CreationTimestamp.Compare(a.CreationTimestamp.Time)
 		if diff < 0 {
 			age = -age
 		}
@@ -154,8 +158,8 @@ func proportions(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) ([]step, error
 	return steps, nil
 }
 
-// share returns a ReplicaSet's part of a change by diff. left is the part of the change that is
-// not distributed yet.
+// share returns the part of a ReplicaSet in a change of the total size by diff. left is the part of
+// diff that is not distributed yet.
 func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32) int32 {
 	if *s.Spec.Replicas == 0 || diff == 0 || left == 0 {
 		return 0
@@ -177,7 +181,8 @@ func share(d *appsv1.Deployment, s *appsv1.ReplicaSet, allowed, diff, left int32
 	return min(max(part, left), 0)
 }
 
-// findNewest returns the ReplicaSet of the present template, or the oldest if there are several.
+// findNewest returns the ReplicaSet of the present template, or nil if there is none. If there are
+// several, it returns the oldest.
 func findNewest(d *appsv1.Deployment, sets []*appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	for _, s := range sets {
 		if sameTemplate(d, s) {

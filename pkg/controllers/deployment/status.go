@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Reasons of conditions, with Kubernetes' names.
+// Reasons of conditions, with the names that Kubernetes uses.
 const (
 	reasonNewSet      = "NewReplicaSetCreated"
 	reasonFound       = "FoundNewReplicaSet"
@@ -48,7 +48,8 @@ func conditionOf(s *appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *
 	return nil
 }
 
-// putCondition sets a condition with the present time, unless its status and reason are unchanged.
+// putCondition sets a condition with the times now. It does nothing if the condition already has
+// the same status and reason.
 func putCondition(s *appsv1.DeploymentStatus, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	old := conditionOf(s, c.Type)
@@ -70,7 +71,8 @@ func (w *work) setCondition(c appsv1.DeploymentCondition) {
 	putCondition(&w.d.Status, c, w.Clock.Now())
 }
 
-// setFound sets the condition that the present template already has a ReplicaSet.
+// setFound sets the Progressing condition if there is none: it says that the ReplicaSet of the
+// present template was found.
 func (w *work) setFound() {
 	if conditionOf(&w.d.Status, appsv1.DeploymentProgressing) == nil && w.hasDeadline() {
 		w.setCondition(w.foundCondition())
@@ -79,20 +81,22 @@ func (w *work) setFound() {
 
 const neverTimesOut = 1<<31 - 1
 
-// hasDeadline reports whether the Deployment has a progress deadline.
+// hasDeadline reports whether the Deployment has a progress deadline. Without a deadline it has no
+// Progressing condition.
 func (w *work) hasDeadline() bool {
 	p := w.d.Spec.ProgressDeadlineSeconds
 	return p != nil && *p != neverTimesOut
 }
 
-// checkPaused updates the Progressing condition after the Deployment was paused or resumed.
+// checkPaused updates the Progressing condition and writes the status if the Deployment was paused
+// or resumed.
 func (w *work) checkPaused(ctx context.Context) error {
 	if !w.hasDeadline() {
 		return nil
 	}
 	c := conditionOf(&w.d.Status, appsv1.DeploymentProgressing)
 	if c != nil && c.Reason == reasonTimedOut {
-		return nil // a condition that reports a timeout is more important
+		return nil // keep the condition, because a timeout is more important to users
 	}
 	shown := c != nil && c.Reason == reasonPaused
 	switch {
@@ -111,7 +115,7 @@ func (w *work) checkPaused(ctx context.Context) error {
 	return nil
 }
 
-// totals returns the status without conditions.
+// totals returns the status with the sums over all ReplicaSets, without conditions.
 func (w *work) totals() appsv1.DeploymentStatus {
 	s := appsv1.DeploymentStatus{ObservedGeneration: w.d.Generation, CollisionCount: w.d.Status.CollisionCount}
 	terminating := int32(0)
@@ -131,14 +135,15 @@ func (w *work) totals() appsv1.DeploymentStatus {
 	return s
 }
 
-// complete reports whether all pods have the present template and are available.
+// complete reports whether a rollout is complete: the Deployment has as many pods as its size, and
+// all of them have the present template and are available.
 func complete(d *appsv1.Deployment, s appsv1.DeploymentStatus) bool {
 	want := *d.Spec.Replicas
 	return s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want &&
 		s.ObservedGeneration >= d.Generation
 }
 
-// progressed reports whether the new status is closer to complete than the old one.
+// progressed reports whether the new status s is closer to a complete rollout than old.
 func progressed(old, s *appsv1.DeploymentStatus) bool {
 	return s.UpdatedReplicas > old.UpdatedReplicas || s.Replicas-s.UpdatedReplicas < old.Replicas-old.UpdatedReplicas ||
 		s.ReadyReplicas > old.ReadyReplicas || s.AvailableReplicas > old.AvailableReplicas
@@ -167,8 +172,8 @@ func (w *work) writeStatus(ctx context.Context) error {
 	return nil
 }
 
-// joinStatus writes the status after err occurred; a condition in it shows err. It returns err,
-// joined with the error of the write if that fails.
+// joinStatus writes the status, which has a condition for err. It returns err, joined with the
+// error of the write if the write fails.
 func joinStatus(ctx context.Context, w *work, err error) error {
 	return errors.Join(err, w.writeStatus(ctx))
 }
@@ -187,8 +192,8 @@ func (w *work) availability(s *appsv1.DeploymentStatus) error {
 	return nil
 }
 
-// setProgressing sets the Progressing condition, and queues the Deployment for the time when its deadline
-// passes.
+// setProgressing sets the Progressing condition, and queues the Deployment for the time when its
+// progress deadline passes.
 func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
 	if !w.hasDeadline() {
 		dropCondition(s, appsv1.DeploymentProgressing)
@@ -211,7 +216,7 @@ func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
 			restamp(s, c, done, now)
 		}
 	case c != nil && c.Reason == reasonComplete && s.Replicas == s.UpdatedReplicas:
-		// The rollout is over, and later changes of its pods do not start another one.
+		// The rollout is complete. Later changes of its pods do not count as another rollout.
 	case progressed(&w.d.Status, s):
 		updated := condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonUpdated, name+" is progressing.")
 		restamp(s, c, updated, now)
@@ -222,10 +227,11 @@ func (w *work) setProgressing(s *appsv1.DeploymentStatus) {
 	w.awaitDeadline(conditionOf(s, appsv1.DeploymentProgressing), now)
 }
 
-// ofTemplate reports whether the Progressing condition is about the present template. Clients
-// assume that it is when status.observedGeneration is the present generation. The messages name the
-// template's ReplicaSet. Messages that name the Deployment were written before its ReplicaSet
-// existed, and are valid for the generation in the status.
+// ofTemplate reports whether the Progressing condition c is about the present template. Clients
+// rely on that if status.observedGeneration is the present generation. A message that names the
+// ReplicaSet of the present template is about that template. A message that names the Deployment
+// was written before there was a ReplicaSet, and is about the generation in the status. The
+// conditions for paused and resumed Deployments are valid for every template.
 func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 	switch {
 	case c.Reason == reasonPaused || c.Reason == reasonResumed:
@@ -237,7 +243,7 @@ func (w *work) ofTemplate(c *appsv1.DeploymentCondition) bool {
 		w.d.Status.ObservedGeneration >= w.d.Generation
 }
 
-// begunCondition returns the Progressing condition for a template whose rollout begins.
+// begunCondition returns the Progressing condition for the start of a template's rollout.
 func (w *work) begunCondition() appsv1.DeploymentCondition {
 	switch {
 	case w.d.Spec.Paused:
@@ -254,13 +260,14 @@ func pausedCondition() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionUnknown, reasonPaused, "Deployment is paused")
 }
 
-// foundCondition returns the Progressing condition of a template that already has a ReplicaSet.
+// foundCondition returns the Progressing condition for a template that already has a ReplicaSet.
 func (w *work) foundCondition() appsv1.DeploymentCondition {
 	return condition(appsv1.DeploymentProgressing, v1.ConditionTrue, reasonFound,
 		fmt.Sprintf("Found new replica set %q", w.newest.Name))
 }
 
-// restamp sets a condition with a new update time, at which the deadline starts.
+// restamp sets condition c with the update time now, even if it is unchanged. The progress deadline
+// counts from the update time. old is the condition before, or nil.
 func restamp(s *appsv1.DeploymentStatus, old *appsv1.DeploymentCondition, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	if old != nil && old.Status == c.Status {
@@ -289,7 +296,8 @@ func (w *work) awaitDeadline(c *appsv1.DeploymentCondition, now time.Time) {
 	w.queue.AddAfter(controller.Key(w.d), max(left, 0)+time.Second)
 }
 
-// setFailure sets the ReplicaFailure condition, which shows why the ReplicaSets cannot create pods.
+// setFailure sets the ReplicaFailure condition if a ReplicaSet has it, which says why the
+// ReplicaSet cannot create pods.
 func (w *work) setFailure(s *appsv1.DeploymentStatus) {
 	for _, set := range append([]*appsv1.ReplicaSet{w.newest}, w.old...) {
 		if set == nil {

@@ -25,7 +25,7 @@ func TestProgress(t *testing.T) {
 	full := counts{3, 3, 3, 3}
 	for _, tc := range []struct {
 		name       string
-		before     string // reason of the Progressing condition before the change
+		before     string // reason of the Progressing condition before the sync
 		age        time.Duration
 		old, new   counts
 		reason     string

@@ -18,12 +18,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestUnseenSet checks a Deployment whose template changes before the cache shows the ReplicaSet of
-// the earlier template. Its new ReplicaSet must get only the size that the strategy allows in
-// addition to the old one.
+// TestUnseenSet checks a Deployment whose template changes while the cache does not show the
+// ReplicaSet of the earlier template yet. The new ReplicaSet must be created only when the cache
+// shows the earlier one, and with no more pods than the surge allows.
 func TestUnseenSet(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
-	informers := controller.NewInformers(s.Client, 0) // the informers are not started; the test fills their caches
+	// The informers are not started; the test fills their caches itself.
+	informers := controller.NewInformers(s.Client, 0)
 	made, err := New(controller.Deps{
 		Client: s.Client, Informers: informers, Events: &record.FakeRecorder{}, Clock: clock.Real(),
 		Log: slog.New(slog.DiscardHandler), Options: controller.Options{Workers: 1},

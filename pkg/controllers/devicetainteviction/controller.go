@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package devicetainteviction deletes pods whose devices have a NoExecute taint that their claims
-// do not tolerate. A pod is deleted at once, or when its tolerations have expired.
+// Package devicetainteviction deletes pods that use devices with a NoExecute taint which their
+// ResourceClaims do not tolerate. It deletes a pod at once or, if a toleration has a time limit,
+// when this time has passed.
 package devicetainteviction
 
 import (
@@ -27,7 +28,8 @@ import (
 // Name is the controller's name.
 const Name = "device-taint-eviction-controller"
 
-// byPool is the index of slices by pool, and of claims by the pools of their devices.
+// byPool is the name of two indexes: of ResourceSlices by device pool, and of ResourceClaims by the
+// pools of their allocated devices.
 const byPool = "devicePool"
 
 // Controller implements controller.Controller.
@@ -41,7 +43,7 @@ type Controller struct {
 	metrics    *metrics
 
 	mu      sync.Mutex
-	waiting map[types.UID]bool // UIDs of pods that are to be deleted later
+	waiting map[types.UID]bool // the UIDs of pods that will be deleted at a later time
 }
 
 // New returns the controller.
@@ -78,7 +80,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// claimChanged queues the pods that used a claim or use it now.
+// claimChanged queues the pods that a ResourceClaim is reserved for or was reserved for before the
+// change.
 func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	for _, cl := range []*resourcev1.ResourceClaim{old, claim} {
 		if cl == nil {
@@ -92,7 +95,8 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	}
 }
 
-// sliceChanged queues the pods that use devices of a pool.
+// sliceChanged queues the pods that use devices of the ResourceSlice's pool, if taints or the
+// pool's generation changed.
 func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	if old != nil && slice != nil && old.Spec.Pool.Generation == slice.Spec.Pool.Generation &&
 		equality.Semantic.DeepEqual(taintsOf(old), taintsOf(slice)) {
@@ -101,7 +105,7 @@ func (c *Controller) sliceChanged(old, slice *resourcev1.ResourceSlice) {
 	s := controller.Latest(old, slice)
 	claims, err := c.claimCache.ByIndex(byPool, poolKey(s.Spec.Driver, s.Spec.Pool.Name))
 	if err != nil {
-		return // the index exists
+		return // cannot happen: New has added the index
 	}
 	for _, o := range claims {
 		c.claimChanged(nil, o.(*resourcev1.ResourceClaim))
@@ -144,7 +148,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// wait records whether a pod is to be deleted later, and returns the value recorded before.
+// wait records whether a pod will be deleted at a later time, and returns the value recorded
+// before.
 func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,8 +161,8 @@ func (c *Controller) wait(uid types.UID, is bool) (was bool) {
 	return was
 }
 
-// usedBy returns the allocated claims that are reserved for a pod, including the one for its
-// extended resources.
+// usedBy returns the allocated ResourceClaims that are reserved for a pod, including the claim that
+// was created for its extended resources.
 func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	var out []*resourcev1.ResourceClaim
 	add := func(name string, owned bool) {
@@ -172,7 +177,7 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // the claim was not created yet
+			continue // the claim does not exist yet
 		}
 		add(*name, owned)
 	}
@@ -182,11 +187,11 @@ func (c *Controller) usedBy(pod *v1.Pod) []*resourcev1.ResourceClaim {
 	return out
 }
 
-// taintsFor returns the taints of a device, according to the newest generation of its pool.
+// taintsFor returns the taints of a device in the ResourceSlices of the pool's newest generation.
 func (c *Controller) taintsFor(driver, pool, device string) []resourcev1.DeviceTaint {
 	objects, err := c.slices.ByIndex(byPool, poolKey(driver, pool))
 	if err != nil {
-		return nil // the index exists
+		return nil // cannot happen: New has added the index
 	}
 	newest := int64(-1)
 	var out []resourcev1.DeviceTaint
@@ -229,7 +234,7 @@ func poolsOfClaim(o any) ([]string, error) {
 	return keys, nil
 }
 
-// taintsOf returns the taints of a slice's devices, by name.
+// taintsOf returns the taints of the devices in a ResourceSlice, by device name.
 func taintsOf(s *resourcev1.ResourceSlice) map[string][]resourcev1.DeviceTaint {
 	out := map[string][]resourcev1.DeviceTaint{}
 	for _, d := range s.Spec.Devices {

@@ -17,8 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestExtendedResources checks that a pod is also deleted if it got the tainted device as an
-// extended resource, for which a claim was created (kubernetes/kubernetes#142289).
+// TestExtendedResources checks that a pod is also deleted if the tainted device was allocated for
+// an extended resource of the pod, for which the scheduler created a claim
+// (kubernetes/kubernetes#142289).
 func TestExtendedResources(t *testing.T) {
 	const namespace = "default"
 	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p", UID: "u"}}

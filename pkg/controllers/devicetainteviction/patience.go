@@ -11,7 +11,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// evictAt returns when a pod must be deleted, or leaves = false if it may stay.
+// evictAt returns the time at which a pod must be deleted because of the taints of its devices.
+// leaves is false if the pod may stay.
 func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 	for _, claim := range c.usedBy(pod) {
 		for i := range claim.Status.Allocation.Devices.Results {
@@ -25,8 +26,9 @@ func (c *Controller) evictAt(pod *v1.Pod) (at time.Time, leaves bool) {
 	return at, leaves
 }
 
-// endOf returns when a device with these taints is no longer tolerated. A taint without a time
-// counts as added now.
+// endOf returns the time at which the first of a device's NoExecute taints is no longer tolerated.
+// ends is false if all are tolerated forever. A taint without a time counts as if it were added
+// now.
 func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration,
 	now time.Time) (end time.Time, ends bool) {
 	for _, t := range taints {
@@ -48,8 +50,8 @@ func endOf(taints []resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToler
 	return end, ends
 }
 
-// patience returns how long a taint is tolerated: the shortest time of the matching tolerations, or
-// forever if none has a time.
+// patience returns how long a taint is tolerated: the shortest time of the tolerations that match,
+// or 0 if none matches. forever is true if one of them has no time limit.
 func patience(t resourcev1.DeviceTaint, tolerations []resourcev1.DeviceToleration) (limit time.Duration, forever bool) {
 	tolerated := false
 	for _, tol := range tolerations {

@@ -29,7 +29,7 @@ func TestEndOf(t *testing.T) {
 	for name, test := range map[string]struct {
 		taints      []resourcev1.DeviceTaint
 		tolerations []resourcev1.DeviceToleration
-		want        int64 // 0 if the pod stays
+		want        int64 // Unix time in seconds at which the pod must be deleted; 0 if it may stay
 	}{
 		"no taint":          {},
 		"effect NoSchedule": {taints: []resourcev1.DeviceTaint{taint("a", noSchedule, 900)}},
