@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package disruption maintains the status of PodDisruptionBudgets, with the number of pods that may
-// be evicted now. The eviction API uses it. The pure function status computes it from the selected
-// pods and the expected number of pods.
+// Package disruption maintains the status of PodDisruptionBudgets. The status contains the number
+// of pods that may be evicted now; the eviction API rejects evictions that exceed it. The function
+// status computes the status from the selected pods and the expected number of pods, without I/O.
 //
-// The package also removes the DisruptionTarget condition from a pod if the announced disruption
-// did not happen.
+// The package also sets a pod's DisruptionTarget condition to False if the disruption that it
+// announced did not happen in time.
 package disruption
 
 import (
@@ -35,8 +35,8 @@ const Name = "disruption-controller"
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue      *controller.Queue // keys are budgets
-	staleQueue *controller.Queue // keys are pods
+	queue      *controller.Queue // its keys are those of budgets
+	staleQueue *controller.Queue // its keys are those of pods whose announced disruption may be stale
 	budgets    policylisters.PodDisruptionBudgetLister
 	pods       corelisters.PodLister
 	scales     *scales
@@ -66,7 +66,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// podChanged queues the budgets that select or selected the pod.
+// podChanged queues the budgets that select the pod now or selected it before the change. If the
+// pod has a DisruptionTarget condition, it queues the pod for the time when the condition becomes
+// stale.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if pod != nil {
 		if in, announced := staleIn(pod, c.Clock.Now()); announced {
@@ -82,7 +84,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 		}
 		budgets, err := c.budgets.GetPodPodDisruptionBudgets(p)
 		if err != nil {
-			continue // no budget selects the pod
+			continue // the error means that no budget selects the pod
 		}
 		for _, b := range budgets {
 			c.queue.AddObject(b)
@@ -93,7 +95,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// warnOfMany records an event for a pod that several budgets select. Such a pod cannot be evicted.
+// warnOfMany records an event for a pod that several budgets select. The eviction API does not
+// evict such a pod.
 func (c *Controller) warnOfMany(pod *v1.Pod) {
 	if budgets, err := c.budgets.GetPodPodDisruptionBudgets(pod); err == nil && len(budgets) > 1 {
 		c.Events.Eventf(pod, v1.EventTypeWarning, "MultiplePodDisruptionBudgets",
@@ -101,7 +104,7 @@ func (c *Controller) warnOfMany(pod *v1.Pod) {
 	}
 }
 
-// podMatters reports whether a pod may count differently after a change.
+// podMatters reports whether a change of a pod may change the status of a budget.
 func podMatters(old, pod *v1.Pod) bool {
 	return old.UID != pod.UID || controller.Ready(old) != controller.Ready(pod) ||
 		(old.DeletionTimestamp == nil) != (pod.DeletionTimestamp == nil) ||
@@ -121,7 +124,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return err
 	}
-	// If the expected number of pods is unknown, no disruption is allowed.
+	// The expected number of pods is unknown, so allow no disruption.
 	return errors.Join(err, c.write(ctx, b, failedStatus(b, err)))
 }
 
@@ -189,8 +192,8 @@ func (c *Controller) write(ctx context.Context, b *policyv1.PodDisruptionBudget,
 	return nil
 }
 
-// syncStale removes the DisruptionTarget condition from a pod if the announced disruption did not
-// happen.
+// syncStale sets a pod's DisruptionTarget condition to False if the announced disruption did not
+// happen in time.
 func (c *Controller) syncStale(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -221,7 +224,8 @@ func (c *Controller) syncStale(ctx context.Context, key string) error {
 	return nil
 }
 
-// failedStatus returns the status of a budget that cannot be computed.
+// failedStatus returns the status for a budget whose status could not be computed because of err.
+// It allows no disruption.
 func failedStatus(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisruptionBudgetStatus {
 	out := *b.Status.DeepCopy()
 	out.DisruptionsAllowed = 0
@@ -233,10 +237,10 @@ func failedStatus(b *policyv1.PodDisruptionBudget, err error) policyv1.PodDisrup
 }
 
 const (
-	// deletionTimeout is how long a pod whose eviction was allowed counts as disrupted although it
-	// is not deleted.
+	// deletionTimeout is how long a pod whose eviction was allowed counts as disrupted if it is not
+	// being deleted.
 	deletionTimeout = 2 * time.Minute
-	// staleTimeout is how long the condition of an announced disruption remains although the pod is
-	// not deleted.
+	// staleTimeout is how long a pod's DisruptionTarget condition remains True if the pod is not
+	// being deleted.
 	staleTimeout = 2 * time.Minute
 )

@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// scales finds out how many pods the owners of pods want. For built-in kinds it reads the caches,
-// for other kinds the scale subresource.
+// scales looks up how many pods the owners of pods should have. For built-in kinds it reads the
+// caches, for other kinds the scale subresource of the owner.
 type scales struct {
 	sets         appslisters.ReplicaSetLister
 	deployments  appslisters.DeploymentLister
@@ -44,17 +44,17 @@ func newScales(d controller.Deps) *scales {
 	}
 }
 
-// owner is the controller of some pods, with its wanted number of replicas.
+// owner is the owner of some pods, with the number of pods that it should have.
 type owner struct {
 	uid      types.UID
 	replicas int32
 }
 
-// sum returns how many pods the owners of the given pods want together. unmanaged is true if some
-// pods have no owner; these do not count.
+// sum returns how many pods the owners of the given pods should have in total. Pods without an
+// owner are not counted; unmanaged reports whether there are any.
 func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanaged bool, err error) {
 	seen := map[types.UID]bool{}   // UIDs of owners that were looked up
-	wanted := map[types.UID]bool{} // UIDs of owners that are included in total
+	wanted := map[types.UID]bool{} // UIDs of owners whose replicas are included in total
 	for _, pod := range pods {
 		ref := metav1.GetControllerOfNoCopy(pod)
 		if ref == nil {
@@ -80,7 +80,8 @@ func (s *scales) sum(ctx context.Context, pods []*v1.Pod) (total int32, unmanage
 	return total, unmanaged, nil
 }
 
-// find returns the owner that a reference names, or nil if it does not exist.
+// find returns the owner that an owner reference in an object of the namespace names, or nil if it
+// does not exist.
 func (s *scales) find(ctx context.Context, namespace string, ref *metav1.OwnerReference) (*owner, error) {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	if err != nil {
@@ -105,7 +106,8 @@ func (s *scales) find(ctx context.Context, namespace string, ref *metav1.OwnerRe
 	return s.findOther(ctx, namespace, gv.WithKind(ref.Kind), ref)
 }
 
-// findSet returns a ReplicaSet, or the Deployment that owns it.
+// findSet returns the ReplicaSet that ref names or, if a Deployment owns it, the Deployment. It
+// returns nil if that object does not exist.
 func (s *scales) findSet(namespace string, ref *metav1.OwnerReference) *owner {
 	set, err := s.sets.ReplicaSets(namespace).Get(ref.Name)
 	if err != nil || set.UID != ref.UID {
@@ -126,7 +128,7 @@ func (s *scales) findOther(ctx context.Context, namespace string, kind schema.Gr
 	ref *metav1.OwnerReference) (*owner, error) {
 	mapping, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) {
-		s.mapper.Reset() // discovery may be out of date: reset it, so that the retry finds a kind that was added
+		s.mapper.Reset() // the cached discovery may be out of date and lack a new kind
 		mapping, err = s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	}
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// needsScale reports whether the expected number of pods is needed to compute the status. If
-// minAvailable is an absolute number, it is not needed.
+// needsScale reports whether the status depends on the expected number of pods. It does not if
+// minAvailable is an absolute number.
 func needsScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
-// desiredHealthy returns how many of the expected pods must be healthy.
+// desiredHealthy returns how many pods must be healthy, if the expected number of pods is given.
 func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, error) {
 	switch {
 	case b.Spec.MaxUnavailable != nil:
@@ -41,8 +41,8 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 	return 0, nil
 }
 
-// status returns the status of a budget for the selected pods and the expected number of pods, and
-// the time until it changes without an event.
+// status returns the status of a budget, given the pods that it selects and the expected number of
+// pods. It also returns the time until the status changes without an event, or 0.
 func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 	now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	desired, err := desiredHealthy(b, expected)
@@ -58,7 +58,8 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 		}
 		if at, there := b.Status.DisruptedPods[pod.Name]; there {
 			if left := at.Add(deletionTimeout).Sub(now); left > 0 {
-				// The eviction was allowed, and the pod will be deleted soon.
+				// The eviction was allowed and the pod will be deleted soon, so it counts as
+				// disrupted.
 				disrupted[pod.Name] = at
 				if again == 0 || left < again {
 					again = left
@@ -75,16 +76,17 @@ func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 		CurrentHealthy: healthy, DesiredHealthy: desired, ExpectedPods: expected, DisruptedPods: disrupted,
 		ObservedGeneration: b.Generation, Conditions: next.Status.Conditions,
 	}
-	if expected > 0 { // otherwise the first pods to be created could be evicted before they are counted
+	// If no pods are expected yet, allow no disruption, so that the first pods cannot be evicted
+	// before they are counted.
+	if expected > 0 {
 		next.Status.DisruptionsAllowed = max(healthy-desired, 0)
 	}
 	poddisruptionbudget.UpdateDisruptionAllowedCondition(next)
 	return next.Status, again, nil
 }
 
-// staleIn returns how long it is until the announced disruption of a pod counts as stale. It
-// returns false if no disruption is announced, or if the kubelet announced it: a kubelet has no
-// time limit.
+// staleIn returns the time until a pod's DisruptionTarget condition becomes stale. It returns false
+// if the condition is not True, or if the kubelet set it: the kubelet has no time limit.
 func staleIn(pod *v1.Pod, now time.Time) (time.Duration, bool) {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	if pod.DeletionTimestamp != nil || c == nil || c.Status != v1.ConditionTrue ||

@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoints maintains the Endpoints of every Service with a selector, for clients that do
-// not read EndpointSlices yet. They contain the addresses of the Service's pods in its first
-// address family, at most 1000.
+// Package endpoints maintains an Endpoints object for every Service with a selector, for clients
+// that do not read EndpointSlices. It contains the addresses of the Service's pods in the Service's
+// first address family, at most 1000.
 //
-// The pure function desired computes the Endpoints of a Service. Endpoints without a Service belong
-// to the client that created them; the controller's own ones are deleted with the Service.
+// The function desired computes the Endpoints of a Service without I/O. When a Service is deleted,
+// the controller deletes its Endpoints. When the controller starts, it deletes all Endpoints
+// without a Service. Endpoints without a Service that another client creates later are kept.
 package endpoints
 
 import (
@@ -36,11 +37,12 @@ import (
 const Name = "endpoints-controller"
 
 const (
-	// managedByLabel is the label with the name of the Endpoints' controller. managedBy is its
-	// value for this controller.
+	// managedByLabel is the label with the name of the controller that manages an Endpoints object.
+	// managedBy is its value for this controller.
 	managedByLabel = "endpoints.kubernetes.io/managed-by"
 	managedBy      = "endpoint-controller"
-	// maxAddresses is the maximum number of addresses in Endpoints.
+	// maxAddresses is the maximum number of addresses in an Endpoints object. truncated is the
+	// value of an annotation on Endpoints whose addresses exceed it.
 	maxAddresses = 1000
 	truncated    = "truncated"
 )
@@ -55,8 +57,8 @@ type Controller struct {
 	triggers  *endpointsliceutil.TriggerTimeTracker
 
 	mu sync.Mutex
-	// replaced has, by key, the resource version that the last write replaced. If the cache still
-	// shows this version, it does not show the last write.
+	// replaced has the resource version of the Endpoints that the last update replaced, by key. If
+	// the cache still shows this version, it does not show the update yet.
 	replaced map[string]string
 }
 
@@ -88,11 +90,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// queueLeftovers queues Endpoints whose Service may have been deleted while the controller was down.
+// queueLeftovers queues all Endpoints, except leader election locks. The sync deletes those without
+// a Service: the Service may have been deleted while the controller was down.
 func (c *Controller) queueLeftovers() {
 	all, err := c.endpoints.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, e := range all {
 		if _, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]; !lock {
@@ -101,7 +104,7 @@ func (c *Controller) queueLeftovers() {
 	}
 }
 
-// podChanged queues the Services that select or selected the pod.
+// podChanged queues the Services that select the pod now or selected it before the change.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	var before, after any
 	if old != nil {
@@ -116,7 +119,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 	services, err := endpointsliceutil.GetServicesToUpdate(c.services, change)
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: the lister of a cache returns no error
 	}
 	for key := range services {
 		c.queue.Add(key)
@@ -133,7 +136,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // another client manages the Service's endpoints
+		return nil // another client manages the Endpoints of such a Service
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {
@@ -181,7 +184,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	if current.ResourceVersion == "" {
 		_, err := client.Create(ctx, want, metav1.CreateOptions{})
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			return nil // the Service will be deleted with its namespace
+			return nil // the namespace is terminating, and the Service will be deleted with it
 		}
 		if err != nil {
 			c.Events.Eventf(want, v1.EventTypeWarning, "FailedToCreateEndpoint",
@@ -195,7 +198,7 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 		c.Events.Eventf(want, v1.EventTypeWarning, "FailedToUpdateEndpoint", "Failed to update endpoint %v: %v", key, err)
 		return fmt.Errorf("update: %w", err)
 	}
-	if got.ResourceVersion != current.ResourceVersion { // with the same version, the write changed nothing
+	if got.ResourceVersion != current.ResourceVersion { // if the versions are equal, the update changed nothing
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.replaced[key] = current.ResourceVersion
@@ -203,7 +206,9 @@ func (c *Controller) write(ctx context.Context, key string, current, want *v1.En
 	return nil
 }
 
-// desired returns the Endpoints that a Service must have, based on the current ones.
+// desired returns the Endpoints that a Service must have. It keeps other labels and annotations of
+// the current Endpoints. trigger is the time of the change that caused the update; it is stored in
+// an annotation.
 func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger time.Time) *v1.Endpoints {
 	out := current.DeepCopy()
 	out.Subsets = subsets(service, pods)
@@ -231,8 +236,8 @@ func desired(service *v1.Service, pods []*v1.Pod, current *v1.Endpoints, trigger
 	return out
 }
 
-// equal reports whether Endpoints are as wanted. It ignores the trigger time, the order of
-// addresses, and the resource versions of pods.
+// equal reports whether the current Endpoints already have the wanted content. It ignores the
+// trigger time, the order of addresses, and the resource versions of pods.
 func equal(current, want *v1.Endpoints) bool {
 	is := Repack(current.Subsets)
 	for i := range is {
@@ -290,7 +295,8 @@ func subsets(service *v1.Service, pods []*v1.Pod) []v1.EndpointSubset {
 	return Repack(out)
 }
 
-// addressOf returns a pod's address of the Service's first family, or "".
+// addressOf returns the address of a pod in the Service's first address family, or "" if it has
+// none.
 func addressOf(service *v1.Service, pod *v1.Pod) string {
 	want6 := netutils.IsIPv6String(pod.Status.PodIP)
 	switch {

@@ -110,7 +110,8 @@ func TestDesired(t *testing.T) {
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	core := s.Client.CoreV1()
-	// These Endpoints were created before the controller runs, and have no label of a controller.
+	// Create Endpoints without a Service before the controller starts. The controller must delete
+	// them.
 	if _, err := core.Endpoints("default").Create(t.Context(),
 		&v1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: "left"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

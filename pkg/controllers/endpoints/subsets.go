@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Repack converts subsets to a canonical form, so that equal subsets compare as equal: ports with
-// the same addresses and readiness form one subset, and everything is sorted. An address that is
-// listed as both ready and not ready is not ready.
+// Repack converts subsets to a canonical form, so that subsets with the same meaning are equal:
+// ports with the same addresses and readiness form one subset, and subsets, ports and addresses are
+// sorted. An address that is listed as both ready and not ready counts as not ready.
 func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	var ports []*portGroup
 	byPort := map[string]*portGroup{}
@@ -62,7 +62,8 @@ func Repack(subsets []v1.EndpointSubset) []v1.EndpointSubset {
 	return out
 }
 
-// addressKey identifies an endpoint: several pods may have the same address, that of their node.
+// addressKey identifies an address of a pod. Several pods may have the same IP address if they use
+// the network of their node.
 type addressKey struct {
 	ip  string
 	uid types.UID
@@ -72,8 +73,8 @@ func (k addressKey) compare(l addressKey) int {
 	return cmp.Or(strings.Compare(k.ip, l.ip), strings.Compare(string(k.uid), string(l.uid)))
 }
 
-// portGroup has the addresses at a port and whether they are ready. The port is nil for Services
-// without ports.
+// portGroup contains the addresses that have a port, and whether each is ready. port is nil for
+// Services without ports.
 type portGroup struct {
 	port  *v1.EndpointPort
 	ready map[addressKey]bool
@@ -124,8 +125,8 @@ func (g *portGroup) text() string {
 	return b.String()
 }
 
-// truncate limits the number of addresses to what an Endpoints object may have. Ready addresses are
-// kept first, and each subset keeps its share. truncate reports whether it removed addresses.
+// truncate removes addresses in excess of maxAddresses, and reports whether it removed any. It
+// removes addresses that are not ready first, and the same fraction of addresses from each subset.
 func truncate(subsets []v1.EndpointSubset) bool {
 	ready, notReady := 0, 0
 	for i := range subsets {

@@ -67,7 +67,7 @@ func TestRepack(t *testing.T) {
 	}
 }
 
-// meaning returns the address and port pairs in subsets, and whether they are ready.
+// meaning returns the pairs of address and port in subsets, and whether each pair is ready.
 func meaning(subsets []v1.EndpointSubset) map[string]bool {
 	out := map[string]bool{}
 	for _, s := range subsets {
@@ -117,7 +117,7 @@ func TestRepackKeepsMeaning(t *testing.T) {
 
 func TestTruncate(t *testing.T) {
 	many := func(n int) []v1.EndpointAddress { return make([]v1.EndpointAddress, n) }
-	type sizes [2]int // number of ready addresses, number of addresses that are not ready
+	type sizes [2]int // the number of ready addresses and the number of addresses that are not ready in a subset
 	for name, tc := range map[string]struct {
 		in, want []sizes
 		cut      bool

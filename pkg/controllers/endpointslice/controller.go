@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslice maintains the EndpointSlices of every Service with a selector: the pods'
-// addresses and ports, and whether the pods are ready. A library distributes the endpoints over
-// slices.
+// Package endpointslice maintains the EndpointSlices of every Service with a selector. They contain
+// the addresses and ports of the Service's pods, and whether the pods are ready. The library
+// k8s.io/endpointslice distributes the endpoints over slices.
 package endpointslice
 
 import (
@@ -25,8 +25,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Name is the controller's name. managedBy is the value of the managed-by label in the controller's
-// slices.
+// Name is the controller's name. managedBy is the value of the label
+// endpointslice.kubernetes.io/managed-by in the controller's slices.
 const (
 	Name      = "endpointslice-controller"
 	managedBy = "endpointslice-controller.k8s.io"
@@ -47,7 +47,7 @@ type Controller struct {
 
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
-	metrics.RegisterMetrics() // the library's, which the reconciler sets
+	metrics.RegisterMetrics() // registers the metrics that the library's Reconciler updates
 	core, slices := d.Informers.Core().V1(), d.Informers.Discovery().V1().EndpointSlices()
 	c := &Controller{
 		Deps: d, services: core.Services().Lister(), pods: core.Pods().Lister(), nodes: core.Nodes().Lister(),
@@ -75,7 +75,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// podChanged queues the Services that select or selected the pod.
+// podChanged queues the Services that select the pod now or selected it before the change.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if old != nil && pod != nil && !podMatters(old, pod) {
 		return
@@ -83,7 +83,7 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	p := controller.Latest(old, pod)
 	services, err := c.services.Services(p.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, s := range services {
 		if selects(s, old) || selects(s, pod) {
@@ -97,7 +97,7 @@ func selects(s *v1.Service, pod *v1.Pod) bool {
 		labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(pod.Labels))
 }
 
-// podMatters reports whether a change of a pod may change an endpoint.
+// podMatters reports whether a change of a pod may change an endpoint in a slice.
 func podMatters(old, pod *v1.Pod) bool {
 	return endpointsliceutil.GetPodUpdateProjectionKey(old, pod) != nil
 }
@@ -116,12 +116,12 @@ func ready(n *v1.Node) bool {
 	return false
 }
 
-// nodesChanged updates the topology of nodes and queues the Services whose topology hints must
-// change.
+// nodesChanged updates the zones and CPUs of nodes, from which topology hints are computed. It
+// queues the Services whose hints must change.
 func (c *Controller) nodesChanged() {
 	nodes, err := c.nodes.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	c.topology.SetNodes(klog.Background(), nodes)
 	for _, key := range c.topology.GetOverloadedServices() {
@@ -129,14 +129,14 @@ func (c *Controller) nodesChanged() {
 	}
 }
 
-// sliceChanged queues a Service whose slices another client changed.
+// sliceChanged queues a Service if another client changed one of its slices.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	for _, key := range c.slices.AffectedServices(old, slice) {
 		c.queue.Add(key)
 	}
 }
 
-// sync reconciles a Service's slices, and counts the result.
+// sync reconciles a Service's slices, and counts the result in a metric.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	result, err := "success", c.reconcile(ctx, key)
 	switch {
@@ -163,7 +163,7 @@ func (c *Controller) reconcile(ctx context.Context, key string) error {
 		return err
 	}
 	if service.Spec.Type == v1.ServiceTypeExternalName || service.Spec.Selector == nil {
-		return nil // another client manages the Service's endpoints
+		return nil // another client manages the slices of such a Service
 	}
 	pods, err := c.pods.Pods(namespace).List(labels.SelectorFromSet(service.Spec.Selector))
 	if err != nil {

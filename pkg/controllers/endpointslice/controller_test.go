@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// pod creates a pod that is ready and has an address.
+// pod creates a pod with the given IP address and makes it ready.
 func pod(t *testing.T, s *testserver.Server, name, ip string) {
 	t.Helper()
 	pods := s.Client.CoreV1().Pods("default")
@@ -66,8 +66,8 @@ func TestSlicesLostBetween(t *testing.T) {
 	}
 }
 
-// TestTrafficDistribution checks that each traffic distribution that prefers near endpoints results
-// in hints.
+// TestTrafficDistribution checks that each traffic distribution that prefers near endpoints adds
+// the expected hints to the slices, and that syncs are counted in metrics.
 func TestTrafficDistribution(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

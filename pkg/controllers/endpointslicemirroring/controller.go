@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpointslicemirroring copies Endpoints that users created for a Service without a
-// selector to EndpointSlices, because proxies only read slices. The pure function plan decides
-// which slices there must be.
+// Package endpointslicemirroring copies (mirrors) Endpoints that users created for a Service
+// without a selector to EndpointSlices, because service proxies read only slices. The function plan
+// decides without I/O which slices to create, update and delete.
 package endpointslicemirroring
 
 import (
@@ -24,7 +24,8 @@ import (
 const Name = "endpointslice-mirroring-controller"
 
 const (
-	// managedBy is the controller's value of the managed-by label of slices.
+	// managedBy is the value of the label endpointslice.kubernetes.io/managed-by in the
+	// controller's slices.
 	managedBy = "endpointslicemirroring-controller.k8s.io"
 )
 
@@ -65,7 +66,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// sliceChanged queues Endpoints whose slices another client changed.
+// sliceChanged queues Endpoints if another client changed one of their slices.
 func (c *Controller) sliceChanged(old, slice *discoveryv1.EndpointSlice) {
 	for _, key := range c.slices.AffectedServices(old, slice) {
 		c.queue.Add(key)
@@ -106,7 +107,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return c.apply(ctx, e, todo, existing)
 }
 
-// removeAll deletes the slices of a Service that must have none.
+// removeAll deletes the mirrored slices of a Service that must have no such slices.
 func (c *Controller) removeAll(ctx context.Context, namespace, service string) error {
 	c.slices.Forget(namespace, service)
 	c.metrics.set(namespace+"/"+service, counts{})
@@ -131,7 +132,7 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 		for _, s := range todo.create {
 			got, err := client.Create(ctx, s, metav1.CreateOptions{})
 			if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-				return nil // the slices will be deleted with their namespace
+				return nil // the namespace is terminating, and the slices will be deleted with it
 			}
 			if err != nil {
 				return fmt.Errorf("create slice: %w", err)
@@ -157,7 +158,8 @@ func (c *Controller) apply(ctx context.Context, e *v1.Endpoints, todo changes,
 	}
 	for _, s := range existing {
 		if !c.slices.Tracker.Has(s) {
-			// An earlier process wrote the slice; from now on changes by other clients are noticed.
+			// An earlier process wrote this slice. The Tracker must know it to detect changes by
+			// other clients.
 			c.slices.Tracker.Update(s)
 		}
 	}

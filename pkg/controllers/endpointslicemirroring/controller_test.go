@@ -209,8 +209,8 @@ func TestSlicesLostBetween(t *testing.T) {
 	}
 }
 
-// TestSliceGoneBeforeItsDeletion checks that deleting a slice that does not exist is not an error
-// (kubernetes/kubernetes#141608).
+// TestSliceGoneBeforeItsDeletion checks that apply returns no error if a slice that it must delete
+// does not exist any more (kubernetes/kubernetes#141608).
 func TestSliceGoneBeforeItsDeletion(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	c := &Controller{

@@ -12,17 +12,18 @@ import (
 	endpointsliceutil "k8s.io/endpointslice/util"
 )
 
-// metrics have Kubernetes' names, buckets and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, buckets and help texts.
 type metrics struct {
 	added, updated, removed, skipped, duration prometheus.Histogram
 	endpoints, slices, desired                 prometheus.Gauge
 	changes                                    *prometheus.CounterVec
 
 	mu    sync.Mutex
-	known map[string]counts // by Endpoints
+	known map[string]counts // by key of the Endpoints
 }
 
-// counts are the numbers of one Endpoints object that the gauges sum up.
+// counts are the numbers of one Endpoints object. The gauges are the sums of these numbers over all
+// Endpoints.
 type counts struct{ endpoints, slices, desired int }
 
 // newMetrics registers the metrics. r may be nil.
@@ -55,7 +56,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// planned records what a sync is about to change.
+// planned records the changes that a sync is about to make.
 func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.EndpointSlice, todo changes,
 	skipped int) {
 	added, updated, removed := compare(groups, existing)
@@ -70,7 +71,8 @@ func (m *metrics) planned(key string, groups []*group, existing []*discoveryv1.E
 	m.set(key, now)
 }
 
-// set updates the gauges for one Endpoints object. The zero value stands for none.
+// set updates the gauges with the counts of one Endpoints object. The zero value means that it is
+// not mirrored.
 func (m *metrics) set(key string, now counts) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +86,8 @@ func (m *metrics) set(key string, now counts) {
 	m.desired.Add(float64(now.desired - was.desired))
 }
 
-// compare returns how many endpoints the groups add to the slices, change in them, and remove.
+// compare returns how many endpoints of the groups are missing in the existing slices, how many
+// differ, and how many endpoints in the slices are in no group.
 func compare(groups []*group, existing []*discoveryv1.EndpointSlice) (added, updated, removed int) {
 	have := map[key]endpointsliceutil.EndpointSet{}
 	for _, s := range existing {

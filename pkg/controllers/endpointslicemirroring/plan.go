@@ -18,33 +18,34 @@ import (
 	"keelson.dev/keelson/pkg/controllers/endpoints"
 )
 
-// group is the content of one slice: endpoints of one family with the same ports.
+// group is the content of one EndpointSlice: endpoints of one address family with the same ports.
 type group struct {
 	family    discoveryv1.AddressType
 	ports     []discoveryv1.EndpointPort
 	endpoints []discoveryv1.Endpoint
 }
 
-// key is equal for groups and slices with the same family and ports.
+// key identifies groups and slices with the same address family and ports.
 type key struct {
 	family discoveryv1.AddressType
 	ports  endpointsliceutil.PortMapKey
 }
 
 func keyOf(family discoveryv1.AddressType, ports []discoveryv1.EndpointPort) key {
-	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))} // NewPortMapKey sorts its argument
+	// Clone the ports, because NewPortMapKey sorts its argument.
+	return key{family, endpointsliceutil.NewPortMapKey(slices.Clone(ports))}
 }
 
-// mirrored reports whether Endpoints are mirrored. Leader election locks and Endpoints with the
-// label to skip mirroring are not.
+// mirrored reports whether Endpoints must be mirrored. Leader election locks and Endpoints with the
+// label endpointslice.kubernetes.io/skip-mirror=true are not mirrored.
 func mirrored(e *v1.Endpoints) bool {
 	_, lock := e.Annotations[resourcelock.LeaderElectionRecordAnnotationKey]
 	return !lock && e.Labels[discoveryv1.LabelSkipMirror] != "true"
 }
 
-// groupsOf returns the groups of Endpoints. It takes at most `most` addresses of each subset.
-// invalid is the number of invalid addresses, and skipped the number of those that exceed the
-// limit.
+// groupsOf returns the groups for Endpoints. It takes no more than `most` addresses of each subset.
+// invalid is the number of invalid addresses, and skipped the number of all addresses that were
+// left out.
 func groupsOf(e *v1.Endpoints, most int) (groups []*group, invalid, skipped int) {
 	byKey := map[key]*group{}
 	for _, subset := range endpoints.Repack(e.Subsets) {
@@ -92,7 +93,7 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 		return discoveryv1.Endpoint{}, "", false
 	}
 	out := discoveryv1.Endpoint{
-		Addresses:  []string{ip.String()}, // slices have addresses in canonical form
+		Addresses:  []string{ip.String()}, // slices contain addresses in canonical form
 		Conditions: discoveryv1.EndpointConditions{Ready: &ready}, TargetRef: a.TargetRef, NodeName: a.NodeName,
 	}
 	if a.Hostname != "" {
@@ -104,13 +105,13 @@ func endpointOf(a v1.EndpointAddress, ready bool) (discoveryv1.Endpoint, discove
 	return out, discoveryv1.AddressTypeIPv6, true
 }
 
-// changes are the slices to create, update and delete.
+// changes are the EndpointSlices to create, update and delete.
 type changes struct {
 	create, update, remove []*discoveryv1.EndpointSlice
 }
 
-// plan returns the changes that make the slices match the groups, one slice per group. It reuses
-// slices that would be deleted for new ones if possible.
+// plan returns the changes after which each group has exactly one slice. Instead of deleting one
+// slice and creating another, it updates the existing slice if the address family is the same.
 func plan(e *v1.Endpoints, groups []*group, existing []*discoveryv1.EndpointSlice) changes {
 	byKey := map[key][]*discoveryv1.EndpointSlice{}
 	for _, s := range existing {
@@ -153,7 +154,7 @@ func (c changes) recycle() changes {
 	return out
 }
 
-// slice returns the slice of a group.
+// slice returns the EndpointSlice for a group. If name is "", the API server generates the name.
 func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 	out := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -173,7 +174,8 @@ func slice(e *v1.Endpoints, g *group, name string) *discoveryv1.EndpointSlice {
 	return out
 }
 
-// prefix returns the generateName of slices, with a hyphen if there is room for it.
+// prefix returns the metadata.generateName of the slices of a Service. It ends in a hyphen, unless
+// the name would then be too long.
 func prefix(service string) string {
 	if len(validation.NameIsDNSSubdomain(service+"-", true)) == 0 {
 		return service + "-"
@@ -181,7 +183,7 @@ func prefix(service string) string {
 	return service
 }
 
-// same reports whether a slice has the wanted content.
+// same reports whether the slice have already has the content of want.
 func same(have, want *discoveryv1.EndpointSlice) bool {
 	if len(have.Endpoints) != len(want.Endpoints) || !maps.Equal(have.Labels, want.Labels) ||
 		!maps.Equal(have.Annotations, want.Annotations) {

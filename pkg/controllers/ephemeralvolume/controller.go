@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ephemeralvolume creates the claims for pods' generic ephemeral volumes from the templates
-// in the pods. A pod owns its claims, so they are deleted with it.
+// Package ephemeralvolume creates PersistentVolumeClaims for pods with generic ephemeral volumes,
+// from the templates in the pods. The pod owns its claims, so the garbage collector deletes them
+// after the pod.
 package ephemeralvolume
 
 import (
@@ -68,18 +69,18 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// claimGone queues the pods whose volumes use a deleted claim.
+// claimGone queues the pods that use a deleted claim, so that the claim is created again.
 func (c *Controller) claimGone(claim *v1.PersistentVolumeClaim) {
 	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
 	if err != nil {
-		return // the index exists
+		return // cannot happen: New has added the index
 	}
 	for _, pod := range pods {
 		c.queue.AddObject(pod)
 	}
 }
 
-// volumesOf returns the generic ephemeral volumes of a pod. Each of them needs a claim.
+// volumesOf returns the generic ephemeral volumes of a pod.
 func volumesOf(pod *v1.Pod) []*v1.Volume {
 	var out []*v1.Volume
 	for i := range pod.Spec.Volumes {
@@ -109,7 +110,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 // ensure creates the claim of a volume if it does not exist. It returns an error if a claim with
-// this name has another owner, because that claim has other data.
+// this name exists that does not belong to the pod, because the pod must not use the data of other
+// volumes.
 func (c *Controller) ensure(ctx context.Context, pod *v1.Pod, v *v1.Volume) error {
 	want := claimOf(pod, v)
 	have, err := c.claims.PersistentVolumeClaims(pod.Namespace).Get(want.Name)

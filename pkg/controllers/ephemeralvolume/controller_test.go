@@ -29,7 +29,8 @@ func TestServer(t *testing.T) {
 		Resources:   v1.VolumeResourceRequirements{Requests: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}},
 	}
 	claims := core.PersistentVolumeClaims("default")
-	// This claim has the same name but no owner, so it must not be used.
+	// This claim has the name of a pod's claim but does not belong to the pod, so it must not be
+	// used.
 	if _, err := claims.Create(t.Context(),
 		&v1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "p-other"}, Spec: spec},
 		metav1.CreateOptions{}); err != nil {

@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package expander records events on claims that request more storage than their volumes have. CSI
-// drivers' resizers expand the volumes; volumes of other kinds cannot be expanded. The controller
-// writes only events.
+// Package expander records an event on each PersistentVolumeClaim that requests more storage than
+// its volume has. The event says that the claim waits for an external controller, because the
+// resizers of CSI drivers expand the volumes. Volumes of other kinds cannot be expanded. The
+// controller writes nothing but these events.
 package expander
 
 import (
@@ -41,7 +42,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// grew reports whether a claim requests more storage than before.
+// grew reports whether a claim requests more storage than before the change.
 func grew(old, claim *v1.PersistentVolumeClaim) bool {
 	return claim.Spec.Resources.Requests.Storage().Cmp(*old.Spec.Resources.Requests.Storage()) > 0
 }

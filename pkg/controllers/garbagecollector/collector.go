@@ -20,7 +20,8 @@ import (
 	"k8s.io/client-go/metadata"
 )
 
-// collect handles one object: it deletes the object or changes its references if necessary.
+// collect decides about one object, whose UID is the key: it deletes the object or changes its
+// owner references, if necessary.
 func (c *Controller) collect(ctx context.Context, key string) error {
 	if !c.graphComplete() {
 		c.queue.AddAfter(key, retry)
@@ -32,7 +33,9 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		return nil
 	}
 	if v.guessed {
-		return nil // the object is known only from references; its dependents are in the queue themselves
+		// Do nothing: this object is only known from owner references, and its dependents are
+		// queued themselves.
+		return nil
 	}
 	if done, err := c.collectKnown(ctx, v); done || err != nil {
 		return err
@@ -43,7 +46,7 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 		c.queueAll(c.graph.remove(uid))
 		return nil
 	case errors.Is(err, errUnresolvable):
-		// The kind was removed or changed its scope. The next discovery updates the kinds.
+		// The kind was removed or its scope changed. The next discovery updates the known kinds.
 		c.queue.AddAfter(key, discoveryPeriod)
 		return nil
 	case err != nil:
@@ -60,9 +63,9 @@ func (c *Controller) collect(ctx context.Context, key string) error {
 	return c.decideOwners(ctx, live, v.identity)
 }
 
-// collectKnown deletes an object if the graph shows that all of its owners were deleted. It sends
-// no other request: the delete has the version in the graph as a precondition. It returns false if
-// the object needs more requests.
+// collectKnown deletes an object if the graph shows that all of its owners were deleted. It need
+// not read the object first, because the delete request has the resource version in the graph as a
+// precondition. It returns false if the object must be read from the API server to decide.
 func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	if v.deleting || v.foreground || v.orphan || len(v.owners) == 0 {
 		return false, nil
@@ -79,28 +82,29 @@ func (c *Controller) collectKnown(ctx context.Context, v vertex) (bool, error) {
 	seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: v.uid, ResourceVersion: v.version}}
 	err := c.delete(ctx, seen, v.identity, metav1.DeletePropagationBackground)
 	if apierrors.IsConflict(err) || errors.Is(err, errUnresolvable) {
-		return false, nil // the graph lags behind, so the object must be read
+		return false, nil // the graph shows an old version of the object, so the object must be read
 	}
 	return true, err
 }
 
-// delayFor returns how long to wait before objects in a terminating namespace are collected: the
-// namespace controller deletes them anyway.
+// delayFor returns how long to wait before objects in a namespace are collected. The wait is
+// positive only if the namespace is terminating, because the namespace controller then deletes the
+// objects anyway.
 func (c *Controller) delayFor(namespace string) time.Duration {
 	ns, err := c.namespaces.Get(namespace)
 	if err != nil || ns.DeletionTimestamp == nil {
 		return 0
 	}
-	// At most leavingPause, because the clocks may differ.
+	// The result is at most leavingPause, even if the API server's clock is ahead.
 	return min(leavingPause-c.Clock.Since(ns.DeletionTimestamp.Time), leavingPause)
 }
 
-// errUnresolvable is the error for an object that cannot be looked up: its kind is not served, or
-// the kind is namespaced and the namespace is unknown.
+// errUnresolvable is the error for an owner or object that cannot be looked up, because its kind is
+// not served, or because the kind is namespaced and the referring object is not.
 var errUnresolvable = errors.New("unresolvable")
 
-// client returns the client for the objects of a kind in a namespace. The namespace is
-// ignored if the kind is cluster-scoped.
+// client returns the client for the objects of a kind in a namespace. It ignores the namespace if
+// the kind is cluster-scoped.
 func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (metadata.ResourceInterface, error) {
 	m, err := c.Mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	switch {
@@ -119,10 +123,10 @@ func (c *Controller) client(gvk schema.GroupVersionKind, namespace string) (meta
 	return r.Namespace(namespace), nil
 }
 
-// served returns err, unless it says that the path of the request is not served. Such an error does
-// not mean that the object does not exist, but that its kind was removed or changed its scope since
-// the last discovery. Then served resets the mapper and returns an error other than NotFound, so
-// that the object is handled again.
+// served converts an error of a request to the API server. The error NotFound can mean that the
+// path is not served, because the object's kind was removed or its scope changed since the last
+// discovery. In this case served resets the mapper and returns another error, so that the object is
+// retried and not treated as deleted. It returns all other errors unchanged.
 func (c *Controller) served(err error) error {
 	var status apierrors.APIStatus
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
@@ -136,7 +140,8 @@ func (c *Controller) served(err error) error {
 	return fmt.Errorf("path is not served: %s", status.Status().Message)
 }
 
-// get reads an object. An object with another UID counts as not found.
+// get reads an object from the API server. It returns NotFound if the object of this name has
+// another UID.
 func (c *Controller) get(ctx context.Context, id identity) (*metav1.PartialObjectMetadata, error) {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
@@ -156,8 +161,10 @@ func notFound(id identity) error {
 	return apierrors.NewNotFound(schema.GroupResource{Group: id.gvk.Group, Resource: id.gvk.Kind}, id.name)
 }
 
-// decideOwners deletes an object if all of its owners were deleted. If some were, it removes the
-// references to them. As in Kubernetes, it changes nothing if an owner cannot be resolved.
+// decideOwners deletes an object if none of its owners remains. If only some of them were deleted,
+// it removes the references to these. An owner that is being deleted in the foreground counts as
+// deleted if the object has another owner. As in Kubernetes, decideOwners changes nothing if an
+// owner cannot be resolved.
 func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var solid, waiting, gone []metav1.OwnerReference
 	for _, r := range live.OwnerReferences {
@@ -188,9 +195,10 @@ func (c *Controller) decideOwners(ctx context.Context, live *metav1.PartialObjec
 	}
 }
 
-// deleteDependent deletes an object that has dependents itself, in the foreground. A dependent that
-// is being deleted too may itself be an owner of the object, and then both would wait forever. So
-// the object first gets references that do not block.
+// deleteDependent deletes an object in the foreground because its owner is being deleted in the
+// foreground and it has dependents itself. If one of these dependents is being deleted too and is
+// also an owner of the object (a cycle), each would wait for the other. Therefore deleteDependent
+// first changes the object's owner references so that they do not block.
 func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	for _, d := range c.graph.dependents(id.uid) {
 		if d.deleting && d.blocking {
@@ -203,7 +211,7 @@ func (c *Controller) deleteDependent(ctx context.Context, live *metav1.PartialOb
 	return c.delete(ctx, live, id, metav1.DeletePropagationForeground)
 }
 
-// unblock makes an object no longer block the deletion of its owners.
+// unblock sets blockOwnerDeletion to false in all owner references of an object.
 func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var refs []map[string]any
 	for _, r := range live.OwnerReferences {
@@ -217,9 +225,10 @@ func (c *Controller) unblock(ctx context.Context, live *metav1.PartialObjectMeta
 	return c.patch(ctx, id, map[string]any{"ownerReferences": refs, "uid": id.uid})
 }
 
-// ownerThere reports whether an owner exists. It gets owners that the graph does not know from the
-// API server. The error is errUnresolvable if the reference cannot be resolved from the object's
-// namespace. If the graph lags behind and the owner is being deleted, the object is queued again.
+// ownerThere reports whether the owner that the reference r in the object id names exists. It asks
+// the API server if the graph is not certain. It returns errUnresolvable if the reference cannot be
+// resolved from the object's namespace. If the owner exists but no watch has shown it, ownerThere
+// queues the object again for later, because the deletion of the owner may not be noticed.
 func (c *Controller) ownerThere(ctx context.Context, r metav1.OwnerReference, id identity) (bool, error) {
 	if there, known := c.graph.owner(r, id.namespace); known {
 		return there, nil
@@ -248,7 +257,7 @@ func reference(id identity) *v1.ObjectReference {
 		Namespace: id.namespace, Name: id.name, UID: id.uid}
 }
 
-// policyOf returns the propagation policy that an object's finalizers request.
+// policyOf returns the propagation policy that corresponds to an object's finalizers.
 func policyOf(live *metav1.PartialObjectMetadata) metav1.DeletionPropagation {
 	switch {
 	case slices.Contains(live.Finalizers, metav1.FinalizerOrphanDependents):
@@ -265,7 +274,8 @@ func (c *Controller) delete(ctx context.Context, live *metav1.PartialObjectMetad
 	if err != nil {
 		return err
 	}
-	// Delete only the version that was examined: an owner may have been added since.
+	// Delete the object only in the version that was examined, because an owner may have been added
+	// since.
 	pre := &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion}
 	err = c.served(r.Delete(ctx, id.name, metav1.DeleteOptions{Preconditions: pre, PropagationPolicy: &policy}))
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -282,8 +292,8 @@ func (c *Controller) dropOwners(ctx context.Context, id identity, refs []metav1.
 	return c.patch(ctx, id, map[string]any{"ownerReferences": out, "uid": id.uid})
 }
 
-// patch changes an object's metadata: with a strategic merge patch if the kind supports it,
-// otherwise by replacing the whole list of owners.
+// patch changes the metadata of an object. It uses a strategic merge patch if the object's kind
+// supports that, otherwise it replaces the whole list of owner references.
 func (c *Controller) patch(ctx context.Context, id identity, metadata map[string]any) error {
 	r, err := c.client(id.gvk, id.namespace)
 	if err != nil {
@@ -305,7 +315,8 @@ func (c *Controller) patch(ctx context.Context, id identity, metadata map[string
 
 var errNoList = errors.New("no list of owners in the patch")
 
-// mergeOwners applies a strategic merge patch of owners to a custom resource.
+// mergeOwners applies a strategic merge patch of owner references to an object whose kind does not
+// support such patches (a custom resource).
 func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterface, id identity,
 	change map[string]any) error {
 	live, err := r.Get(ctx, id.name, metav1.GetOptions{})
@@ -338,7 +349,8 @@ func (c *Controller) mergeOwners(ctx context.Context, r metadata.ResourceInterfa
 	return err
 }
 
-// orphan removes the references to an object from its dependents, and then the object's finalizer.
+// orphan removes the references to an object from its dependents, and then the finalizer orphan
+// from the object.
 func (c *Controller) orphan(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	var errs []error
 	for _, d := range c.graph.dependents(id.uid) {
@@ -350,8 +362,8 @@ func (c *Controller) orphan(ctx context.Context, live *metav1.PartialObjectMetad
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerOrphanDependents)
 }
 
-// foreground deletes an object's dependents, and removes its finalizer when no blocking dependent
-// is left.
+// foreground queues an object's dependents for deletion. When no dependent blocks the deletion any
+// more, it removes the finalizer foregroundDeletion from the object.
 func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectMetadata, id identity) error {
 	blocked := false
 	for _, d := range c.graph.dependents(id.uid) {
@@ -361,7 +373,7 @@ func (c *Controller) foreground(ctx context.Context, live *metav1.PartialObjectM
 		}
 	}
 	if blocked {
-		return nil // the object is queued again when one of them is deleted
+		return nil // the object is queued again when a blocking dependent is deleted
 	}
 	return c.dropFinalizer(ctx, live, id, metav1.FinalizerDeleteDependents)
 }

@@ -30,18 +30,20 @@ import (
 const Name = "garbage-collector-controller"
 
 const (
-	// discoveryPeriod is the interval at which new and removed kinds are discovered.
+	// discoveryPeriod is the interval at which the controller asks the API server for the served
+	// kinds.
 	discoveryPeriod = 10 * time.Second
-	// syncPatience is how long to wait for the objects of a new kind. A kind that cannot be listed
-	// must not block all others.
+	// syncPatience is how long the controller waits for the list of objects of a kind. After that
+	// it continues without this kind, so that a kind that cannot be listed does not block all
+	// others.
 	syncPatience = 30 * time.Second
-	// leavingPause is how long a terminating namespace is left to the namespace controller, which
-	// deletes all of its objects anyway.
+	// leavingPause is how long the controller does not collect objects in a terminating namespace,
+	// because the namespace controller deletes them anyway.
 	leavingPause = 10 * time.Second
-	// retry is the delay before a step is retried that is not possible yet.
+	// retry is the delay before an object is retried while the graph is not complete.
 	retry = time.Second
-	// recheck is the delay before an object is handled again whose owner exists but was never shown
-	// by a watch. Otherwise the deletion of such an owner would not be noticed.
+	// recheck is the delay before an object is checked again if its owner exists but was never
+	// shown by a watch. The deletion of such an owner is not noticed otherwise.
 	recheck = time.Minute
 )
 
@@ -56,11 +58,11 @@ type Controller struct {
 
 	mu       sync.Mutex
 	monitors map[schema.GroupVersionResource]*monitor
-	// partial reports whether the last discovery missed groups.
+	// partial means that the last discovery failed for some API groups.
 	partial bool
 }
 
-// kind is the kind and scope of a resource, from discovery.
+// kind is the kind of a resource and whether it is namespaced, as discovery reports it.
 type kind struct {
 	schema.GroupVersionKind
 	namespaced bool
@@ -69,7 +71,7 @@ type kind struct {
 // monitor watches the objects of one resource.
 type monitor struct {
 	kind   kind
-	stop   func() // returns after the monitor's last change of the graph
+	stop   func() // returns when the monitor will not change the graph any more
 	synced cache.InformerSynced
 	since  time.Time
 }
@@ -101,8 +103,9 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// graphComplete reports whether the graph shows all objects. While it does not, some dependents of
-// an object may not be known. Orphaning would miss these dependents, and they would be deleted.
+// graphComplete reports whether the graph shows all objects. Nothing is collected before, because
+// the controller might orphan an object without seeing all its dependents; they would then be
+// deleted.
 func (c *Controller) graphComplete() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,11 +114,11 @@ func (c *Controller) graphComplete() bool {
 			return false
 		}
 	}
-	return len(c.monitors) > 0 // without monitors, discovery has not found any kind yet
+	return len(c.monitors) > 0 // without monitors, discovery has not succeeded yet
 }
 
-// discover starts a watch for each kind that is served and stops the others. Kinds of groups whose
-// discovery failed stay watched.
+// discover starts a monitor for each kind that is served and stops the monitors of other kinds. If
+// discovery failed for some API groups, the monitors of their kinds continue.
 func (c *Controller) discover(ctx context.Context) {
 	lists, err := c.Discovery.ServerPreferredResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
@@ -140,7 +143,8 @@ func (c *Controller) discover(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for gvr, m := range c.monitors {
-		// A definition that was deleted and recreated may have another scope.
+		// A kind also needs a new monitor if its CustomResourceDefinition was recreated with
+		// another scope.
 		if k, served := want[gvr]; served && k != m.kind || !served && err == nil {
 			m.stop()
 			delete(c.monitors, gvr)
@@ -161,7 +165,7 @@ func (c *Controller) discover(ctx context.Context) {
 	}
 }
 
-// watch watches the metadata of a resource.
+// watch starts a monitor for a resource. It watches only the metadata of the objects.
 func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource, k kind) *monitor {
 	if gvr == pods {
 		return c.share(k)
@@ -170,12 +174,12 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	informer := metadatainformer.NewFilteredMetadataInformer(c.Metadata, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{}, follow.Latest).Informer()
 	if err := informer.SetTransform(onlyOwners); err != nil {
-		// Cannot fail: the informer has not started.
+		// Cannot happen: the informer has not started yet.
 		panic(fmt.Sprintf("garbagecollector: transform of a new informer: %v", err))
 	}
 	registration, err := informer.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		// Cannot fail: the informer has not stopped.
+		// Cannot happen: the informer has not stopped.
 		panic(fmt.Sprintf("garbagecollector: handler of a new informer: %v", err))
 	}
 	var running sync.WaitGroup
@@ -184,23 +188,24 @@ func (c *Controller) watch(ctx context.Context, gvr schema.GroupVersionResource,
 	return &monitor{kind: k, stop: stop, synced: registration.HasSynced, since: c.Clock.Now()}
 }
 
-// pods is the resource that is followed in the shared cache: pods change most, and other
-// controllers watch them anyway.
+// pods is the resource that the controller reads from the shared cache: pods change most often, and
+// other controllers watch them anyway.
 var pods = v1.SchemeGroupVersion.WithResource("pods")
 
-// share handles the objects of a kind from the shared cache.
+// share returns a monitor for pods, which gets the events of the shared cache.
 func (c *Controller) share(k kind) *monitor {
 	m := &monitor{kind: k, stop: func() {}, synced: func() bool { return true }, since: c.Clock.Now()}
 	registration, err := c.pods.AddEventHandler(c.follow(k.GroupVersionKind))
 	if err != nil {
-		c.Log.Warn("Failed to watch pods", "err", err) // this happens only when the process is terminating
+		c.Log.Warn("Failed to watch pods", "err", err) // happens only when the process is terminating
 		return m
 	}
 	m.stop, m.synced = func() { _ = c.pods.RemoveEventHandler(registration) }, registration.HasSynced
 	return m
 }
 
-// follow returns a handler that updates the graph with the objects of a kind.
+// follow returns an event handler that updates the graph with the objects of a kind, and queues the
+// objects to decide about.
 func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHandler {
 	set := func(o any) {
 		if m, ok := o.(metav1.Object); ok {
@@ -229,7 +234,7 @@ func (c *Controller) follow(gvk schema.GroupVersionKind) cache.ResourceEventHand
 	}
 }
 
-// onlyOwners removes everything from an object that the graph does not need.
+// onlyOwners returns a copy of an object's metadata with only the fields that the graph needs.
 func onlyOwners(o any) (any, error) {
 	m, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {

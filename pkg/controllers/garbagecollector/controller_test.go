@@ -19,7 +19,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 )
 
-// house is a namespace of config maps that own each other.
+// house is a namespace in which the tests create ConfigMaps that own each other.
 type house struct {
 	*testing.T
 	client    kubernetes.Interface
@@ -141,7 +141,7 @@ func TestCollection(t *testing.T) {
 		h, other := newHouse(t, s, "here"), newHouse(t, s, "there")
 		top := other.create("top")
 		right := other.create("right", owned(top, true))
-		h.create("wrong", owned(top, true)) // its owner is not in its namespace
+		h.create("wrong", owned(top, true)) // its owner is in another namespace, which is not allowed
 		h.gone("wrong")
 		other.there("top")
 		other.delete("top", metav1.DeletePropagationBackground)

@@ -12,31 +12,34 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// identity identifies an object.
+// identity contains the kind, namespace, name and UID of an object.
 type identity struct {
 	gvk             schema.GroupVersionKind
 	namespace, name string
 	uid             types.UID
 }
 
-// vertex is an object in the graph. Its fields are guarded by the graph's lock.
+// vertex is an object in the graph. The graph's lock guards its fields.
 type vertex struct {
 	identity
 	owners     []metav1.OwnerReference
 	dependents map[types.UID]*vertex
 	deleting   bool
-	// foreground and orphan report which of the two finalizers the object has.
+	// foreground and orphan report whether the object has the finalizer foregroundDeletion or
+	// orphan.
 	foreground, orphan bool
-	// guessed means that the object is known only from references in other objects. gone means that
-	// it was deleted; UIDs are never reused.
+	// guessed means that the object is known only from owner references in other objects. gone
+	// means that a watch has shown its deletion; then it will not exist again, because UIDs are
+	// never reused.
 	guessed, gone bool
-	// version is the resource version of the object's state in the vertex.
+	// version is the resource version of the object when the vertex was last updated.
 	version string
 }
 
-// namedBy reports whether a reference to this vertex's UID, in an object of a namespace, also has
-// the vertex's other coordinates. A namespaced vertex can only be named from its own namespace. The
-// version is ignored, because a kind may be served in several versions.
+// namedBy reports whether the owner reference r, which has the UID of this vertex, also has its
+// name, kind and group. namespace is that of the object with the reference; if the vertex is
+// namespaced, it must be in the same namespace. The API version is ignored, because a kind may be
+// served in several versions.
 func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
 	return v.name == r.Name && v.gvk.Kind == r.Kind &&
 		v.gvk.Group == schema.FromAPIVersionAndKind(r.APIVersion, r.Kind).Group &&
@@ -44,8 +47,8 @@ func (v *vertex) namedBy(r metav1.OwnerReference, namespace string) bool {
 }
 
 // graph records the owners of objects. It has a vertex for each existing object, and a guessed
-// vertex for each missing object that another one names as its owner. The dependents of a vertex
-// are all objects that name it. A graph is safe for concurrent use.
+// vertex for each owner that objects refer to but that no watch has shown. The dependents of a
+// vertex are all objects that refer to it. A graph is safe for concurrent use.
 type graph struct {
 	mu    sync.Mutex
 	byUID map[types.UID]*vertex
@@ -53,7 +56,7 @@ type graph struct {
 
 func newGraph() *graph { return &graph{byUID: map[types.UID]*vertex{}} }
 
-// set updates an object and returns the objects to queue.
+// set adds or updates an object and returns the UIDs of the objects to decide about now.
 func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -70,8 +73,8 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	v.owners = o.GetOwnerReferences()
 	look := g.link(v, before.owners)
 	if before.guessed {
-		// Queue dependents whose references have other coordinates: they were handled before the
-		// object's real coordinates were known.
+		// Queue the dependents that refer to this UID with another name, kind or namespace. When
+		// they were decided about, the real ones were not known.
 		for uid, d := range v.dependents {
 			if slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 				return r.UID == v.uid &&
@@ -82,8 +85,8 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 		}
 	}
 	if before.uid == "" || !slices.EqualFunc(before.owners, v.owners, sameOwner) {
-		// If all owners exist and are not being deleted in the foreground, there is nothing to
-		// decide. The object is queued when one of them is deleted.
+		// If all owners exist and none is being deleted in the foreground, there is nothing to
+		// decide. The object is queued later, when one of its owners is deleted.
 		if slices.ContainsFunc(v.owners, func(r metav1.OwnerReference) bool { return !g.stays(r, v.namespace) }) {
 			look = append(look, v.uid)
 		}
@@ -97,7 +100,8 @@ func (g *graph) set(id identity, o metav1.Object) []types.UID {
 	return look
 }
 
-// stays reports whether an owner exists and is not being deleted in the foreground.
+// stays reports whether a watch has shown the owner that r names, and the owner is not being
+// deleted in the foreground.
 func (g *graph) stays(r metav1.OwnerReference, namespace string) bool {
 	o := g.byUID[r.UID]
 	return o != nil && !o.guessed && o.namedBy(r, namespace) && !(o.deleting && o.foreground)
@@ -111,9 +115,9 @@ func isBlocking(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// link updates the edges of v. It adds unknown owners as guessed vertices. A guessed vertex is not
-// queued itself: its dependents may name it by different coordinates, so each of them looks up its
-// owners.
+// link updates the links from v to its owners; before are its earlier owner references. It adds
+// unknown owners as guessed vertices. It returns earlier owners that may have waited for v. It need
+// not queue a guessed vertex, because each of its dependents looks up its owners itself.
 func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	var look []types.UID
 	for _, r := range before {
@@ -122,7 +126,7 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 				return n.UID == r.UID &&
 					isBlocking(n) == isBlocking(r)
 			}) {
-			// The owner may have waited for v, and may no longer need to.
+			// This owner may have waited for the deletion of v, and may not need to wait any more.
 			if o.deleting && o.foreground {
 				look = append(look, o.uid)
 			}
@@ -145,7 +149,8 @@ func (g *graph) link(v *vertex, before []metav1.OwnerReference) []types.UID {
 	return look
 }
 
-// unlink removes an edge, and a guessed owner that no other object names.
+// unlink removes the link between an owner and v. If owner is a guessed vertex without other
+// dependents, it is removed too.
 func (g *graph) unlink(owner, v *vertex) {
 	delete(owner.dependents, v.uid)
 	if owner.guessed && len(owner.dependents) == 0 {
@@ -153,10 +158,11 @@ func (g *graph) unlink(owner, v *vertex) {
 	}
 }
 
-// owner returns what the graph knows of an owner: whether it exists (there), and whether that is
-// certain (known). It is not certain if the reference has other coordinates than the watch showed.
-// For a deleted owner the version matters too: if the reference's version is not served, the owner
-// cannot be resolved.
+// owner returns whether the owner that r names exists (there), and whether the graph is certain
+// about that (known). The graph is not certain if no watch has shown the owner, or if the reference
+// has another name, kind or namespace than the owner with this UID. A deleted owner counts as known
+// only if the reference has the version that was watched: if the reference's version is not served,
+// the owner cannot be resolved.
 func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -171,8 +177,8 @@ func (g *graph) owner(r metav1.OwnerReference, namespace string) (there, known b
 	}
 }
 
-// remove records that an object was deleted and returns the objects to queue. If other objects name
-// it, it becomes a guessed vertex.
+// remove records that an object was deleted and returns the UIDs of the objects to decide about. If
+// other objects refer to it, it becomes a guessed vertex.
 func (g *graph) remove(uid types.UID) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -183,9 +189,9 @@ func (g *graph) remove(uid types.UID) []types.UID {
 	return append(dependentsOf(v), g.retire(v, true)...)
 }
 
-// forget removes the objects of a kind that is no longer watched. They may still exist, so those
-// that other objects name become guessed vertices. It returns the owners that may no longer need to
-// wait for them.
+// forget removes the objects of a kind that is no longer watched. These objects may still exist, so
+// those that other objects refer to become guessed vertices. It returns the owners that may have
+// waited for the deletion of a removed object.
 func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -198,8 +204,8 @@ func (g *graph) forget(kind schema.GroupVersionKind) []types.UID {
 	return look
 }
 
-// retire makes a vertex a guessed one, or removes it if no object names it. It returns the owners
-// that may no longer need to wait for it.
+// retire makes v a guessed vertex, or removes it if no object refers to it. It returns the owners
+// that may have waited for the deletion of v.
 func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	var look []types.UID
 	for _, r := range v.owners {
@@ -217,7 +223,8 @@ func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	return look
 }
 
-// unsettled returns the dependents of guessed vertices, whose owners may be known now.
+// unsettled returns the dependents of all guessed vertices. They are queued after a discovery,
+// because their owners may be found now.
 func (g *graph) unsettled() []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -238,7 +245,7 @@ func dependentsOf(v *vertex) []types.UID {
 	return out
 }
 
-// snapshot returns a copy of an object's vertex, or false if it has none.
+// snapshot returns a copy of the vertex of an object, or false if the graph has no such vertex.
 func (g *graph) snapshot(uid types.UID) (vertex, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -253,7 +260,7 @@ func (g *graph) snapshot(uid types.UID) (vertex, bool) {
 type dependent struct {
 	identity
 	deleting bool
-	blocking bool // blocks the foreground deletion of its owner
+	blocking bool // whether it blocks the foreground deletion of its owner
 }
 
 func (g *graph) dependents(uid types.UID) []dependent {
@@ -265,8 +272,8 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	}
 	out := make([]dependent, 0, len(v.dependents))
 	for _, d := range v.dependents {
-		// A reference with other coordinates than v does not block v, because it would never be
-		// removed.
+		// If the reference has another name, kind or namespace than v, it does not block v, because
+		// nothing would ever remove it.
 		blocking := slices.ContainsFunc(d.owners, func(r metav1.OwnerReference) bool {
 			return r.UID == uid && isBlocking(r) && v.namedBy(r, d.namespace)
 		})
@@ -275,8 +282,8 @@ func (g *graph) dependents(uid types.UID) []dependent {
 	return out
 }
 
-// waits reports whether an owner waits for its dependents, which means that it is being deleted in
-// the foreground.
+// waits reports whether an owner is being deleted in the foreground, so that it waits for its
+// dependents.
 func (g *graph) waits(uid types.UID) bool {
 	v, ok := g.snapshot(uid)
 	return ok && v.deleting && v.foreground

@@ -16,7 +16,7 @@ import (
 
 var testKind = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 
-// model is the set of existing objects.
+// model is the expected content of the graph: the existing objects by UID.
 type model map[types.UID]*metav1.PartialObjectMetadata
 
 func (m model) dependents(uid types.UID) []types.UID {
@@ -53,8 +53,8 @@ func drawObject(t *rapid.T, uids []types.UID) *metav1.PartialObjectMetadata {
 	return o
 }
 
-// TestGraphAgainstModel checks that the graph knows all dependents of an object, in whatever order
-// objects are created and deleted, including owners that were never seen or had wrong coordinates.
+// TestGraphAgainstModel checks that the graph has all dependents of an object after objects were
+// created and deleted in random order. Some owners are never created.
 func TestGraphAgainstModel(t *testing.T) {
 	uids := []types.UID{"a", "b", "c", "d", "e"}
 	rapid.Check(t, func(t *rapid.T) {

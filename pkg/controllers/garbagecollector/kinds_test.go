@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// family is an owner with two dependents, a namespaced and a cluster-scoped one, and the expected
-// outcome for each.
+// family is a test case: an owner for which one namespaced and one cluster-scoped dependent are
+// created, and the expected outcome for each.
 type family struct {
 	name                string
 	owner               *unstructured.Unstructured
@@ -34,7 +34,8 @@ func (w *world) dependents(f family) (check func()) {
 	}
 }
 
-// TestKinds removes, adds and changes the scope of kinds while the collector runs.
+// TestKinds checks what happens to dependents when kinds of owners are removed, added, or change
+// their scope while the collector runs.
 func TestKinds(t *testing.T) {
 	w := newWorld(t)
 	owners := map[string]*unstructured.Unstructured{}
@@ -42,7 +43,7 @@ func TestKinds(t *testing.T) {
 		"sprockets": "Cluster"} {
 		w.define(plural, scope)
 		p := place{custom(plural), map[string]string{"Namespaced": "here"}[scope], "owner"}
-		owners[plural] = w.create(p) // from now on the kind is served
+		owners[plural] = w.create(p) // create also waits until the kind is served
 	}
 	w.collect()
 	removed := w.dependents(family{"removed", owners["widgets"], collected, kept})
@@ -54,9 +55,9 @@ func TestKinds(t *testing.T) {
 	later.SetName("later")
 	later.SetUID("later")
 	unknown := w.dependents(family{"later", later, collected, kept})
-	w.settle() // nothing was collected before this
-	// As in Kubernetes, a deletion that the watch has not shown when the kind is removed stays
-	// unknown.
+	w.settle() // after this, the collector has seen all objects and has deleted none
+	// Delete an owner and then its kind. What the collector does must not change when the kind is
+	// removed. As in Kubernetes, the deletion stays unknown if the watch did not show it before.
 	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
 	removed()
 	for _, plural := range []string{"widgets", "gadgets", "sprockets"} {
@@ -75,7 +76,7 @@ func TestKinds(t *testing.T) {
 	removed()
 	widened()
 	narrowed()
-	// Owners with the new scopes are handled like any other owners.
+	// Owners with a changed scope are handled like any other owners.
 	w.delete(place{custom("gadgets"), "", "owner"}, metav1.DeletePropagationForeground)
 	w.gone(place{configMaps, "here", "widened"})
 	w.gone(place{clusterRoles, "", "scope-widened"})
@@ -83,8 +84,9 @@ func TestKinds(t *testing.T) {
 	w.gone(place{configMaps, "here", "narrowed"})
 }
 
-// TestPropagation deletes owners with each propagation policy, also for dependents in scopes from
-// which a reference to the owner cannot be resolved.
+// TestPropagation checks what happens to dependents when their owner is deleted with each
+// propagation policy. Some dependents cannot resolve their reference to the owner because of their
+// scope.
 func TestPropagation(t *testing.T) {
 	w := newWorld(t)
 	events := w.collect()
@@ -97,7 +99,7 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 
-	// A namespaced owner waits only for dependents in its own namespace.
+	// Foreground: a namespaced owner waits only for dependents in its own namespace.
 	fore := place{configMaps, "here", "fore"}
 	owner := at(fore)
 	stays := w.dependents(family{"fore-child", owner, collected, kept})
@@ -118,7 +120,7 @@ func TestPropagation(t *testing.T) {
 	hold(other, `null`)
 	w.gone(other)
 
-	// Orphaning removes the references from all dependents.
+	// Orphaning: the references are removed from all dependents.
 	orphans := place{configMaps, "here", "orphans"}
 	owner = at(orphans)
 	w.dependents(family{"orphan", owner, kept, kept})
@@ -131,8 +133,8 @@ func TestPropagation(t *testing.T) {
 		}
 	}
 
-	// A cluster-scoped owner waits for a dependent that has an unresolvable owner, until the
-	// reference is removed.
+	// Foreground: a cluster-scoped owner waits for a dependent that also has an unresolvable owner,
+	// until the owner references are removed.
 	wide := place{clusterRoles, "", "wide"}
 	owner = at(wide)
 	all := w.dependents(family{"wide-child", owner, collected, collected})

@@ -17,8 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestLeaving checks that objects in a terminating namespace are left to the namespace controller
-// for a limited time, because that controller may itself wait for the garbage collector.
+// TestLeaving checks that the collection of objects in a terminating namespace is delayed, because
+// the namespace controller deletes them, but only for leavingPause, because that controller may
+// itself wait for the garbage collector.
 func TestLeaving(t *testing.T) {
 	synctest.Test(t, testLeaving)
 }

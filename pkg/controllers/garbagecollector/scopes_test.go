@@ -24,7 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 )
 
-// world is a server with kinds of both scopes, and a client for all of them.
+// world is an API server with namespaced and cluster-scoped kinds, and a dynamic client for all of
+// them.
 type world struct {
 	*testing.T
 	server *testserver.Server
@@ -43,7 +44,8 @@ func custom(plural string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
 }
 
-// place is the location of an object. An empty namespace means cluster scope.
+// place is the resource, namespace and name of an object. The namespace of cluster-scoped objects
+// is "".
 type place struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
@@ -56,7 +58,7 @@ func (w *world) at(p place) dynamic.ResourceInterface {
 	return w.client.Resource(p.resource).Namespace(p.namespace)
 }
 
-// create creates an object. It waits if the object's kind is not served yet.
+// create creates an object. If its kind is not served yet, it waits for that.
 func (w *world) create(p place, owners ...metav1.OwnerReference) *unstructured.Unstructured {
 	w.Helper()
 	kind := kinds[p.resource]
@@ -113,7 +115,7 @@ func (w *world) gone(p place) {
 	})
 }
 
-// refer returns a reference to an object, changed by the given functions.
+// refer returns an owner reference to an object, modified by the given functions.
 func refer(o *unstructured.Unstructured, change ...func(*metav1.OwnerReference)) metav1.OwnerReference {
 	yes := true
 	r := metav1.OwnerReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(),
@@ -129,13 +131,13 @@ func wrongName(r *metav1.OwnerReference)    { r.Name = "no-" + r.Name }
 func wrongKind(r *metav1.OwnerReference)    { r.APIVersion, r.Kind = "v1", "Secret" }
 func wrongVersion(r *metav1.OwnerReference) { r.APIVersion += "beta7" }
 
-// owners are the objects for the references of a case. Those whose names end in Gone are deleted in
-// the background, the others remain.
+// owners are the objects that the test cases refer to. Those whose field names end in Gone are
+// deleted in the background, the others remain.
 type owners struct {
 	space, spaceGone, elsewhere, elsewhereGone, cluster, clusterGone *unstructured.Unstructured
 }
 
-// outcome is what happens to a dependent.
+// outcome is what should happen to a dependent.
 type outcome int
 
 const (
@@ -144,8 +146,8 @@ const (
 	trimmed                  // the dependent keeps only its first reference
 )
 
-// scopeCases are references to owners of each scope. Each case has the outcome for a namespaced and
-// for a cluster-scoped dependent.
+// scopeCases are combinations of owner references, each with the outcome for a namespaced and for a
+// cluster-scoped dependent that have these references.
 var scopeCases = map[string]struct {
 	refs                func(o owners) []metav1.OwnerReference
 	namespaced, cluster outcome
@@ -222,8 +224,9 @@ func never(name string) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "example.com/v1", Kind: "Never", Name: name, UID: types.UID("never-" + name)}
 }
 
-// TestScopes checks that the outcome for a dependent depends on whether its owners can be resolved
-// from its scope, and not on which owners the collector has seen before.
+// TestScopes checks all scopeCases, once with owners that the collector has seen before they were
+// deleted, and once with owners that were deleted before the collector started. The outcomes must
+// be the same.
 func TestScopes(t *testing.T) {
 	for name, observed := range map[string]bool{"owners observed": true, "owners gone before the start": false} {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +278,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// collect runs the garbage collector until the test ends and returns its events.
+// collect runs the garbage collector until the test ends and returns the events that it records.
 func (w *world) collect() <-chan string {
 	w.Helper()
 	events := record.NewFakeRecorder(1000)
@@ -298,8 +301,8 @@ func (w *world) owners() owners {
 	}
 }
 
-// settle waits until the collector has handled all earlier events: it creates dependents of both
-// kinds twice and waits until they are collected.
+// settle waits until the collector has handled all events up to now: twice it creates dependents of
+// both scopes without an existing owner, and waits until they are collected.
 func (w *world) settle() {
 	w.Helper()
 	for range 2 {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// mapper counts its resets.
+// mapper counts how often it was reset.
 type mapper struct {
 	meta.RESTMapper
 	resets int
@@ -24,7 +24,8 @@ type mapper struct {
 
 func (m *mapper) Reset() { m.resets++ }
 
-// TestServed checks that a path that is not served does not count as a missing object.
+// TestServed checks that the error for a path that is not served is not treated as a missing
+// object, and resets the mapper.
 func TestServed(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	unserved := &apierrors.StatusError{ErrStatus: metav1.Status{

@@ -14,8 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestWhole checks that nothing is decided while objects may be missing in the graph, and that a
-// kind that cannot be listed does not block the other kinds forever.
+// TestWhole checks that graphComplete returns false while the objects of a kind are not listed yet,
+// but not longer than syncPatience, so that a kind that cannot be listed does not block the others
+// forever.
 func TestWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		synced := false

@@ -23,18 +23,19 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// maxPrefix leaves room for the hash in a revision's name.
+// maxPrefix is the maximum length of the owner's name in a revision's name. It leaves room for the
+// hash.
 const maxPrefix = 223
 
-// Data returns the data of a template's revision: the patch that sets an owner's template to this
-// template. Kubernetes writes the same bytes, so that pods are not replaced when a cluster is moved
-// from Kubernetes to Keelson or back.
+// Data returns the data of the revision of a template: the patch that sets an owner's pod template
+// to this template. Kubernetes writes the same bytes, so that pods are not replaced when a cluster
+// is moved from Kubernetes to Keelson or back.
 func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	encoded, err := json.Marshal(template)
 	if err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
-	var fields map[string]any // a map, because its keys are encoded in order
+	var fields map[string]any // a map, because its keys are encoded in sorted order
 	if err := json.Unmarshal(encoded, &fields); err != nil {
 		return nil, fmt.Errorf("template: %w", err)
 	}
@@ -46,7 +47,7 @@ func Data(template *v1.PodTemplateSpec) ([]byte, error) {
 	return patch, nil
 }
 
-// Template returns the template in a revision.
+// Template returns the pod template that a revision contains.
 func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	var patch struct {
 		Spec struct {
@@ -59,8 +60,9 @@ func Template(r *appsv1.ControllerRevision) (*v1.PodTemplateSpec, error) {
 	return &patch.Spec.Template, nil
 }
 
-// New returns the revision of an owner's template with a number, and with its hash in a label.
-// collisions is the number of names that were already taken; the hash depends on it.
+// New returns the revision of an owner's pod template with the given number. The label contains the
+// revision's hash. collisions is how many times the resulting name belonged to another revision
+// already; the hash depends on it.
 func New(owner metav1.Object, kind schema.GroupVersionKind, label string, template *v1.PodTemplateSpec,
 	number int64, collisions int32) (*appsv1.ControllerRevision, error) {
 	data, err := Data(template)
@@ -82,7 +84,7 @@ func New(owner metav1.Object, kind schema.GroupVersionKind, label string, templa
 	}, nil
 }
 
-// Hash returns the hash of data and the number of collisions.
+// Hash returns a hash of a revision's data and the number of name collisions.
 func Hash(data []byte, collisions int32) string {
 	h := fnv.New32()
 	_, _ = h.Write(data) // writing to a hash never fails
@@ -90,17 +92,17 @@ func Hash(data []byte, collisions int32) string {
 	return rand.SafeEncodeString(strconv.FormatUint(uint64(h.Sum32()), 10))
 }
 
-// Rename changes the hash in a revision's name and label.
+// Rename sets the hash in a revision's name and label.
 func Rename(r *appsv1.ControllerRevision, owner, label, hash string) {
 	r.Name, r.Labels[label] = Name(owner, hash), hash
 }
 
-// Name returns the name of an owner's revision with a hash.
+// Name returns the name of the revision of an owner with the given hash.
 func Name(owner, hash string) string {
 	return controller.TruncateName(owner, maxPrefix) + "-" + hash
 }
 
-// Sort sorts revisions, oldest first.
+// Sort sorts revisions by number, then by age, with the oldest first.
 func Sort(revisions []*appsv1.ControllerRevision) {
 	slices.SortStableFunc(revisions, func(a, b *appsv1.ControllerRevision) int {
 		return cmp.Or(cmp.Compare(a.Revision, b.Revision),
@@ -108,7 +110,8 @@ func Sort(revisions []*appsv1.ControllerRevision) {
 	})
 }
 
-// Next returns the number for a new revision. sorted are the existing revisions, oldest first.
+// Next returns the number for a new revision. sorted are the existing revisions, with the oldest
+// first.
 func Next(sorted []*appsv1.ControllerRevision) int64 {
 	if len(sorted) == 0 {
 		return 1
@@ -119,8 +122,8 @@ func Next(sorted []*appsv1.ControllerRevision) int64 {
 // Equal reports whether two revisions have the same data.
 func Equal(a, b *appsv1.ControllerRevision) bool { return bytes.Equal(a.Data.Raw, b.Data.Raw) }
 
-// Find returns the newest revision with the same data as r, or nil. sorted are revisions, oldest
-// first.
+// Find returns the newest of the sorted revisions that has the same data as r, or nil if there is
+// none. The oldest revision comes first in sorted.
 func Find(sorted []*appsv1.ControllerRevision, r *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	for _, old := range slices.Backward(sorted) {
 		if Equal(old, r) {

@@ -33,7 +33,7 @@ func sample() *v1.PodTemplateSpec {
 	}
 }
 
-// TestData checks that the data has the same bytes as the data that Kubernetes writes.
+// TestData checks that Data returns the same bytes as Kubernetes writes.
 func TestData(t *testing.T) {
 	template := sample()
 	got, err := Data(template)
@@ -58,7 +58,7 @@ func TestData(t *testing.T) {
 	if string(got) != string(want) {
 		t.Errorf("data:\n%s\nwant:\n%s", got, want)
 	}
-	template.Spec.ActiveDeadlineSeconds = nil // values of this field may not fit a JSON number
+	template.Spec.ActiveDeadlineSeconds = nil // leave this field out, because its values may not fit a JSON number
 	if got, err = Data(template); err != nil {
 		t.Fatal(err)
 	}

@@ -2,11 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package history stores the revisions of StatefulSets and DaemonSets as ControllerRevisions. There
-// is one revision for each template that was used. Its name contains a hash of the template, and
-// its number gives the order in which templates were last used.
+// is one revision for each pod template that was used. Its name contains a hash of the template,
+// and its number gives the order in which templates were last used.
 //
-// Pure functions compute the content, names and order of revisions. Store reads and writes them.
-// The package does not know which revision an owner runs.
+// The functions in revision.go compute the content, names and order of revisions without I/O. Store
+// reads and writes revisions. The package does not record which revision a pod has; the callers do.
 package history
 
 import (
@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Store reads revisions from a cache and writes them to the API server. It is
-// safe for concurrent use.
+// Store reads revisions from a cache and writes them to the API server. It is safe for concurrent
+// use.
 type Store struct {
 	client kubernetes.Interface
 	cache  cache.SharedIndexInformer
@@ -36,13 +36,14 @@ func NewStore(client kubernetes.Interface, informer cache.SharedIndexInformer) (
 	return &Store{client, informer}, controller.IndexByController(informer)
 }
 
-// Candidates returns the revisions that an owner may claim.
+// Candidates returns the revisions to pass to Claim: those of the owner, and those in its namespace
+// without an owner.
 func (s *Store) Candidates(owner metav1.Object) ([]*appsv1.ControllerRevision, error) {
 	return controller.Candidates[*appsv1.ControllerRevision](s.cache, owner)
 }
 
-// Claim returns the owner's revisions in order. It adopts candidates without a controller and
-// releases those that the owner does not select.
+// Claim returns the owner's revisions, with the oldest first. It adopts candidates that match the
+// owner's selector and have no owner, and releases those that no longer match.
 func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*appsv1.ControllerRevision) (
 	[]*appsv1.ControllerRevision, error) {
 	o.Patch = func(r metav1.Object, patch []byte) error {
@@ -58,8 +59,8 @@ func (s *Store) Claim(ctx context.Context, o controller.Owner, candidates []*app
 	return mine, nil
 }
 
-// Create creates a revision. If its name is taken by a revision with the same data, it returns the
-// existing revision. If the other revision has different data, collided is true.
+// Create creates a revision. If a revision of this name exists already, Create returns the existing
+// one; collided reports whether it has different data.
 func (s *Store) Create(ctx context.Context, r *appsv1.ControllerRevision) (got *appsv1.ControllerRevision,
 	collided bool, err error) {
 	revisions := s.client.AppsV1().ControllerRevisions(r.Namespace)

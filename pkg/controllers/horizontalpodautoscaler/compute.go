@@ -18,7 +18,7 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// pass is one evaluation of an autoscaler's metrics.
+// pass is one evaluation of all metrics of an autoscaler.
 type pass struct {
 	*Controller
 	hpa      *autoscalingv2.HorizontalPodAutoscaler
@@ -27,21 +27,23 @@ type pass struct {
 	pods     []*v1.Pod
 }
 
-// proposal is the number of replicas that a metric requires.
+// proposal is the number of replicas that a metric requires, with the metric's name and status.
 type proposal struct {
 	n      int32
 	metric string
 	status autoscalingv2.MetricStatus
 }
 
-// failure is why a metric requires no number of replicas, and a description of the metric.
+// failure is the error of a metric that could not be evaluated: the reason for the event, a
+// description of the metric (what), and the error.
 type failure struct {
 	reason, what string
 	err          error
 }
 
-// evaluateAll evaluates all metrics and returns the highest proposal. If a metric is missing, it ignores
-// proposals to scale down, because the missing metric might require more pods.
+// evaluateAll evaluates all metrics and returns the highest proposal. If a metric cannot be
+// evaluated, it returns an error instead of a proposal to scale down, because that metric might
+// require more pods.
 func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.MetricStatus, error) {
 	statuses := make([]autoscalingv2.MetricStatus, len(p.hpa.Spec.Metrics))
 	var out proposal
@@ -80,7 +82,7 @@ func (p *pass) evaluateAll(ctx context.Context) (proposal, []autoscalingv2.Metri
 	return out, statuses, nil
 }
 
-// evaluateMetric evaluates one metric.
+// evaluateMetric evaluates one metric of the autoscaler's spec.
 func (p *pass) evaluateMetric(ctx context.Context, spec autoscalingv2.MetricSpec) (proposal, *failure) {
 	switch spec.Type {
 	case autoscalingv2.ResourceMetricSourceType:
@@ -235,8 +237,8 @@ func (p *pass) ofExternal(ctx context.Context, m *autoscalingv2.ExternalMetricSo
 		}}, nil
 }
 
-// ofTotal evaluates a metric with a total value, against a target for the total or for the average
-// per pod.
+// ofTotal returns the number of replicas for a metric with one total value, such as an object's
+// metric. The target is either a total value or an average value per pod.
 func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, autoscalingv2.MetricValueStatus, error) {
 	switch {
 	case target.AverageValue != nil:
@@ -252,7 +254,8 @@ func (p *pass) ofTotal(target autoscalingv2.MetricTarget, total int64) (int32, a
 
 func milli(n int64) *resource.Quantity { return resource.NewMilliQuantity(n, resource.DecimalSI) }
 
-// tolerance returns the autoscaler's tolerance.
+// tolerance returns the autoscaler's tolerances: those in its behavior field, otherwise the
+// default.
 func (p *pass) tolerance() tolerance {
 	standard := p.Options.Autoscaling.Tolerance
 	t := tolerance{standard, standard}

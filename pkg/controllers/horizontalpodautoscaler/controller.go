@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package horizontalpodautoscaler scales the targets of HorizontalPodAutoscalers by resource usage
-// or other metrics.
+// Package horizontalpodautoscaler scales the targets of HorizontalPodAutoscalers according to
+// resource usage or other metrics.
 //
-// The pure function propose computes the number of replicas that a metric requires. A history has
-// the earlier proposals and changes, which limit how fast new proposals are carried out. The
-// metrics come from the APIs of k8s.io/metrics, which the cluster's metrics servers must provide.
+// The function propose computes the number of replicas that a metric requires, without I/O. A
+// history contains an autoscaler's earlier proposals and changes, which limit how fast the target
+// is scaled. The metrics come from the APIs metrics.k8s.io, custom.metrics.k8s.io and
+// external.metrics.k8s.io, which metrics servers in the cluster must provide.
 package horizontalpodautoscaler
 
 import (
@@ -40,7 +41,8 @@ import (
 // Name is the controller's name.
 const Name = "horizontal-pod-autoscaler-controller"
 
-// leastPeriod is the shortest interval at which an autoscaler is evaluated.
+// leastPeriod is the shortest interval at which an autoscaler is evaluated, even if a flag sets a
+// shorter one.
 const leastPeriod = time.Second
 
 // Controller implements controller.Controller.
@@ -54,7 +56,8 @@ type Controller struct {
 	instruments *instruments
 
 	mu sync.Mutex
-	// histories and selectors are maps by the autoscalers' keys.
+	// histories and selectors contain the history and the pod selector of each autoscaler, by the
+	// autoscaler's key.
 	histories map[string]*history
 	selectors map[string]labels.Selector
 }
@@ -106,8 +109,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	began, next := c.Clock.Now(), hpa.DeepCopy()
 	action, failure := c.evaluate(ctx, next)
 	if failure != nil {
-		// The status and events show the error. The error does not make the next evaluation
-		// earlier.
+		// The status and the events show the error. Do not return it, so that the next evaluation
+		// comes at its usual time.
 		c.Log.Debug("No metrics available for autoscaler", "controller", Name, "key", key, "err", failure)
 	} else {
 		c.instruments.desired.WithLabelValues(namespace, name).Set(float64(next.Status.DesiredReplicas))
@@ -117,7 +120,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return err
 }
 
-// writeStatus writes the status of next, which is hpa after an evaluation.
+// writeStatus writes the status of next, unless it equals the status of hpa.
 func (c *Controller) writeStatus(ctx context.Context, hpa, next *autoscalingv2.HorizontalPodAutoscaler) error {
 	next.Status.ObservedGeneration = new(next.Generation)
 	if equality.Semantic.DeepEqual(hpa.Status, next.Status) {
@@ -133,7 +136,7 @@ func (c *Controller) writeStatus(ctx context.Context, hpa, next *autoscalingv2.H
 }
 
 // evaluate evaluates an autoscaler's metrics, scales its target if necessary, and updates the
-// status in hpa. It returns what it did to the target: scale_up, scale_down or none.
+// status in hpa. It returns the action for the metrics: scale_up, scale_down or none.
 func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (string, error) {
 	target, resource, err := c.target(ctx, hpa)
 	if err != nil {
@@ -184,8 +187,8 @@ func (c *Controller) evaluate(ctx context.Context, hpa *autoscalingv2.Horizontal
 	return actionOf(current, desired), nil
 }
 
-// byMetrics returns the number of replicas that the metrics require, and the reason for this
-// number.
+// byMetrics evaluates the metrics. It returns the number of replicas after all limits, the reason
+// for it, and the status of each metric.
 func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler,
 	target *autoscalingv1.Scale, h *history, least int32, now time.Time) (int32, string,
 	[]autoscalingv2.MetricStatus, error) {
@@ -213,7 +216,8 @@ func (c *Controller) byMetrics(ctx context.Context, hpa *autoscalingv2.Horizonta
 	return limited.n, why, statuses, nil
 }
 
-// newPass finds the pods of a target. No two autoscalers may select the same pods.
+// newPass finds the pods of a target. It returns an error if another autoscaler selects some of
+// these pods too.
 func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target *autoscalingv1.Scale) (*pass, error) {
 	invalid := func(event, reason, eventMessage, message string) error {
 		c.Events.Event(hpa, v1.EventTypeWarning, event, eventMessage)
@@ -241,7 +245,8 @@ func (c *Controller) newPass(hpa *autoscalingv2.HorizontalPodAutoscaler, target 
 	return &pass{Controller: c, hpa: hpa, scale: target, selector: selector, pods: pods}, nil
 }
 
-// autoscalersOf returns the autoscalers whose targets have some of these pods.
+// autoscalersOf records the selector of hpa, and returns the autoscalers in its namespace whose
+// selectors match some of the given pods.
 func (c *Controller) autoscalersOf(hpa *autoscalingv2.HorizontalPodAutoscaler, selector labels.Selector,
 	pods []*v1.Pod) []string {
 	c.mu.Lock()
@@ -272,7 +277,7 @@ func (c *Controller) historyOf(hpa *autoscalingv2.HorizontalPodAutoscaler, curre
 	return h
 }
 
-// target returns the scale of an autoscaler's target.
+// target returns the scale of an autoscaler's target, and the target's resource.
 func (c *Controller) target(ctx context.Context, hpa *autoscalingv2.HorizontalPodAutoscaler) (
 	*autoscalingv1.Scale, schema.GroupResource, error) {
 	ref := hpa.Spec.ScaleTargetRef

@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// serveMetrics registers an extension API server that serves the usage of two pods, as a metrics
+// serveMetrics registers an extension API server that serves metrics of two pods, as a metrics
 // server does.
 func serveMetrics(t *testing.T, s *testserver.Server) {
 	t.Helper()
@@ -43,7 +43,7 @@ func serveMetrics(t *testing.T, s *testserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Endpoints must not be on loopback, so the Service is an external name.
+	// The Service is an external name, because Endpoints must not contain loopback addresses.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "metrics"},
 		Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "localhost",

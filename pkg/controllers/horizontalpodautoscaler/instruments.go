@@ -12,10 +12,11 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 )
 
-// specError is an error whose cause is the spec of the autoscaler.
+// specError marks an error that is caused by the autoscaler's spec. Its metrics label is "spec".
 type specError struct{ error }
 
-// instruments are the controller's own metrics, with Kubernetes' names, labels and help texts.
+// instruments are the metrics about the controller itself. They have Kubernetes' names, labels and
+// help texts.
 type instruments struct {
 	reconciliations, computations *prometheus.CounterVec
 	reconciling, computing        *prometheus.HistogramVec
@@ -64,10 +65,11 @@ func newInstruments(r prometheus.Registerer) *instruments {
 	}
 }
 
-// none is the label of no action and of no error.
+// none is the value of the label action if nothing was scaled, and of the label error if there was
+// no error.
 const none = "none"
 
-// actionOf returns the label for a change of the number of replicas.
+// actionOf returns the value of the label action for a change of the number of replicas.
 func actionOf(current, desired int32) string {
 	switch {
 	case desired > current:
@@ -89,13 +91,13 @@ func errorLabel(err error) string {
 	return "internal"
 }
 
-// reconciled counts a reconciliation.
+// reconciled counts an evaluation of an autoscaler and records its duration.
 func (i *instruments) reconciled(action string, err error, took time.Duration) {
 	i.reconciliations.WithLabelValues(action, errorLabel(err)).Inc()
 	i.reconciling.WithLabelValues(action, errorLabel(err)).Observe(took.Seconds())
 }
 
-// computed counts the computation of the desired replicas for one metric.
+// computed counts the evaluation of one metric and records its duration.
 func (i *instruments) computed(
 	t autoscalingv2.MetricSourceType, current, desired int32, err error, took time.Duration,
 ) {

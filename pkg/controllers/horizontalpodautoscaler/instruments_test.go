@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestInstruments checks the labels of reconciliations and computations.
+// TestInstruments checks the labels of the counters of reconciliations and computations.
 func TestInstruments(t *testing.T) {
 	r := prometheus.NewRegistry()
 	i, spec := newInstruments(r), fmt.Errorf("target: %w", specError{errors.New("invalid version")})

@@ -13,24 +13,26 @@ import (
 )
 
 const (
-	// The default rule for scaling up: at most double the number of pods, or up to 4.
+	// upFactor and upLeast limit scaling up if the autoscaler has no behavior field: to twice the
+	// number of pods, or to 4 if that is more.
 	upFactor, upLeast = 2, 4
 )
 
-// at is a number of pods that were proposed, added or removed, and the time of it.
+// at is a number of pods that were proposed, added or removed, with the time of this.
 type at struct {
 	n    int32
 	when time.Time
 }
 
-// history has the earlier proposals and changes of one autoscaler. It is lost on a restart.
+// history contains the recent proposals and changes of one autoscaler. It is kept only in memory.
 type history struct {
-	// downWindow is the default stabilization window for scaling down.
+	// downWindow is the stabilization window for scaling down if the autoscaler's spec sets none.
 	downWindow               time.Duration
 	proposed, added, removed []at
 }
 
-// forget drops entries that are older than all windows and periods.
+// forget drops entries that are older than the stabilization windows and the periods of the
+// policies.
 func (h *history) forget(b *autoscalingv2.HorizontalPodAutoscalerBehavior, now time.Time) {
 	proposed, added, removed := h.downWindow, time.Duration(0), time.Duration(0)
 	if b != nil {
@@ -61,7 +63,7 @@ func longest(r *autoscalingv2.HPAScalingRules) time.Duration {
 	return time.Duration(out) * time.Second
 }
 
-// recordChange records that the number of pods was changed.
+// recordChange records that the number of pods was changed now.
 func (h *history) recordChange(from, to int32, now time.Time) {
 	if to > from {
 		h.added = append(h.added, at{to - from, now})
@@ -70,15 +72,15 @@ func (h *history) recordChange(from, to int32, now time.Time) {
 	}
 }
 
-// verdict is a number of pods, and the reason why it is not another one.
+// verdict is a number of pods, with the reason and message for a condition in the status.
 type verdict struct {
 	n               int32
 	reason, message string
 }
 
-// stabilize returns the proposal, limited by earlier ones: when scaling up, the result is at most
-// the lowest proposal within the stabilization window, and when scaling down at least the highest
-// one. It also records the proposal.
+// stabilize records the proposal and returns a number that is limited by the recent proposals. When
+// scaling up, it is at most the lowest proposal within the stabilization window. When scaling down,
+// it is at least the highest one.
 func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, current, proposal int32,
 	now time.Time) verdict {
 	up, down := time.Duration(0), h.downWindow
@@ -110,7 +112,8 @@ func (h *history) stabilize(b *autoscalingv2.HorizontalPodAutoscalerBehavior, cu
 		"recent recommendations were higher than current one, applying the highest recent recommendation"}
 }
 
-// limit restricts a proposal to the minimum and maximum and to the allowed rate of change.
+// limit restricts a proposal to the range from the minimum to the maximum number of replicas, and
+// to the allowed rate of change.
 func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, current, proposal int32,
 	now time.Time) verdict {
 	most := hpa.Spec.MaxReplicas
@@ -144,8 +147,8 @@ func (h *history) limit(hpa *autoscalingv2.HorizontalPodAutoscaler, least, curre
 	return fine
 }
 
-// bound returns how far the scaling policies allow a target to scale up (sign 1) or down (sign -1),
-// relative to the number of pods at the beginning of their periods.
+// bound returns to how many pods the scaling policies allow to scale up (sign 1) or down (sign -1)
+// now. Each policy counts from the number of pods at the beginning of its period.
 func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign int64, now time.Time) int32 {
 	if r == nil {
 		return int32(min(max(sign*math.MaxInt32, 0), math.MaxInt32))
@@ -164,7 +167,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 		}
 		part := float64(before) * (1 + float64(sign)*float64(p.Value)/100)
 		if sign > 0 {
-			part = math.Ceil(part) // rounded up, because otherwise a small target would never grow
+			part = math.Ceil(part) // round up, because otherwise a small target would never grow
 		}
 		bounds = append(bounds, int64(part))
 	}
@@ -178,7 +181,7 @@ func (h *history) bound(r *autoscalingv2.HPAScalingRules, current int32, sign in
 	return int32(min(max(out, 0), math.MaxInt32))
 }
 
-// sum returns how many pods were added (or removed, depending on list) within the last period.
+// sum returns the sum of the entries in list that are not older than period.
 func sum(list []at, period time.Duration, now time.Time) (out int64) {
 	for _, a := range list {
 		if now.Sub(a.when) < period {

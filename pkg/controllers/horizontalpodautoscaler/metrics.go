@@ -25,20 +25,21 @@ import (
 	"keelson.dev/api/quantity"
 )
 
-// sample is the usage of a pod, in thousandths, over a time window.
+// sample is the usage of a pod, in thousandths of the metric's unit: the average over a time window
+// that ended at the time at.
 type sample struct {
 	value  int64
 	at     time.Time
 	window time.Duration
 }
 
-// samples are samples of pods, by name.
+// samples are the samples of pods, by pod name.
 type samples map[string]sample
 
-// defaultWindow is the window of a custom metric that states none.
+// defaultWindow is the time window of a custom metric that does not state its window.
 const defaultWindow = time.Minute
 
-// metrics reads the metrics APIs, if the cluster has them.
+// metrics reads the metrics APIs. They may be missing in a cluster.
 type metrics struct {
 	client rest.Interface
 	mapper meta.RESTMapper
@@ -62,8 +63,8 @@ func (m *metrics) get(ctx context.Context, into any, selector, metricSelector la
 	return nil
 }
 
-// resource returns the selected pods' usage of a resource. If container is not "", it returns only
-// the usage of that container.
+// resource returns how much of a resource each selected pod uses. If container is not "", only this
+// container is counted.
 func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace string,
 	selector labels.Selector, container string) (samples, error) {
 	var list resourcemetrics.PodMetricsList
@@ -82,8 +83,8 @@ func (m *metrics) resource(ctx context.Context, name v1.ResourceName, namespace 
 	return out, nil
 }
 
-// notServed adds the requested resource to an error that says that the API is not served, as typed
-// clients do.
+// notServed adds the requested resource to err if err means that the metrics API is not served.
+// Typed clients do the same.
 func notServed(err error, resource string) error {
 	if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
 		return fmt.Errorf("%w (get %s)", err, resource)
@@ -91,7 +92,8 @@ func notServed(err error, resource string) error {
 	return err
 }
 
-// usedBy adds up the usage of containers. It returns false if a container has no value.
+// usedBy returns the sum of the usage of a pod's containers, or the usage of only one if only is
+// not "". It returns false if a container has no value or there is no such container.
 func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName, only string) (int64, bool) {
 	sum, found := int64(0), false
 	for _, c := range containers {
@@ -107,7 +109,7 @@ func usedBy(containers []resourcemetrics.ContainerMetrics, name v1.ResourceName,
 	return sum, found
 }
 
-// custom reads a metric of objects. It falls back to the older API version.
+// custom reads a custom metric with the API version v1beta2 or, if that is not served, v1beta1.
 func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Selector,
 	path ...string) (*custommetrics.MetricValueList, error) {
 	var err error
@@ -127,7 +129,7 @@ func (m *metrics) custom(ctx context.Context, selector, metricSelector labels.Se
 	return nil, fmt.Errorf("unable to fetch metrics from custom metrics API: %w", err)
 }
 
-// pods returns a custom metric of the selected pods.
+// pods returns the values of a custom metric of the selected pods.
 func (m *metrics) pods(ctx context.Context, metric, namespace string, selector,
 	metricSelector labels.Selector) (samples, error) {
 	list, err := m.custom(ctx, selector, metricSelector, "namespaces", namespace, "pods", "*", metric)
@@ -145,11 +147,11 @@ func (m *metrics) pods(ctx context.Context, metric, namespace string, selector,
 	return out, nil
 }
 
-// object returns a custom metric of one object.
+// object returns the value of a custom metric of one object.
 func (m *metrics) object(ctx context.Context, metric, namespace string,
 	ref autoscalingv2.CrossVersionObjectReference, metricSelector labels.Selector) (int64, error) {
 	gk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind).GroupKind()
-	path := []string{"namespaces", namespace, "metrics", metric} // the path of metrics of the namespace itself
+	path := []string{"namespaces", namespace, "metrics", metric} // the path if the object is the namespace itself
 	if gk != (schema.GroupKind{Kind: "Namespace"}) {
 		mapping, err := m.mapper.RESTMapping(gk)
 		if err != nil {
@@ -164,7 +166,7 @@ func (m *metrics) object(ctx context.Context, metric, namespace string,
 	return quantity.Milli(list.Items[0].Value), nil
 }
 
-// external returns the sum of an external metric's values.
+// external returns the sum of the values of an external metric.
 func (m *metrics) external(ctx context.Context, metric, namespace string, selector labels.Selector) (int64, error) {
 	var list externalmetrics.ExternalMetricValueList
 	if err := m.get(ctx, &list, selector, nil, "external.metrics.k8s.io", "v1beta1", "namespaces", namespace,

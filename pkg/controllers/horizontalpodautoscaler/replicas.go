@@ -18,21 +18,24 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// tolerance is the relative deviation, down and up, that causes no scaling.
+// tolerance is the relative deviation from the target, downwards and upwards, that causes no
+// scaling.
 type tolerance struct{ down, up float64 }
 
 func (t tolerance) holds(ratio float64) bool { return 1-t.down <= ratio && ratio <= 1+t.up }
 
-// usage is the ratio of the measured to the target usage, with the numbers for the status.
+// usage is the ratio of the measured usage to the target, with the values for the status.
 type usage struct {
 	ratio float64
-	// percent is relative to the pods' requests. average is per pod, in thousandths.
+	// percent is the usage as a percentage of the pods' requests. average is the average per pod,
+	// in thousandths.
 	percent int32
 	average int64
 }
 
-// measure computes usage from samples. missing returns the usage that is assumed for a pod without
-// a sample when scaling down.
+// measure compares the usage of pods with a target. The function of computes the usage from
+// samples. The function missing returns the value that is assumed for a pod without a sample when
+// the target may be scaled down.
 type measure struct {
 	of      func(samples) (usage, error)
 	missing func(pod string) int64
@@ -40,7 +43,7 @@ type measure struct {
 
 var errNoMatch = errors.New("no metrics returned matched known pods")
 
-// ofRequests measures against a percentage of the pods' requests.
+// ofRequests returns a measure whose target is a percentage of the pods' requests.
 func ofRequests(requests map[string]int64, target int32) measure {
 	return measure{
 		of: func(s samples) (usage, error) {
@@ -60,8 +63,8 @@ func ofRequests(requests map[string]int64, target int32) measure {
 	}
 }
 
-// percentOf returns used as a percentage of asked, rounded down and limited to the range of its
-// field in the status.
+// percentOf returns used as a percentage of asked, rounded down. The result is at most the maximum
+// of int32, because the field in the status has this type.
 func percentOf(used, asked int64) int32 {
 	hi, lo := bits.Mul64(uint64(max(used, 0)), 100)
 	if hi >= uint64(asked) {
@@ -71,7 +74,7 @@ func percentOf(used, asked int64) int32 {
 	return int32(min(percent, math.MaxInt32))
 }
 
-// ofAverage measures against an average value.
+// ofAverage returns a measure whose target is an average value per pod.
 func ofAverage(target int64) measure {
 	return measure{
 		of: func(s samples) (usage, error) {
@@ -86,8 +89,9 @@ func ofAverage(target int64) measure {
 	}
 }
 
-// group counts the ready pods, and returns the names of those that are not ready and of those
-// without a sample. It drops the samples of pods that are not evaluated.
+// group counts the pods that are ready, and returns the names of the pods that are not ready and of
+// those without a sample. It deletes from s the samples of all pods that must not be measured.
+// starts reports whether a sample is from the start of a pod.
 func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready int, unready, missing []string) {
 	for _, pod := range pods {
 		x, found := s[pod.Name]
@@ -109,11 +113,12 @@ func group(pods []*v1.Pod, s samples, starts func(*v1.Pod, sample) bool) (ready 
 	return ready, unready, missing
 }
 
-// neverStarting is used for metrics other than CPU, whose samples are valid from the start of a pod.
+// neverStarting is the argument starts of propose for metrics other than CPU, whose samples count
+// from the start of a pod.
 func neverStarting(*v1.Pod, sample) bool { return false }
 
-// starting reports whether a sample is from the start of a pod and does not predict its later
-// usage.
+// starting reports whether a CPU sample is from the start of a pod, so that it does not show how
+// much the pod will use later.
 func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bool {
 	c := controller.Condition(pod, v1.PodReady)
 	if c == nil || pod.Status.StartTime == nil {
@@ -125,8 +130,9 @@ func starting(pod *v1.Pod, x sample, o controller.Autoscaling, now time.Time) bo
 	return c.Status == v1.ConditionFalse && pod.Status.StartTime.Add(o.ReadinessDelay).After(c.LastTransitionTime.Time)
 }
 
-// propose returns how many pods are required. Pods that are not ready or have no sample never cause
-// a change in a direction that the other pods do not require.
+// propose returns how many pods are required. For pods that are not ready or have no sample it
+// assumes a usage that makes the change smaller. These assumed values never reverse the direction
+// of the change.
 func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance,
 	starts func(*v1.Pod, sample) bool) (int32, usage, error) {
 	if len(pods) == 0 {
@@ -175,7 +181,7 @@ func propose(current int32, pods []*v1.Pod, s samples, m measure, t tolerance,
 
 var errNoPods = errors.New("no pods returned by selector while calculating replica count")
 
-// ceil rounds up, limited to the range of int32.
+// ceil rounds up. The result is at most the maximum of int32.
 func ceil(x float64) int32 {
 	if x >= math.MaxInt32 {
 		return math.MaxInt32
@@ -183,7 +189,7 @@ func ceil(x float64) int32 {
 	return int32(math.Ceil(x))
 }
 
-// byRatio returns how many pods are required when a total deviates from its target by a ratio.
+// byRatio returns how many pods are required if a metric's total value is ratio times its target.
 func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, error) {
 	if current == 0 {
 		return ceil(ratio), nil
@@ -203,11 +209,11 @@ func byRatio(current int32, ratio float64, pods []*v1.Pod, t tolerance) (int32, 
 	return ceil(ratio * float64(ready)), nil
 }
 
-// perPod returns how many pods are required for each to have an equal part of a total, and the part
-// of each pod now, which is the total if there are no pods.
+// perPod returns how many pods are required if each may have the value target of a metric's total.
+// It also returns the average per existing pod, or the total if no pods exist.
 //
-// The existing pods share the load. During a rollout there are more of them than wanted. If the
-// load is within the tolerance, the wanted number does not change.
+// If the average is within the tolerance, the required number is wanted, the present number of
+// replicas. During a rollout there may be more existing pods than wanted.
 func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, average int64) {
 	if existing == 0 {
 		return ceil(float64(total) / float64(target)), total
@@ -222,8 +228,9 @@ func perPod(wanted, existing int32, total, target int64, t tolerance) (n int32, 
 	return n, int64(math.Ceil(float64(total) / float64(existing)))
 }
 
-// requestsOf returns the pods' requests, in thousandths: of one container, of the pod, or of all
-// containers that run as long as the pod.
+// requestsOf returns the requests of pods for a resource, in thousandths. If container is not "",
+// only that container's request counts. Otherwise the pod-level request counts or, if there is
+// none, the sum over containers and sidecars.
 func requestsOf(pods []*v1.Pod, container string, name v1.ResourceName) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, pod := range pods {

@@ -21,7 +21,8 @@ import (
 
 func moment() time.Time { return time.Unix(1_000_000, 0) }
 
-// pod returns a pod that has been ready for an hour and requests one CPU.
+// pod returns a pod that has been ready for an hour and requests one CPU, modified by the given
+// functions.
 func pod(name string, changes ...func(*v1.Pod)) *v1.Pod {
 	since := metav1.NewTime(moment().Add(-time.Hour))
 	p := &v1.Pod{
@@ -47,7 +48,8 @@ func young(p *v1.Pod) {
 	p.Status.Conditions[0].LastTransitionTime = *p.Status.StartTime
 }
 
-// used returns samples for the pods p0, p1 ...; -1 means no sample.
+// used returns samples for the pods p0, p1 and so on; the value -1 means that the pod has no
+// sample.
 func used(milli ...int64) samples {
 	s := samples{}
 	for i, m := range milli {
@@ -146,7 +148,8 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// TestUtilization checks that the percentage is limited to the range of its field.
+// TestUtilization checks that percentOf computes the right percentage, which is at most the maximum
+// of int32.
 func TestUtilization(t *testing.T) {
 	for name, tc := range map[string]struct {
 		used, asked int64
@@ -177,7 +180,8 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// TestOfTotal evaluates total metrics with different numbers of wanted, existing and ready pods.
+// TestOfTotal checks ofTotal with different numbers of wanted, existing and ready pods. In the
+// cases, spec is the wanted and status the existing number.
 func TestOfTotal(t *testing.T) {
 	const average, value = true, false
 	pods := func(ready, unready int) (out []*v1.Pod) {
@@ -194,7 +198,7 @@ func TestOfTotal(t *testing.T) {
 		average      bool
 		spec, status int32
 		pods         []*v1.Pod
-		total        int64 // total value of the metric; the target is 1000
+		total        int64 // total value of the metric; its target is 1000
 		down, up     float64
 		want         int32
 		shown        int64
