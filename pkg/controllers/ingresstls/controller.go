@@ -1,12 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ingresstls grants the ingress proxy access to the Secrets that Ingresses name for their
-// certificates, and to no other Secrets. In each namespace with such an Ingress it maintains one
-// Role with the Secrets' names, and its binding to the proxy's service account.
+// Package ingresstls grants the ingress proxy read access to the Secrets that Ingresses name for
+// their TLS certificates, and to no other Secrets. In each namespace with such an Ingress the
+// controller maintains one Role with the Secrets' names, and a RoleBinding of this Role to the
+// proxy's service account.
 //
-// An Ingress can only name Secrets of its own namespace. A user who may write Ingresses there can
-// make the proxy use such a Secret as its certificate, but cannot read it.
+// An Ingress can only name Secrets of its own namespace. A user who may write Ingresses in a
+// namespace can make the proxy use a Secret of the namespace as its certificate, but cannot read
+// the Secret.
 package ingresstls
 
 import (
@@ -34,7 +36,7 @@ import (
 // Name is the controller's name.
 const Name = "ingress-tls-controller"
 
-// roleName is the name of the Role and of its binding.
+// roleName is the name of the Role and of the RoleBinding.
 const roleName = "keelson:ingress-tls"
 
 // Controller implements controller.Controller.
@@ -75,11 +77,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueAll queues every namespace with an Ingress.
+// queueAll queues every namespace that has an Ingress.
 func (c *Controller) queueAll() {
 	list, err := c.ingresses.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, i := range list {
 		c.queue.Add(i.Namespace)
@@ -97,8 +99,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return c.grant(ctx, namespace, names)
 }
 
-// namedSecrets returns the Secrets that are named by the namespace's Ingresses of the proxy's
-// classes, at most service.MaxIngressSecrets.
+// namedSecrets returns the names of the Secrets that a namespace's Ingresses name for TLS, if their
+// class is one of the ingress proxy. It returns at most service.MaxIngressSecrets names.
 func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 	list, err := c.ingresses.Ingresses(namespace).List(labels.Everything())
 	if err != nil {
@@ -123,7 +125,8 @@ func (c *Controller) namedSecrets(namespace string) ([]string, error) {
 	return sorted[:min(len(sorted), service.MaxIngressSecrets)], nil
 }
 
-// grant grants the proxy access to the Secrets.
+// grant creates or updates the Role and the RoleBinding so that the proxy may read exactly the
+// named Secrets.
 func (c *Controller) grant(ctx context.Context, namespace string, names []string) error {
 	want := []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
 		Verbs: []string{"get", "list", "watch"}, ResourceNames: names}}
@@ -148,7 +151,7 @@ func (c *Controller) grant(ctx context.Context, namespace string, names []string
 	return ignoreTerminating(err, "binding")
 }
 
-// revoke deletes the Role and its binding.
+// revoke deletes the Role and the RoleBinding.
 func (c *Controller) revoke(ctx context.Context, namespace string) error {
 	if _, err := c.bindings.RoleBindings(namespace).Get(roleName); err == nil {
 		if err := c.Client.RbacV1().RoleBindings(namespace).Delete(ctx, roleName,
@@ -169,7 +172,8 @@ func (c *Controller) applying() metav1.ApplyOptions {
 	return metav1.ApplyOptions{FieldManager: Name, Force: true}
 }
 
-// ignoreTerminating ignores errors that occur because the namespace is terminating.
+// ignoreTerminating returns nil for errors that occur because the namespace is terminating or
+// deleted. It wraps other errors.
 func ignoreTerminating(err error, what string) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return nil

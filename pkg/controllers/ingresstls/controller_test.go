@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// account grants the permissions that the controller's role has in clusters.
+// account grants the controller's service account the permissions that it has in clusters.
 func account(t *testing.T, s *testserver.Server) {
 	t.Helper()
 	rule := func(groups, resources, verbs []string, names ...string) rbacv1.PolicyRule {
@@ -47,8 +47,8 @@ func account(t *testing.T, s *testserver.Server) {
 	}
 }
 
-// TestGrants checks that the proxy's account may read the Secrets that Ingresses name, and only as
-// long as Ingresses name them.
+// TestGrants checks that the proxy's service account may read the Secrets that Ingresses name, and
+// only as long as Ingresses name them.
 func TestGrants(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	account(t, s)
@@ -93,7 +93,7 @@ func TestGrants(t *testing.T) {
 		t.Fatal(err)
 	}
 	controllertest.Eventually(t, "what is left", granted("tls-two"))
-	// The controller corrects a change by another client.
+	// Another client changes the Role. The controller must correct the change.
 	role, err := s.Client.RbacV1().Roles("default").Get(ctx, roleName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -12,24 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// maxUncounted is the maximum number of UIDs of ended pods in a status.
+// maxUncounted is the maximum number of UIDs of ended pods that one write of the status records.
 const maxUncounted = 500
 
-// ledger is the result of counting in one sync.
+// ledger holds which pods a sync has counted, and which finalizers it must remove.
 type ledger struct {
-	// open are the UIDs of pods that have not ended, or whose end is not counted yet.
+	// open are the UIDs of pods that still have the finalizer: they have not ended, or their end is
+	// not counted yet.
 	open sets.Set[types.UID]
-	// release are pods that may lose the finalizer once the status is written.
+	// release are the pods whose finalizer must be removed after the status is written.
 	release []*v1.Pod
-	// policy has, for each failure that was recorded or ignored, the action of the failure policy.
+	// policy is the list of failure policy actions that matched a failed pod in this sync.
 	policy []batchv1.PodFailurePolicyAction
 	// full is true if there are more pods to count than one write of the status can record.
 	full bool
 }
 
-// account updates the status: it counts the pods whose UIDs were recorded there before and that
-// have lost the finalizer, and records the pods that ended since. If the job ends (end is not nil)
-// without success, the remaining pods count as failed.
+// account updates the status. First it counts the pods whose UIDs earlier syncs recorded in the
+// status and that no longer have the finalizer. Then it records the pods that have ended since. end
+// is the condition with which the job ends, or nil; if the job ends without success, all remaining
+// pods count as failed.
 func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	l := &ledger{open: sets.New[types.UID]()}
 	for _, pod := range s.pods {
@@ -78,7 +80,8 @@ func (s *survey) account(end *batchv1.JobCondition) *ledger {
 	return l
 }
 
-// releasable reports whether a pod no longer needs the finalizer once it is counted.
+// releasable reports whether the finalizer may be removed from a pod after its end is recorded. The
+// last failed pod of an index that still needs a replacement keeps the finalizer.
 func (s *survey) releasable(pod *v1.Pod, end *batchv1.JobCondition) bool {
 	if s.job.DeletionTimestamp != nil || end != nil || pod.Status.Phase == v1.PodSucceeded {
 		return true
@@ -97,7 +100,8 @@ func (s *survey) noteIndexes() {
 	}
 }
 
-// settle moves pods that are no longer open from the recorded UIDs to the counters.
+// settle increments the counters in the status for pods whose UIDs are recorded there and that no
+// longer have the finalizer, and removes these UIDs.
 func (l *ledger) settle(status *batchv1.JobStatus) {
 	closed := func(uid types.UID) bool { return !l.open.Has(uid) }
 	move := func(list []types.UID, counter *int32) []types.UID {
@@ -110,8 +114,8 @@ func (l *ledger) settle(status *batchv1.JobStatus) {
 	noted.Failed = move(noted.Failed, &status.Failed)
 }
 
-// announce writes to the status how the job will end, and returns the condition that it gets when
-// it has ended.
+// announce sets the condition in the status that says how the job will end (SuccessCriteriaMet or
+// FailureTarget). It returns the condition to set when all pods are counted (Complete or Failed).
 func (s *survey) announce(end *batchv1.JobCondition) *batchv1.JobCondition {
 	if end == nil {
 		return nil
@@ -127,7 +131,8 @@ func (s *survey) announce(end *batchv1.JobCondition) *batchv1.JobCondition {
 	return trueCondition(last, end.Reason, end.Message, s.now)
 }
 
-// conclude ends the job unless some of its pods are not counted or are still terminating.
+// conclude sets the final condition end and returns true, unless end is nil or some pods are not
+// counted or still terminating.
 func (s *survey) conclude(end *batchv1.JobCondition) bool {
 	noted := s.job.Status.UncountedTerminatedPods
 	if end == nil || len(noted.Succeeded)+len(noted.Failed) > 0 || s.terminating > 0 {
@@ -139,7 +144,7 @@ func (s *survey) conclude(end *batchv1.JobCondition) bool {
 		status.CompletionTime = &end.LastTransitionTime
 	}
 	if n := s.job.Spec.Completions; status.StartTime == nil && (n == nil || *n > 0) {
-		// A suspension removed the start time, but a finished job must have one.
+		// A suspended job has no start time, but the API requires one for a finished job.
 		status.StartTime = &end.LastTransitionTime
 	}
 	return true

@@ -12,20 +12,21 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// The minimum and maximum of the back-off between a failure and the creation of the next pod. It
-// doubles with each failure.
+// backoffFirst and backoffMax are the first and the longest delay between a pod's failure and the
+// creation of the next pod. The delay doubles with each failure.
 const (
 	backoffFirst = 10 * time.Second
 	backoffMax   = 10 * time.Minute
 )
 
-// backoff counts failures since the last success.
+// backoff contains the number of pod failures since the last success and the time of the last
+// failure.
 type backoff struct {
 	failures int32
 	last     time.Time
 }
 
-// after returns the back-off when the given pods have ended too.
+// after returns the back-off after some more pods have succeeded and failed.
 func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	var success time.Time
 	for _, pod := range succeeded {
@@ -49,7 +50,7 @@ func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	return b
 }
 
-// remaining returns how long to wait until the next pod may be created.
+// remaining returns how long to wait until the next pod may be created, or 0.
 func (b backoff) remaining(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0
@@ -61,8 +62,8 @@ func (b backoff) remaining(now time.Time) time.Duration {
 	return max(0, min(wait, backoffMax)-now.Sub(b.last))
 }
 
-// endTime returns when a pod ended: when its last container ended, or an estimate if that is
-// unknown.
+// endTime returns the time at which a pod ended: the end of its last container or, if that is
+// unknown, an estimate from the pod's conditions and timestamps.
 func endTime(pod *v1.Pod) time.Time {
 	if at := containersEnded(pod); !at.IsZero() {
 		return at
@@ -81,8 +82,8 @@ func endTime(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// containersEnded returns when the last container ended, including sidecars, or zero if one still
-// runs.
+// containersEnded returns the time at which a pod's last container ended, including sidecars. It
+// returns the zero time if a container still runs.
 func containersEnded(pod *v1.Pod) time.Time {
 	statuses := slices.Clone(pod.Status.ContainerStatuses)
 	for _, s := range pod.Status.InitContainerStatuses {

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// client implements hands with an API server.
+// client implements the interface hands with requests to an API server.
 type client struct {
 	api  kubernetes.Interface
 	pods controller.Pods
@@ -33,14 +33,14 @@ func (c client) remove(ctx context.Context, job *batchv1.Job, pod *v1.Pod) error
 
 func (c client) release(ctx context.Context, pod *v1.Pod) error { return c.unfinalize(ctx, pod, "") }
 
-// releaseOrphan removes the finalizer from a pod only if the pod has not changed, because a job may
-// have adopted it meanwhile.
+// releaseOrphan removes the tracking finalizer from a pod. It fails if the pod has changed, because
+// a job may have adopted it in the meantime.
 func (c client) releaseOrphan(ctx context.Context, pod *v1.Pod) error {
 	return c.unfinalize(ctx, pod, pod.ResourceVersion)
 }
 
-// unfinalize removes the finalizer from a pod with the same UID and, unless it is "", the given
-// resource version.
+// unfinalize removes the tracking finalizer from a pod, if the pod still has the same UID and,
+// unless version is "", the given resource version.
 func (c client) unfinalize(ctx context.Context, pod *v1.Pod, version string) error {
 	if !tracked(pod) {
 		return nil

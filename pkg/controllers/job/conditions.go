@@ -31,8 +31,8 @@ func trueCondition(t batchv1.JobConditionType, reason, message string, now time.
 		LastProbeTime: at, LastTransitionTime: at}
 }
 
-// setCondition sets a condition and reports whether that changed anything. It does not add a
-// condition that is false.
+// setCondition sets a condition and reports whether that changed anything. If want is false and the
+// job has no condition of this type, it adds none.
 func setCondition(job *batchv1.Job, want batchv1.JobCondition) bool {
 	have := condition(job, want.Type)
 	switch {

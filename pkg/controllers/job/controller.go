@@ -25,10 +25,10 @@ import (
 const Name = "job-controller"
 
 const (
-	// batchPeriod is how long to collect changes of pods before a job is synced. Pods of a job tend
-	// to end together, and each sync that counts pods writes the status.
+	// batchPeriod is how long the controller collects changes of pods before it syncs their job.
+	// The pods of a job tend to end together, and each sync that counts pods writes the status.
 	batchPeriod = 100 * time.Millisecond
-	// retryMax is the maximum back-off of a job whose sync fails.
+	// retryMax is the longest time until a job whose sync failed is synced again.
 	retryMax = time.Minute
 )
 
@@ -83,7 +83,7 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 	switch {
 	case job == nil:
-		c.queue.AddObject(old) // the job was deleted; its sync drops the data in memory
+		c.queue.AddObject(old) // the sync of a deleted job drops its data in memory
 	case finished(job):
 		c.releasePods(job)
 		c.queue.AddObject(job)
@@ -94,11 +94,12 @@ func (c *Controller) jobChanged(old, job *batchv1.Job) {
 	}
 }
 
-// releasePods queues the pods with the finalizer of a job that no longer counts them.
+// releasePods queues a job's pods that have the tracking finalizer, because the job is finished or
+// deleted and counts them no longer.
 func (c *Controller) releasePods(job *batchv1.Job) {
 	pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(job.UID))
 	if err != nil {
-		panic(err) // a programming error: New adds the index
+		panic(err) // only a programming error leads here: New adds the index
 	}
 	for _, o := range pods {
 		if pod := o.(*v1.Pod); tracked(pod) {
@@ -107,8 +108,8 @@ func (c *Controller) releasePods(job *batchv1.Job) {
 	}
 }
 
-// podChanged queues the jobs that a change of a pod affects. If there are none and the pod has the
-// finalizer, it queues the pod itself.
+// podChanged queues the jobs that own or select a changed pod. If the pod has the tracking
+// finalizer and no unfinished job owns it, it queues the pod itself.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.syncer.metrics.observePod(old, pod)
 	controller.Follower{
@@ -128,11 +129,11 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// selecting returns the keys of the jobs that select a pod.
+// selecting returns the keys of the jobs whose selectors match a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	jobs, err := c.jobs.GetPodJobs(pod)
 	if err != nil {
-		return nil // no job selects the pod
+		return nil // the error means that no job selects the pod
 	}
 	var keys []string
 	for i := range jobs {
@@ -179,7 +180,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return nil
 	}
 	if c.syncer.memories.stale(job) {
-		return nil // when the cache shows the new version, the job is queued
+		return nil // the job is queued again when the cache shows the new version
 	}
 	complete := c.client.pods.Met(job)
 	pods, err := c.claim(ctx, job)
@@ -192,7 +193,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return err
 }
 
-// claim returns the pods of a job. Pods that it adopts also get the finalizer.
+// claim returns the pods of a job. It adopts pods that match the job's selector, and adds the
+// tracking finalizer to them.
 func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, error) {
 	selector, err := metav1.LabelSelectorAsSelector(job.Spec.Selector)
 	if err != nil {
@@ -227,7 +229,7 @@ func (c *Controller) claim(ctx context.Context, job *batchv1.Job) ([]*v1.Pod, er
 	return pods, nil
 }
 
-// syncOrphan removes the finalizer from a pod that no job counts.
+// syncOrphan removes the tracking finalizer from a pod if no job will count it.
 func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -246,9 +248,9 @@ func (c *Controller) syncOrphan(ctx context.Context, key string) error {
 	return nil
 }
 
-// willBeCounted reports whether a job will count a pod, or the pod belongs to another controller.
-// It gets a job that the cache does not have from the API server, because removing the finalizer
-// too early would lose a count.
+// willBeCounted reports whether a job will count a pod. It also returns true if the pod belongs to
+// another controller. If the cache does not have the pod's job, it asks the API server, because the
+// pod would not be counted if the finalizer were removed too early.
 func (c *Controller) willBeCounted(ctx context.Context, pod *v1.Pod) (bool, error) {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil {

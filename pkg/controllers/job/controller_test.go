@@ -24,7 +24,7 @@ import (
 
 const namespace = "default"
 
-// server is an API server with the controller. The test acts as the kubelet.
+// server is an API server with the job controller. The test plays the kubelet.
 type server struct {
 	*testserver.Server
 	t *testing.T
@@ -64,7 +64,7 @@ func (s server) patch(name, patch string) {
 	}
 }
 
-// job waits until ok returns true for the job.
+// job waits until ok returns true for the job with the given name, and returns the job.
 func (s server) job(name, what string, ok func(*batchv1.Job) bool) *batchv1.Job {
 	s.t.Helper()
 	var job *batchv1.Job
@@ -79,7 +79,8 @@ func (s server) job(name, what string, ok func(*batchv1.Job) bool) *batchv1.Job 
 	return job
 }
 
-// pods waits until the job has n pods for which ok returns true, and returns them by index.
+// pods waits until a job has exactly n pods for which ok returns true, and returns these pods,
+// sorted by index.
 func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
 	s.t.Helper()
 	var out []*v1.Pod
@@ -101,7 +102,7 @@ func (s server) pods(job string, n int, ok func(*v1.Pod) bool) []*v1.Pod {
 	return out
 }
 
-// end sets the status of a pod that ended with an exit code.
+// end sets the status of a pod as if its container had ended with the given exit code.
 func (s server) end(pod *v1.Pod, code int32) {
 	s.t.Helper()
 	pod.Status.Phase = v1.PodSucceeded
@@ -110,7 +111,7 @@ func (s server) end(pod *v1.Pod, code int32) {
 	}
 	pod.Status.ContainerStatuses = []v1.ContainerStatus{
 		{Name: "c", Image: "i", State: v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-			ExitCode: code, FinishedAt: metav1.Unix(1, 0), // an old time, so that there is no back-off
+			ExitCode: code, FinishedAt: metav1.Unix(1, 0), // long ago, so that there is no back-off
 		}}}}
 	if _, err := s.Client.CoreV1().Pods(namespace).UpdateStatus(s.t.Context(), pod, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
@@ -187,13 +188,14 @@ func TestServerSuspend(t *testing.T) {
 	})
 }
 
-// TestServerOrphans checks that pods lose the finalizer when the job is deleted and its pods are
-// orphaned.
+// TestServerOrphans checks that pods lose the tracking finalizer when their job is deleted but the
+// pods are not.
 func TestServerOrphans(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
 	s.pods("j", 1, fresh)
-	orphan := metav1.DeletePropagationBackground // background, because no garbage collector runs here
+	// Background, so that the API server deletes the job at once; no garbage collector runs here.
+	orphan := metav1.DeletePropagationBackground
 	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j",
 		metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {
 		t.Fatal(err)
@@ -205,8 +207,8 @@ func TestServerOrphans(t *testing.T) {
 	s.pods("j", 1, func(pod *v1.Pod) bool { return !tracked(pod) })
 }
 
-// TestServerAdoption checks that an orphan is adopted with the finalizer, and that a pod that the
-// job no longer selects is released without it.
+// TestServerAdoption checks that a job adopts a matching pod without an owner and adds the
+// finalizer to it, and that both are removed from a pod that the job no longer selects.
 func TestServerAdoption(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
@@ -226,8 +228,8 @@ func TestServerAdoption(t *testing.T) {
 	s.pods("j", 1, func(p *v1.Pod) bool { return p.UID != pod.UID && owned(p) && tracked(p) })
 }
 
-// TestServerElastic checks that scaling down an Indexed job reduces its successes, and that a
-// success policy ends it.
+// TestServerElastic checks that scaling down an Indexed job reduces its number of succeeded
+// indexes, and that the job ends when its success policy is met.
 func TestServerElastic(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{

@@ -10,15 +10,15 @@ import (
 	"strings"
 )
 
-// interval is a range of completion indexes, both ends included.
+// interval is a range of completion indexes from first to last, including both.
 type interval struct{ first, last int }
 
-// indexes is a set of completion indexes, as sorted intervals with gaps between them. A set is
-// never modified.
+// indexes is a set of completion indexes, as sorted intervals that do not touch each other. A set
+// is never modified.
 type indexes []interval
 
-// parseIndexes parses the result of String. It ignores indexes from limit on and parts that are not
-// an interval.
+// parseIndexes parses the result of String. It ignores indexes that are not below limit, and parts
+// that cannot be parsed.
 func parseIndexes(text string, limit int) indexes {
 	var out []interval
 	for part := range strings.SplitSeq(text, ",") {
@@ -39,7 +39,7 @@ func parseIndexes(text string, limit int) indexes {
 	return normalize(out)
 }
 
-// indexSet returns the set of indexes in a list of any order.
+// indexSet returns the set of the indexes in a list, which need not be sorted.
 func indexSet(list []int) indexes {
 	out := make([]interval, len(list))
 	for i, index := range list {
@@ -48,7 +48,7 @@ func indexSet(list []int) indexes {
 	return normalize(out)
 }
 
-// normalize sorts intervals and joins those that touch.
+// normalize sorts intervals and joins those that overlap or follow each other without a gap.
 func normalize(list []interval) indexes {
 	slices.SortFunc(list, func(a, b interval) int { return cmp.Compare(a.first, b.first) })
 	var out indexes
@@ -93,7 +93,7 @@ func (x indexes) has(index int) bool {
 	return at < len(x) && x[at].first <= index
 }
 
-// missing returns the first n indexes below limit that are not in the set.
+// missing returns the lowest n indexes that are below limit and not in the set.
 func (x indexes) missing(n, limit int) []int {
 	var out []int
 	next := 0
@@ -106,7 +106,7 @@ func (x indexes) missing(n, limit int) []int {
 	return out
 }
 
-// String formats the set as in the status: 1,3-5,7,8.
+// String returns the set in the form that the status uses, such as 1,3-5,7,8.
 func (x indexes) String() string {
 	var b strings.Builder
 	for _, v := range x {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIndexes compares sets of intervals with lists of numbers.
+// TestIndexes checks the methods of indexes against the same operations on lists of numbers.
 func TestIndexes(t *testing.T) {
 	const limit = 30
 	set := func(t *rapid.T, name string) (indexes, map[int]bool) {

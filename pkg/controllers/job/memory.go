@@ -15,8 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// memories hold data of each job that the caches do not show, or do not show yet. They are safe for
-// concurrent use.
+// memories hold data of each job that the caches do not show. They are safe for concurrent use.
 type memories struct {
 	mu    sync.Mutex
 	byKey map[string]*memory
@@ -24,17 +23,17 @@ type memories struct {
 
 type memory struct {
 	uid types.UID
-	// released are pods that have lost the finalizer although the cache still shows it.
+	// released are pods whose finalizer was removed although the cache still shows it.
 	released sets.Set[types.UID]
-	// version is the resource version of the job's last write.
+	// version is the resource version of the job after the controller's last write.
 	version string
 	backoff backoff
 }
 
 func newMemories() *memories { return &memories{byKey: map[string]*memory{}} }
 
-// entry returns the memory of a job. It starts a new one if the job replaced another one of the
-// same name. The caller holds the lock.
+// entry returns the memory of a job. It creates a new memory if there is none, or if the job has
+// replaced another job of the same name. The caller holds m.mu.
 func (m *memories) entry(job *batchv1.Job) *memory {
 	key := controller.Key(job)
 	x := m.byKey[key]
@@ -45,7 +44,7 @@ func (m *memories) entry(job *batchv1.Job) *memory {
 	return x
 }
 
-// stale reports whether a job in the cache is older than the controller's last write.
+// stale reports whether the job in the cache is older than the controller's last write of it.
 func (m *memories) stale(job *batchv1.Job) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +56,8 @@ func (m *memories) stale(job *batchv1.Job) bool {
 	return err == nil && order < 0
 }
 
-// recall returns the back-off, and the UIDs of those given pods that have lost the finalizer
-// although the cache still shows it.
+// recall returns the job's back-off, and the UIDs of those of the given pods whose finalizer was
+// removed although the cache still shows it.
 func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID], backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +72,7 @@ func (m *memories) recall(job *batchv1.Job, pods []*v1.Pod) (sets.Set[types.UID]
 	return taken.Clone(), x.backoff
 }
 
-// recordWrite records a write of the job and its back-off.
+// recordWrite records the version of the job after a write, and its back-off.
 func (m *memories) recordWrite(job *batchv1.Job, b backoff) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -81,14 +80,14 @@ func (m *memories) recordWrite(job *batchv1.Job, b backoff) {
 	x.version, x.backoff = job.ResourceVersion, b
 }
 
-// recordRelease records that the finalizer is about to be removed from a pod.
+// recordRelease records that the finalizer of a pod is about to be removed.
 func (m *memories) recordRelease(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.entry(job).released.Insert(pod)
 }
 
-// undoRelease records that removing the finalizer may have failed.
+// undoRelease records that the request to remove the finalizer of a pod failed.
 func (m *memories) undoRelease(job *batchv1.Job, pod types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

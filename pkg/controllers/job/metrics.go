@@ -13,17 +13,18 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// The actions of a sync, which are label values of metrics.
+// Values of the metrics label action, which says what a sync did.
 const (
-	// reconciling means that the caches did not show all created and deleted pods yet.
+	// reconciling means that the sync could not create or delete pods, because the caches did not
+	// show all earlier creations and deletions yet.
 	reconciling = "reconciling"
-	// tracking means that pods were only counted.
+	// tracking means that the sync only counted ended pods.
 	tracking    = "tracking"
 	podsCreated = "pods_created"
 	podsDeleted = "pods_deleted"
 )
 
-// metrics have Kubernetes' names, labels and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct {
 	duration                                             *prometheus.HistogramVec
 	syncs, finished, podsFinished, policy, withFinalizer *prometheus.CounterVec
@@ -94,8 +95,8 @@ func (m *metrics) ended(job *batchv1.Job, end *batchv1.JobCondition) {
 	m.finished.WithLabelValues(mode(job), result, end.Reason).Inc()
 }
 
-// addCounted adds the pods that a write of the status counted. An Indexed job that was scaled down
-// may have fewer successes than before.
+// addCounted counts the pods and indexes by which the counts in the status increased since was. The
+// counts may also decrease, because an Indexed job was scaled down.
 func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	m.podsFinished.WithLabelValues(mode(job), "succeeded").Add(float64(max(0, job.Status.Succeeded-was.Succeeded)))
 	m.podsFinished.WithLabelValues(mode(job), "failed").Add(float64(max(0, job.Status.Failed-was.Failed)))
@@ -118,7 +119,7 @@ func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	}
 }
 
-// made counts a pod that was created or could not be.
+// made counts the creation of a pod. err is the error of the creation, or nil.
 func (m *metrics) made(s *survey, err error) {
 	reason, status := "new", "succeeded"
 	switch replaces := ptr.Deref(s.job.Spec.PodReplacementPolicy, batchv1.TerminatingOrFailed); {
@@ -133,14 +134,15 @@ func (m *metrics) made(s *survey, err error) {
 	m.podsMade.WithLabelValues(reason, status).Inc()
 }
 
-// observeJob counts new jobs that another controller manages.
+// observeJob counts a new job if another controller manages it.
 func (m *metrics) observeJob(old, job *batchv1.Job) {
 	if job != nil && foreign(job) && (old == nil || old.UID != job.UID) {
 		m.foreign.WithLabelValues(*job.Spec.ManagedBy).Inc()
 	}
 }
 
-// observePod counts pods that have ended and still have the finalizer, and pods that lose it.
+// observePod counts pods that end while they have the tracking finalizer, and ended pods that lose
+// it.
 func (m *metrics) observePod(old, pod *v1.Pod) {
 	if old != nil && pod != nil && old.UID != pod.UID {
 		m.observePod(old, nil)

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestMetrics checks what is recorded about indexes, created pods and jobs of other controllers.
+// TestMetrics checks the metrics about finished indexes, created pods and jobs that other
+// controllers manage.
 func TestMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)

@@ -13,8 +13,8 @@ import (
 // burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// verdict returns the condition with which the job will end, or nil if that depends on pods that
-// still run. An end that is already announced in the status does not change.
+// verdict returns the condition with which the job will end, or nil if it is not decided yet. If
+// the status already contains such a condition, verdict returns the same end.
 func (s *survey) verdict() *batchv1.JobCondition {
 	job := s.job
 	if isTrue(job, batchv1.JobSuccessCriteriaMet) {
@@ -58,7 +58,7 @@ func (s *survey) failure(reason, message string) *batchv1.JobCondition {
 	return trueCondition(batchv1.JobFailureTarget, reason, message, s.now)
 }
 
-// hasEnough reports whether the job has the requested number of successes, and no pod runs.
+// hasEnough reports whether the job has as many succeeded pods as it needs and no running pods.
 func (s *survey) hasEnough() bool {
 	if n := s.job.Spec.Completions; n != nil {
 		return s.running == 0 && s.succeeded >= int(*n)
@@ -66,7 +66,8 @@ func (s *survey) hasEnough() bool {
 	return s.running == 0 && s.succeeded > 0
 }
 
-// deadline returns how long the job may still run, if that is limited.
+// deadline returns how long the job may still run. It returns false if the job has no time limit or
+// has not started.
 func (s *survey) deadline() (time.Duration, bool) {
 	limit, start := s.job.Spec.ActiveDeadlineSeconds, s.job.Status.StartTime
 	if limit == nil || start == nil || suspended(s.job) {
@@ -75,7 +76,8 @@ func (s *survey) deadline() (time.Duration, bool) {
 	return time.Duration(*limit)*time.Second - s.now.Sub(start.Time), true
 }
 
-// restartsExceeded reports whether containers that restart in place have restarted too often.
+// restartsExceeded reports whether the containers in the job's pods have restarted more often than
+// the back-off limit allows. It applies only to jobs with the restart policy OnFailure.
 func (s *survey) restartsExceeded() bool {
 	if s.job.Spec.Template.Spec.RestartPolicy != v1.RestartPolicyOnFailure {
 		return false
@@ -94,12 +96,14 @@ func (s *survey) restartsExceeded() bool {
 	return n >= max(*s.job.Spec.BackoffLimit, 1)
 }
 
-// plan says what to do with the pods of a job that continues. It either removes or creates pods.
+// plan is what to do with the pods of a job that does not end. It removes pods or creates pods,
+// never both.
 type plan struct {
 	remove []*v1.Pod
-	// create has the index of each pod to create, or noIndex.
+	// create are the indexes of the pods to create, or noIndex for each pod of a job that is not
+	// Indexed.
 	create []int
-	// wait is how long to wait before more pods may be created.
+	// wait is how long to wait because of a back-off before more pods may be created, or 0.
 	wait time.Duration
 }
 
@@ -136,19 +140,19 @@ func (s *survey) plan() plan {
 	return plan{create: s.pending(n)}
 }
 
-// wanted returns how many pods should be active.
+// wanted returns how many pods should run now.
 func (s *survey) wanted() int {
 	parallelism := int(*s.job.Spec.Parallelism)
 	if n := s.job.Spec.Completions; n != nil {
 		return max(0, min(int(*n)-s.succeeded, parallelism))
 	}
 	if s.succeeded > 0 {
-		return len(s.active) // a success means that all work is done, and the other pods end by themselves
+		return len(s.active) // a success means that all work is done; let the running pods end and create no others
 	}
 	return parallelism
 }
 
-// pending returns the first n indexes that need a pod and have none.
+// pending returns the lowest n indexes that have not succeeded or failed and have no pod.
 func (s *survey) pending(n int) []int {
 	settled := s.doneIndexes.union(s.failedIndexes).union(indexesOf(s.active))
 	if onlyFailedReplaced(s.job) {
@@ -163,8 +167,8 @@ func (s *survey) pending(n int) []int {
 	return settled.missing(n, s.completions())
 }
 
-// planReady plans pods for the indexes whose own back-off has ended. If there are no such indexes,
-// the plan is to wait for the first one.
+// planReady plans to create pods for those candidates whose own back-off has ended. If there are
+// none, it plans to wait until the first back-off ends.
 func (s *survey) planReady(candidates []int) plan {
 	var p plan
 	for _, index := range candidates {

@@ -18,7 +18,8 @@ import (
 
 var now = time.Unix(10_000, 0)
 
-// jobOf returns a job that needs n successes from p parallel pods.
+// jobOf returns a job that needs n succeeded pods and runs p pods at once, modified by the given
+// functions.
 func jobOf(n, p int32, more ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "n"}, Spec: batchv1.JobSpec{
 		Completions: &n, Parallelism: &p, BackoffLimit: ptr.To[int32](6),
@@ -38,7 +39,8 @@ func limit(n int32) func(*batchv1.Job) {
 	}
 }
 
-// podsOf returns pods with the UIDs 0, 1, ..., each changed by one function.
+// podsOf returns one pod for each of the given functions, which modifies it. The pods have the UIDs
+// 0, 1 and so on.
 func podsOf(list ...func(*v1.Pod)) []*v1.Pod {
 	var out []*v1.Pod
 	for i, f := range list {
@@ -69,7 +71,8 @@ func ends(p *v1.Pod, code int32, ago time.Duration) {
 		}}}}
 }
 
-// of returns a function that sets a pod's index and number of earlier failures, and then calls f.
+// of returns a function that modifies a pod with f, and then sets its index and its number of
+// earlier failures.
 func of(index, failures int, f func(*v1.Pod)) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		f(p)

@@ -17,10 +17,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// noIndex is the completion index of pods without one.
+// noIndex is the completion index of a pod that has none.
 const noIndex = -1
 
-// indexOf returns a pod's completion index.
+// indexOf returns a pod's completion index, or noIndex.
 func indexOf(pod *v1.Pod) int {
 	n, err := strconv.Atoi(pod.Annotations[batchv1.JobCompletionIndexAnnotation])
 	if err != nil || n < 0 {
@@ -48,8 +48,8 @@ func terminal(pod *v1.Pod) bool {
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil && !terminal(pod) }
 
 // failed reports whether a pod counts as failed for its job. A pod that is being deleted counts as
-// failed, because it may never report its end. That does not apply if the job replaces pods only
-// after they have ended.
+// failed, because it may never report how it ended, unless the job replaces pods only after they
+// have ended.
 func failed(job *batchv1.Job, pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodFailed || terminating(pod) && !onlyFailedReplaced(job)
 }
@@ -71,13 +71,14 @@ func finished(job *batchv1.Job) bool {
 	return isTrue(job, batchv1.JobComplete) || isTrue(job, batchv1.JobFailed)
 }
 
-// foreign reports whether another controller manages a job.
+// foreign reports whether another controller than this one manages a job.
 func foreign(job *batchv1.Job) bool {
 	return job.Spec.ManagedBy != nil && *job.Spec.ManagedBy != batchv1.JobControllerName
 }
 
-// indexFailures returns how often earlier pods of a pod's index failed: the number of failures that
-// count, and of those that the failure policy ignores.
+// indexFailures returns how often earlier pods with the same index as this pod failed: the number
+// of failures that count towards the limit, and the number of failures that the failure policy
+// ignores.
 func indexFailures(pod *v1.Pod) (counted, ignored int32) {
 	return count(pod, batchv1.JobIndexFailureCountAnnotation), count(pod, batchv1.JobIndexIgnoredFailureCountAnnotation)
 }
@@ -90,8 +91,8 @@ func count(pod *v1.Pod, annotation string) int32 {
 	return int32(n)
 }
 
-// newPod returns a pod of a job with an index or noIndex. predecessor is the last failed pod of the
-// index, or nil.
+// newPod returns a pod for a job. index is its completion index or noIndex. predecessor is the last
+// failed pod with this index, or nil.
 func newPod(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&job.Spec.Template, job, kind)
 	if !tracked(pod) {
@@ -125,8 +126,8 @@ func withEntry(m map[string]string, key, value string) map[string]string {
 	return m
 }
 
-// maxGenerated is the maximum length of the part of generateName that the API server uses in a
-// name.
+// maxGenerated is the maximum length of a prefix for generated names. The API server truncates
+// longer prefixes.
 const maxGenerated = 63 - 5
 
 func indexedPrefix(name string, index int) string {
@@ -136,8 +137,8 @@ func indexedPrefix(name string, index int) string {
 
 const indexVariable = "JOB_COMPLETION_INDEX"
 
-// addIndexVariable adds an environment variable with the index, unless the container has one of
-// that name.
+// addIndexVariable adds the environment variable JOB_COMPLETION_INDEX to a container, unless the
+// container already has a variable of this name.
 func addIndexVariable(c *v1.Container) {
 	if slices.ContainsFunc(c.Env, func(e v1.EnvVar) bool { return e.Name == indexVariable }) {
 		return
@@ -164,15 +165,15 @@ func inheritFailures(job *batchv1.Job, pod, predecessor *v1.Pod) {
 	}
 }
 
-// surplus returns active pods to delete, at least n. If the job is Indexed, these include all pods
-// with a duplicate index or an index that is too high.
+// surplus returns n of the active pods to delete. If the job is Indexed, it also returns all pods
+// with a duplicate index or an index that is too high, even if these are more than n.
 func surplus(job *batchv1.Job, active []*v1.Pod, n int) []*v1.Pod {
 	ranked := slices.Clone(active)
 	slices.SortStableFunc(ranked, controller.DeletionOrder{}.Compare)
 	var out, rest []*v1.Pod
 	if indexed(job) {
 		kept := sets.New[int]()
-		// Keep one pod of each index: the one that DeletionOrder would delete last.
+		// Keep only one pod of each index: the one that DeletionOrder deletes last.
 		for _, pod := range slices.Backward(ranked) {
 			i := indexOf(pod)
 			if i == noIndex || i >= int(*job.Spec.Completions) || kept.Has(i) {

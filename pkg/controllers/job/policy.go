@@ -14,14 +14,15 @@ import (
 // ruling is the result of applying a job's pod failure policy to a failed pod.
 type ruling struct {
 	action  batchv1.PodFailurePolicyAction
-	matched bool   // a rule of the policy matched
-	message string // why the job must fail, if the action is FailJob
+	matched bool   // whether a rule of the policy matched
+	message string // the reason for the job's failure, if the action is FailJob
 }
 
 // counts reports whether the failure counts towards the limits.
 func (r ruling) counts() bool { return r.action != batchv1.PodFailurePolicyActionIgnore }
 
-// applyPolicy applies the first rule that matches a failed pod. If none matches, the failure counts.
+// applyPolicy applies the first rule of the policy that matches a failed pod. If no rule matches,
+// the action is Count.
 func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	if policy == nil {
 		return ruling{action: batchv1.PodFailurePolicyActionCount}
@@ -52,7 +53,7 @@ func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	return ruling{action: batchv1.PodFailurePolicyActionCount}
 }
 
-// exited returns the first container that ended with an exit code that the rule matches.
+// exited returns the first container that ended with an exit code that matches the rule, or nil.
 func exited(status *v1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range list {
@@ -82,7 +83,7 @@ func conditioned(status *v1.PodStatus, patterns []batchv1.PodFailurePolicyOnPodC
 	return nil
 }
 
-// meets finds the first rule of a success policy that the succeeded indexes fulfil, and returns the
+// meets reports whether the succeeded indexes fulfil a rule of the success policy, and returns the
 // message for the condition.
 func meets(policy *batchv1.SuccessPolicy, completions int, succeeded indexes) (string, bool) {
 	if policy == nil || len(succeeded) == 0 {

@@ -16,31 +16,36 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// survey is the data of a job on which a sync decides.
+// survey holds the data about a job from which a sync makes its decisions.
 type survey struct {
-	// job is a copy that the sync may change. Its status is the one that is written at the end.
+	// job is a copy of the job in the cache. The sync changes its status and writes it.
 	job  *batchv1.Job
 	pods []*v1.Pod
-	// released are pods that have lost the finalizer although the cache still shows it.
+	// released are the pods whose finalizer was removed although the cache still shows it. active
+	// are the pods that have not ended and are not being deleted.
 	released sets.Set[types.UID]
 	active   []*v1.Pod
-	// newFailed are failed pods that are not in the status yet.
+	// newFailed are the failed pods that are not recorded in the status yet.
 	newFailed []*v1.Pod
 	backoff   backoff
-	// succeeded and failed are the counts including pods that are not in the status yet.
+	// succeeded and failed are the numbers of such pods, including pods that are not recorded in
+	// the status yet.
 	succeeded, failed int
-	// running, ready and terminating are updated when the sync creates or deletes pods.
+	// running, ready and terminating are numbers of pods. The sync updates them when it creates or
+	// deletes pods.
 	running, ready, terminating int32
-	// completed are the indexes in the status. doneIndexes also has the indexes that succeeded
-	// since. failedIndexes are the indexes that exceeded their back-off limit per index.
+	// completed are the succeeded indexes in the status. doneIndexes also contains the indexes that
+	// have succeeded since. failedIndexes are the indexes that have failed for good.
 	completed, doneIndexes, failedIndexes indexes
-	// predecessors are, by index, failed pods whose replacements are not created yet. They keep the
-	// finalizer until then, because a replacement takes over the failure counts.
+	// predecessors are the last failed pods of indexes that need another pod, by index. They keep
+	// the finalizer until their replacement is created, because it takes over their number of
+	// failures.
 	predecessors map[int]*v1.Pod
 	now          time.Time
 }
 
-// newSurvey returns the survey of a job with its pods and the back-off so far.
+// newSurvey returns the survey of a job with the given pods. taken are the pods whose finalizer was
+// removed although the cache still shows it. old is the back-off before this sync.
 func newSurvey(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old backoff, now time.Time) *survey {
 	s := &survey{job: job, pods: slices.Clone(pods), released: taken, now: now}
 	if job.Status.UncountedTerminatedPods == nil {
@@ -84,21 +89,22 @@ func newSurvey(job *batchv1.Job, pods []*v1.Pod, taken sets.Set[types.UID], old 
 	return s
 }
 
-// open reports whether a pod has not ended, or its end is not counted yet.
+// open reports whether a pod still has the tracking finalizer, so that it has not ended or its end
+// is not counted yet.
 func (s *survey) open(pod *v1.Pod) bool { return tracked(pod) && !s.released.Has(pod.UID) }
 
-// countable reports whether a pod is open and has one of the job's indexes.
+// countable reports whether a pod is open and, if the job is Indexed, has one of the job's indexes.
 func (s *survey) countable(pod *v1.Pod) bool { return s.open(pod) && s.valid(indexOf(pod)) }
 
 func (s *survey) valid(index int) bool {
 	return !indexed(s.job) || index != noIndex && index < s.completions()
 }
 
-// completions returns how many indexes an Indexed job has.
+// completions returns the number of indexes of an Indexed job.
 func (s *survey) completions() int { return int(*s.job.Spec.Completions) }
 
 func (s *survey) surveyIndexes() {
-	// Count the pods in the order of their indexes.
+	// Sort the pods, so that they are counted in the order of their indexes.
 	slices.SortStableFunc(s.pods, func(a, b *v1.Pod) int { return indexOf(a) - indexOf(b) })
 	limited := s.job.Spec.BackoffLimitPerIndex != nil
 	s.completed = parseIndexes(s.job.Status.CompletedIndexes, s.completions())
@@ -126,7 +132,8 @@ func (s *survey) surveyIndexes() {
 	s.predecessors = s.findPredecessors()
 }
 
-// exhausts reports whether, with a pod's failure, its index has more failures than its limit.
+// exhausts reports whether the failure of a pod makes its index fail for good: its index has
+// reached the limit of failures, or the failure policy says so.
 func (s *survey) exhausts(pod *v1.Pod) bool {
 	if !failed(s.job, pod) {
 		return false
@@ -139,7 +146,7 @@ func (s *survey) exhausts(pod *v1.Pod) bool {
 	return r.counts() && counted >= *s.job.Spec.BackoffLimitPerIndex
 }
 
-// findPredecessors returns the last failed pod of each index that needs another pod.
+// findPredecessors returns the last failed pod of each index that needs another pod, by index.
 func (s *survey) findPredecessors() map[int]*v1.Pod {
 	settled := s.doneIndexes.union(s.failedIndexes).union(indexesOf(s.active))
 	out := map[int]*v1.Pod{}

@@ -22,12 +22,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// parallel is the number of a job's pods that are written at once.
+// parallel is the maximum number of requests for a job's pods that a sync sends at once.
 const parallel = 32
 
-// hands make the writes that a sync has decided on.
+// hands is the interface through which a sync sends its requests. Tests replace it.
 type hands interface {
-	// create returns the UID of the created pod, or "" if the cache shows it already.
+	// create creates a pod. It returns the pod's UID, or "" if the cache shows the pod already.
 	create(ctx context.Context, job *batchv1.Job, pod *v1.Pod) (types.UID, error)
 	// remove deletes a pod, and release removes the tracking finalizer from it. Both return a
 	// NotFound error if the pod no longer exists.
@@ -36,7 +36,7 @@ type hands interface {
 	writeStatus(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error)
 }
 
-// syncer syncs jobs.
+// syncer syncs jobs. It contains all logic of the controller except for reading the caches.
 type syncer struct {
 	hands    hands
 	clock    clock.Clock
@@ -44,12 +44,12 @@ type syncer struct {
 	expected *controller.Expectations
 	memories *memories
 	metrics  *metrics
-	// after queues a key after some time.
+	// after queues a job's key when the duration d has passed.
 	after func(key string, d time.Duration)
 }
 
-// sync syncs a job with the pods that the caches show. complete reports whether the caches show all
-// creations and deletions of pods that this controller requested for the job.
+// sync syncs a job with its pods as the caches show them. complete reports whether the caches show
+// all creations and deletions of pods that this controller has requested for the job.
 func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool) error {
 	start := y.clock.Now()
 	action, err := y.advance(ctx, cached, pods, complete, start)
@@ -57,7 +57,7 @@ func (y *syncer) sync(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, 
 	return err
 }
 
-// advance does the work of sync, and returns the action as a label for the metrics.
+// advance does the work of sync, and returns the value of the metrics label action.
 func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Pod, complete bool,
 	now time.Time) (string, error) {
 	taken, old := y.memories.recall(cached, pods)
@@ -67,7 +67,7 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 	var failure error
 	if end != nil {
 		if failure = y.stop(ctx, s); failure != nil || !complete {
-			end = nil // the caches may not show all pods, and the job may end only when all are counted
+			end = nil // the job may end only when all its pods are counted, but the caches may not show all pods yet
 		}
 	} else {
 		if left, limited := s.deadline(); limited {
@@ -92,12 +92,13 @@ func (y *syncer) advance(ctx context.Context, cached *batchv1.Job, pods []*v1.Po
 	return action, failure
 }
 
-// stop deletes the active pods. They keep the finalizer until their end is counted.
+// stop deletes the job's active pods. Their finalizers remain until the pods have ended and are
+// counted.
 func (y *syncer) stop(ctx context.Context, s *survey) error {
 	return y.discard(s, s.active, func(pod *v1.Pod) error { return y.hands.remove(ctx, s.job, pod) })
 }
 
-// manage creates or deletes pods as planned, and returns this action as a label for the metrics.
+// manage creates or deletes pods as s.plan says, and returns the value of the metrics label action.
 func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	key, p := controller.Key(s.job), s.plan()
 	switch {
@@ -109,7 +110,7 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 			y.expected.ExpectDeletion(key, pod.UID)
 		}
 		return podsDeleted, y.discard(s, p.remove, func(pod *v1.Pod) error {
-			// A surplus pod counts neither as a success nor as a failure.
+			// Remove the finalizer before the pod is deleted, so that this pod is not counted.
 			y.memories.recordRelease(s.job, pod.UID)
 			err := y.hands.release(ctx, pod)
 			if err != nil {
@@ -128,7 +129,8 @@ func (y *syncer) manage(ctx context.Context, s *survey) (string, error) {
 	return tracking, nil
 }
 
-// discard calls remove for pods, and no longer counts the removed pods as running.
+// discard calls remove for each of the pods. For pods that were removed, it decrements the numbers
+// of running and ready pods.
 func (y *syncer) discard(s *survey, pods []*v1.Pod, remove func(*v1.Pod) error) error {
 	errs := forEachPod(pods, remove)
 	for i, pod := range pods {
@@ -155,8 +157,9 @@ func (y *syncer) create(ctx context.Context, key string, s *survey, indexes []in
 	return err
 }
 
-// showSuspension reports by a condition and an event that the job was suspended or resumed. The
-// time while it is suspended does not count towards the deadline.
+// showSuspension sets a condition and records an event when the job was suspended or resumed. It
+// clears and sets the start time, so that the time of a suspension does not count towards the
+// deadline.
 func (y *syncer) showSuspension(s *survey) {
 	if suspended(s.job) {
 		if setCondition(s.job, *trueCondition(batchv1.JobSuspended, "JobSuspended", "Job suspended", s.now)) {
@@ -173,8 +176,8 @@ func (y *syncer) showSuspension(s *survey) {
 	}
 }
 
-// track counts ended pods in the order that the package comment describes, and ends the job if end
-// is not nil and all pods are counted.
+// track counts ended pods in the order that the package comment describes. If end is not nil, it
+// ends the job when all pods are counted.
 func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end *batchv1.JobCondition) error {
 	l := s.account(end)
 	end = s.announce(end)
@@ -197,7 +200,8 @@ func (y *syncer) track(ctx context.Context, s *survey, cached *batchv1.Job, end 
 	return failure
 }
 
-// write writes the status if it differs from was, and returns the status that is stored then.
+// write writes the status of s.job if it differs from was. It returns the status that the API
+// server has then.
 func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (*batchv1.JobStatus, error) {
 	if equality.Semantic.DeepEqual(*was, s.job.Status) {
 		return was, nil
@@ -215,13 +219,13 @@ func (y *syncer) write(ctx context.Context, s *survey, was *batchv1.JobStatus) (
 	return &job.Status, nil
 }
 
-// release removes the finalizer from the ledger's pods.
+// release removes the finalizer from the pods in l.release.
 func (y *syncer) release(ctx context.Context, s *survey, l *ledger) error {
 	errs := forEachPod(l.release, func(pod *v1.Pod) error {
 		y.memories.recordRelease(s.job, pod.UID)
 		err := y.hands.release(ctx, pod)
 		if apierrors.IsNotFound(err) {
-			return nil // the pod was deleted, so its finalizer is gone too
+			return nil // the pod was deleted, so it has no finalizer any more
 		}
 		if err != nil {
 			y.memories.undoRelease(s.job, pod.UID)
@@ -249,7 +253,8 @@ func (y *syncer) recordEnd(job *batchv1.Job, end *batchv1.JobCondition) {
 	y.events.Event(job, v1.EventTypeNormal, "Completed", "Job completed")
 }
 
-// forEachPod calls f for all pods, several at once, and returns each one's error.
+// forEachPod calls f for all pods, up to 32 at a time, and returns the errors in the order of the
+// pods.
 func forEachPod(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 	errs := make([]error, len(pods))
 	var g errgroup.Group
@@ -260,7 +265,7 @@ func forEachPod(pods []*v1.Pod, f func(*v1.Pod) error) []error {
 			return nil
 		})
 	}
-	_ = g.Wait() // errs has the errors
+	_ = g.Wait() // ignore the error: errs contains the errors of all pods
 	return errs
 }
 

@@ -27,13 +27,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ignored is an exit code that the failure policy, if the job has one, does not count.
+// ignored is an exit code that does not count as a failure if the job has a failure policy.
 const ignored = 42
 
 var errKilled = errors.New("the controller was killed")
 
-// world simulates an API server and a kubelet with one job. The controller sees them through
-// lagging caches and may be killed at any write. world implements hands.
+// world simulates an API server and a kubelet for one job. The controller sees the job and its pods
+// through caches that lag, and may be killed during any write. world implements hands.
 type world struct {
 	mu      sync.Mutex // locked while the controller writes
 	clock   *clocktesting.FakeClock
@@ -41,27 +41,29 @@ type world struct {
 	version int
 	pods    map[types.UID]*v1.Pod
 	made    int
-	// ends is how each ended pod ended.
+	// ends contains how each pod ended, as the test knows it.
 	ends map[types.UID]end
 
-	// The controller, what its caches show, and the number of writes until it is killed (-1 for
-	// never).
+	// syncer is the controller, seenJob and seenPods are what its caches show, and fuse is the
+	// number of writes until it is killed (-1 for never).
 	syncer   *syncer
 	seenJob  *batchv1.Job
 	seenPods map[types.UID]*v1.Pod
 	fuse     int
-	// applied reports whether the write during which the controller is killed takes effect.
+	// applied reports whether the API server carries out the write during which the controller is
+	// killed.
 	applied bool
 }
 
-// end is how a pod ended.
+// end describes how a pod ended and how it must be counted.
 type end struct {
 	succeeded bool
-	// deleted is set for a pod that was deleted while it ran. It counts as failed from then on. If
-	// it succeeds later, or fails in a way that does not count, the count depends on which of the
-	// two the controller saw first.
+	// deleted is set if the pod was deleted while it ran; then it counts as failed. If it ends
+	// later with success or with an ignored exit code, it may be counted either way, depending on
+	// what the controller saw first.
 	deleted bool
-	// unwanted is set for a pod that was surplus when the controller saw it run.
+	// unwanted is set if the pod was surplus when the controller saw it run, so that it need not be
+	// counted.
 	unwanted bool
 	ignored  bool
 	index    int
@@ -82,7 +84,8 @@ func (w *world) next() string {
 	return strconv.Itoa(w.version)
 }
 
-// restart starts a controller with an empty memory and full caches.
+// restart replaces the controller by a new one that has an empty memory and whose caches show
+// everything.
 func (w *world) restart() {
 	w.fuse = -1
 	w.syncer = &syncer{
@@ -93,7 +96,7 @@ func (w *world) restart() {
 	w.seenPods = maps.Clone(w.pods)
 }
 
-// see updates the cache with the present state of a pod, and updates the expectations as the
+// see makes the cache show the present state of a pod, and updates the expectations as the
 // controller's event handlers would.
 func (w *world) see(uid types.UID) {
 	was, is := w.seenPods[uid], w.pods[uid]
@@ -121,7 +124,7 @@ func (w *world) seeAll() {
 	}
 }
 
-// sync makes the controller sync once with what its caches show.
+// sync makes the controller sync the job once with what its caches show.
 func (w *world) sync() {
 	if w.fuse == 0 {
 		w.restart()
@@ -137,7 +140,8 @@ func (w *world) sync() {
 	_ = w.syncer.sync(context.Background(), w.seenJob, pods, complete)
 }
 
-// write carries out a write, unless the controller is dead.
+// write carries out a write of the controller with f, unless the controller was killed or is killed
+// now.
 func (w *world) write(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +163,8 @@ func notFound(uid types.UID) error {
 	return apierrors.NewNotFound(v1.Resource("pods"), string(uid))
 }
 
-// change changes a pod in the API server, and removes it if it is deleted and has no finalizers.
+// change modifies a pod on the API server. It removes the pod if that has a deletion timestamp, has
+// ended and has no finalizer.
 func (w *world) change(uid types.UID, f func(*v1.Pod)) error {
 	pod := w.pods[uid]
 	if pod == nil {
@@ -218,7 +223,7 @@ func (w *world) writeStatus(_ context.Context, job *batchv1.Job) (*batchv1.Job, 
 	return w.job, err
 }
 
-// delete marks a pod as deleted.
+// delete sets the deletion timestamp of a pod.
 func (w *world) delete(uid types.UID) error {
 	return w.change(uid, func(p *v1.Pod) {
 		if p.DeletionTimestamp == nil {
@@ -231,7 +236,7 @@ func (w *world) delete(uid types.UID) error {
 	})
 }
 
-// finish ends a pod.
+// finish makes a pod end with the given exit code.
 func (w *world) finish(uid types.UID, code int32) {
 	_ = w.change(uid, func(p *v1.Pod) {
 		p.Status.Phase = v1.PodSucceeded
@@ -244,21 +249,21 @@ func (w *world) finish(uid types.UID, code int32) {
 			}}}}
 		e, counts := w.ends[uid]
 		if !counts && !tracked(p) {
-			return // the job no longer needs the pod
+			return // the controller has removed the finalizer, so it need not count the pod
 		}
 		e.succeeded, e.ignored, e.index = code == 0, code == ignored, indexOf(p)
 		w.ends[uid] = e
 	})
 }
 
-// respec changes the job's spec, as a user would.
+// respec changes the job's spec, as a user might.
 func (w *world) respec(f func(*batchv1.JobSpec)) {
 	w.job = w.job.DeepCopy()
 	f(&w.job.Spec)
 	w.job.ResourceVersion = w.next()
 }
 
-// strip removes the finalizer as another client would. It is then undefined how the pod counts.
+// strip removes a pod's finalizers, as another client might. The pod then need not be counted.
 func (w *world) strip(uid types.UID) {
 	e := w.ends[uid]
 	e.unwanted = true
@@ -266,7 +271,7 @@ func (w *world) strip(uid types.UID) {
 	_ = w.change(uid, func(p *v1.Pod) { p.Finalizers = nil })
 }
 
-// running returns the pods that may still end.
+// running returns the UIDs of the pods that have not ended.
 func (w *world) running() []types.UID {
 	var out []types.UID
 	for _, uid := range slices.Sorted(maps.Keys(w.pods)) {
@@ -302,8 +307,8 @@ func drawSpec(t *rapid.T) batchv1.JobSpec {
 	return spec
 }
 
-// TestCounts checks that each ended pod is counted once, whenever the controller is killed and
-// however much the caches lag.
+// TestCounts checks that each ended pod is counted exactly once, no matter when the controller is
+// killed and how much its caches lag.
 func TestCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(drawSpec(t))
@@ -338,7 +343,7 @@ func TestCounts(t *testing.T) {
 				w.respec(func(spec *batchv1.JobSpec) { spec.Parallelism = ptr.To(rapid.Int32Range(0, 3).Draw(t, "parallelism")) })
 			},
 			"strip": func(t *rapid.T) { w.strip(pick(t, slices.Sorted(maps.Keys(w.pods)))) },
-			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // shorter than the timeout of expectations
+			"wait":  func(*rapid.T) { w.clock.Step(time.Minute) }, // shorter than controller.expectationTimeout
 			"": func(t *rapid.T) {
 				w.check(t)
 				if s := w.job.Status; s.Succeeded < succeeded || s.Failed < failures {
@@ -351,7 +356,7 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// settle lets the job end without faults and checks the counts.
+// settle lets all pods succeed without any fault until the job has finished, and checks the result.
 func (w *world) settle(t *rapid.T) {
 	w.respec(func(spec *batchv1.JobSpec) { spec.Suspend, spec.Parallelism = nil, ptr.To[int32](2) })
 	w.restart()
@@ -381,17 +386,17 @@ func (w *world) settle(t *rapid.T) {
 	w.check(t)
 }
 
-// check compares the counts in the status with how the pods ended.
+// check compares the numbers in the status with how the pods ended.
 func (w *world) check(t *rapid.T) {
 	s := w.job.Status
 	indexes := map[int]bool{}
-	// succeeded and failures are the minimum counts. either is how many pods may count as a success
-	// or as a failure, and maybe how many need not be counted at all.
+	// succeeded and failures are the minimum numbers. either is the number of pods that may count
+	// as succeeded or as failed, and maybe the number of pods that need not be counted.
 	var succeeded, failures, either, maybe int
 	for _, e := range w.ends {
 		ignored := e.ignored && w.job.Spec.PodFailurePolicy != nil
-		// If pods are replaced only after they have failed, a job that has met its success criteria
-		// completes without waiting for deleted pods to end. Then the end of such a pod need not be
+		// If the job replaces pods only after they have ended and its success criteria are met, it
+		// completes without waiting for pods that are being deleted. So these pods need not be
 		// counted.
 		unheard := e.deleted && isTrue(w.job, batchv1.JobSuccessCriteriaMet) && onlyFailedReplaced(w.job)
 		switch {

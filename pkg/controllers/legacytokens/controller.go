@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package legacytokens deletes unused token Secrets that old clusters generated for service
-// accounts automatically. After a year without use a token is marked, and the API server rejects it
-// from then on. A year after that the Secret is deleted. Removing the mark makes the token valid
-// again.
+// Package legacytokens deletes unused token Secrets that Kubernetes before version 1.24 generated
+// automatically for service accounts. After a year without use (by default) a token is marked with
+// a label, and from then on the API server rejects it. After another year the Secret is deleted. If
+// a user removes the label, the token is valid again.
 //
-// The API server records the last use of each token, and the date on which it began to do so.
-// Tokens that a user requested and those that pods mount are left alone.
+// The API server records the last use of each token, and the date on which it began to record uses.
+// Tokens that a user requested and tokens that pods mount are not touched.
 package legacytokens
 
 import (
@@ -33,10 +33,10 @@ import (
 const Name = "legacy-serviceaccount-token-cleaner-controller"
 
 const (
-	// lastUsed and invalidSince are labels whose values are dates.
+	// lastUsed and invalidSince are labels of token Secrets. Their values are dates.
 	lastUsed     = "kubernetes.io/legacy-token-last-used"
 	invalidSince = "kubernetes.io/legacy-token-invalid-since"
-	// tracking is the ConfigMap with the date since which uses are recorded.
+	// tracking is the ConfigMap with the date since which the API server records uses.
 	tracking = "kube-apiserver-legacy-service-account-token-tracking"
 	interval = 24 * time.Hour
 	day      = 24 * time.Hour
@@ -53,7 +53,8 @@ type Controller struct {
 // New returns the controller.
 func New(d controller.Deps) (controller.Controller, error) {
 	core := d.Informers.Core().V1()
-	// A lister alone does not make the factory start the informer, so request it here.
+	// Request the informers here, because a lister alone does not make the factory start its
+	// informer.
 	core.Secrets().Informer()
 	core.ServiceAccounts().Informer()
 	core.Pods().Informer()
@@ -68,7 +69,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// sweep examines all tokens. It runs daily, and the next one retries failed writes.
+// sweep checks all tokens. It runs once a day. If a write fails, the next sweep retries it.
 func (c *Controller) sweep(ctx context.Context) {
 	if err := c.clean(ctx); err != nil && ctx.Err() == nil {
 		c.Log.Error("Failed to clean up legacy tokens", "err", err)
@@ -86,7 +87,7 @@ func (c *Controller) clean(ctx context.Context) error {
 		return fmt.Errorf("date of tracking: %w", err)
 	}
 	if endOf(since, period).After(now) {
-		return nil // it is too early to know which tokens are used
+		return nil // uses have not been recorded for long enough
 	}
 	secrets, err := c.secrets.List(labels.Everything())
 	if err != nil {
@@ -111,7 +112,7 @@ func (c *Controller) clean(ctx context.Context) error {
 	return err
 }
 
-// mounted returns the keys of the Secrets that pods mount.
+// mounted returns the keys of all Secrets that pods mount.
 func (c *Controller) mounted() (sets.Set[string], error) {
 	pods, err := c.pods.List(labels.Everything())
 	out := sets.New[string]()
@@ -125,16 +126,17 @@ func (c *Controller) mounted() (sets.Set[string], error) {
 	return out, err
 }
 
-// generated reports whether a token was generated for its account. Such an account lists its token.
+// generated reports whether a token was generated automatically for its service account. The
+// account's list of secrets contains such tokens.
 func (c *Controller) generated(s *v1.Secret) bool {
 	account, err := c.accounts.ServiceAccounts(s.Namespace).Get(s.Annotations[v1.ServiceAccountNameKey])
 	if err != nil || string(account.UID) != s.Annotations[v1.ServiceAccountUIDKey] {
-		return false // another controller deletes tokens of deleted accounts
+		return false // another controller deletes the tokens of deleted service accounts
 	}
 	return slices.ContainsFunc(account.Secrets, func(r v1.ObjectReference) bool { return r.Name == s.Name })
 }
 
-// action is what to do with a token.
+// action is what to do with a token: keep it, mark it as invalid, or remove it.
 type action int
 
 const (
@@ -143,7 +145,8 @@ const (
 	remove
 )
 
-// plan decides what to do with a generated token that no pod mounts.
+// plan decides what to do with a generated token that no pod mounts. since is the date since which
+// uses are recorded.
 func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	used := since
 	if at, err := time.Parse(time.DateOnly, s.Labels[lastUsed]); err == nil && at.After(used) {
@@ -162,7 +165,7 @@ func plan(s *v1.Secret, since, now time.Time, period time.Duration) action {
 	return remove
 }
 
-// endOf returns when a period that began on a day has ended.
+// endOf returns the end of a period that began some time on the day from.
 func endOf(from time.Time, period time.Duration) time.Time { return from.Add(day).Add(period) }
 
 func (c *Controller) mark(ctx context.Context, s *v1.Secret, now time.Time) error {
@@ -184,8 +187,8 @@ func (c *Controller) remove(ctx context.Context, s *v1.Secret) error {
 	return ignoreChanged("remove token", err)
 }
 
-// ignoreChanged ignores errors that occur because a token was changed meanwhile. The next sweep
-// examines it again.
+// ignoreChanged returns nil for errors that occur because a token was changed or deleted in the
+// meantime. The next sweep checks it again.
 func ignoreChanged(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil

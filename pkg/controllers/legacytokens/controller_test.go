@@ -60,7 +60,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// later is a clock that is ahead.
+// later is a clock that is ahead of the real time by a fixed duration.
 type later struct {
 	clock.Clock
 	by time.Duration
@@ -68,8 +68,8 @@ type later struct {
 
 func (l later) Now() time.Time { return l.Clock.Now().Add(l.by) }
 
-// TestClean checks that in the course of years only the token that was generated and is unused is
-// marked and deleted.
+// TestClean checks that over several years only the token that was generated and is unused is
+// marked and then deleted.
 func TestClean(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1()
@@ -100,7 +100,8 @@ func TestClean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// after runs a new controller whose clock is ahead by a number of years and ten days.
+	// after runs one sweep of a new controller whose clock is ahead by the given number of years
+	// and ten days.
 	after := func(years int) error {
 		t.Helper()
 		d := controller.Deps{

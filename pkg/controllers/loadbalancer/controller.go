@@ -1,17 +1,19 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loadbalancer assigns addresses from the operator's ranges to Services of type
+// Package loadbalancer assigns IP addresses from the operator's ranges to Services of type
 // LoadBalancer, for clusters without a cloud provider. It also selects, for each Service, the node
-// that announces the addresses on its link. The proxy of that node answers for the addresses
-// (pkg/proxy/announce), and every node forwards traffic for them to endpoints.
+// that announces the addresses on its network link. The service proxy of that node answers ARP and
+// neighbor requests for the addresses (package pkg/proxy/announce). Every node forwards traffic for
+// them to endpoints.
 //
-// An address belongs to one Service, which keeps it as long as it has this type. The node stays the
-// same as long as it is ready, is not excluded from load balancers and, with the external traffic
-// policy Local, has an endpoint. One write of the Service's status sets both.
+// An address belongs to one Service, which keeps it as long as it is of type LoadBalancer. A
+// Service keeps its node as long as the node is ready, is not excluded from load balancers and, if
+// the external traffic policy is Local, has an endpoint of the Service. One write of the Service's
+// status sets both the addresses and the node.
 //
-// The controller does not know whether the network of the link uses the ranges; the operator must
-// ensure that.
+// The controller does not check that the ranges belong to the network of the link; the operator
+// must ensure that.
 package loadbalancer
 
 import (
@@ -47,8 +49,9 @@ type Controller struct {
 	nodes    corelisters.NodeLister
 	slices   discoverylisters.EndpointSliceLister
 
-	// given are addresses that the cache may not show yet. Only sync uses it, which runs in one
-	// goroutine, so that two Services never get the same address.
+	// given are addresses that were assigned to Services but that the cache may not show yet, by
+	// the Service's key. Only sync uses this map, and it runs in one goroutine, so that two
+	// Services never get the same address.
 	given map[string][]netip.Addr
 }
 
@@ -84,11 +87,11 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueAll queues the Services for which the function which returns true.
+// queueAll queues the Services of type LoadBalancer for which the function which returns true.
 func (c *Controller) queueAll(which func(*v1.Service) bool) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, s := range list {
 		if wants(s) && which(s) {
@@ -147,8 +150,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// taken returns the addresses that belong to other Services than s. If two Services have the same
-// address, the older one keeps it.
+// taken returns the addresses that the Service s must not get because other Services have them. If
+// s and another Service have the same address, the older of the two keeps it.
 func (c *Controller) taken(s *v1.Service) (map[netip.Addr]bool, error) {
 	list, err := c.services.List(labels.Everything())
 	if err != nil {
@@ -181,8 +184,8 @@ func (c *Controller) announcer(s *v1.Service) (string, error) {
 	return elect(s, nodes, endpoints), nil
 }
 
-// write sets the addresses and the node in the Service's status. If node is "", it removes the
-// annotation.
+// write sets the addresses in the status of a Service and the node in an annotation. If node is "",
+// it removes the annotation.
 func (c *Controller) write(ctx context.Context, s *v1.Service, addresses []netip.Addr, node string) error {
 	ingress := []v1.LoadBalancerIngress{}
 	for _, a := range addresses {

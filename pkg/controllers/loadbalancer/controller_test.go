@@ -172,8 +172,8 @@ func TestServer(t *testing.T) {
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// There are two addresses for three Services. One Service waits until another one is no longer
-	// of type LoadBalancer.
+	// There are two addresses for three Services. The third Service gets an address when one of the
+	// others is no longer of type LoadBalancer.
 	given := func(ctx context.Context) (map[string]string, error) {
 		list, err := services.List(ctx, metav1.ListOptions{})
 		if err != nil {

@@ -35,9 +35,9 @@ func statusAddresses(s *v1.Service) []netip.Addr {
 	return out
 }
 
-// allocate returns the addresses that a Service should have, one for each of its families if
-// available: the requested one, otherwise the present one, otherwise the lowest free one. short
-// contains the families without a free address.
+// allocate returns the addresses for a Service, one for each of its address families: the requested
+// address, or else its present address, or else the lowest free address. short are the families for
+// which no address is available.
 func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.Addr]bool) (out []netip.Addr,
 	short []v1.IPFamily) {
 	have := statusAddresses(s)
@@ -67,8 +67,8 @@ func allocate(s *v1.Service, ranges []controller.AddressRange, taken map[netip.A
 	return out, short
 }
 
-// lowest returns the first usable address of the ranges. The search is short, because it passes
-// only taken addresses.
+// lowest returns the lowest address in the ranges for which usable returns true. The search skips
+// only addresses that are taken, so it is short.
 func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(netip.Addr) bool) netip.Addr {
 	for _, r := range ranges {
 		if r.First.Is6() != (family == v1.IPv6Protocol) {
@@ -83,9 +83,10 @@ func lowest(ranges []controller.AddressRange, family v1.IPFamily, usable func(ne
 	return netip.Addr{}
 }
 
-// elect returns the node that should announce a Service's addresses, or "" if none can. The present
-// node is kept as long as it can announce them. Another one is chosen by hash, so that Services are
-// spread, and adding or removing a node moves no other Services.
+// elect returns the node that should announce a Service's addresses, or "" if no node can. The
+// present node is kept if it can. Otherwise the node with the highest hash of node and Service is
+// chosen, so that Services are spread over the nodes, and a new or deleted node does not move other
+// Services.
 func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlice) string {
 	best, bestScore := "", [sha256.Size]byte{}
 	for _, n := range nodes {
@@ -104,7 +105,8 @@ func elect(s *v1.Service, nodes []*v1.Node, slicesOf []*discoveryv1.EndpointSlic
 	return best
 }
 
-// serves reports whether external traffic may be sent to a node.
+// serves reports whether a node may get external traffic: it is ready, not being deleted, and not
+// excluded from load balancers.
 func serves(n *v1.Node) bool {
 	if _, excluded := n.Labels[v1.LabelNodeExcludeBalancers]; excluded || n.DeletionTimestamp != nil {
 		return false

@@ -18,7 +18,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// conditions returns the conditions that show the progress of the deletion, with Kubernetes' texts.
+// conditions returns the conditions of a terminating namespace, with the reasons and messages that
+// Kubernetes uses.
 func conditions(left *remains) []v1.NamespaceCondition {
 	return []v1.NamespaceCondition{
 		newCondition(v1.NamespaceDeletionDiscoveryFailure, left.discovery != nil,
@@ -80,7 +81,7 @@ func (c *Controller) writeConditions(ctx context.Context, ns *v1.Namespace, left
 			next.Status.Conditions[i] = want
 		}
 	}
-	// A namespace that is empty at the first sync needs no conditions.
+	// If the namespace is already empty at the first sync, do not write conditions.
 	if left.nothing() && len(ns.Status.Conditions) == 0 || equality.Semantic.DeepEqual(ns.Status, next.Status) {
 		return nil
 	}

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package namespace deletes the content of terminating namespaces: first pods, so that the objects
-// that they need exist while they run, and then all objects of every served kind. When nothing is
-// left, it removes the namespace's finalizer.
+// Package namespace deletes the content of terminating namespaces: first the pods, because the
+// objects that they need must exist while they run, and then all objects of every served kind. When
+// a namespace is empty, the controller removes the namespace's finalizer.
 package namespace
 
 import (
@@ -31,13 +31,14 @@ import (
 // Name is the controller's name.
 const Name = "namespace-controller"
 
-// Back-off for syncing a namespace that is not empty yet.
+// againFirst and againMax are the first and the longest delay until a namespace that is not empty
+// is synced again.
 const (
 	againFirst = 100 * time.Millisecond
 	againMax   = 5 * time.Second
 )
 
-// atOnce is the number of resources whose objects are deleted in parallel.
+// atOnce is the maximum number of resources whose objects are deleted in parallel.
 const atOnce = 8
 
 // Controller implements controller.Controller.
@@ -48,7 +49,7 @@ type Controller struct {
 
 	mu    sync.Mutex
 	syncs map[string]int // number of syncs, by namespace
-	pods  map[string]int // number of pods, by namespace
+	pods  map[string]int // number of pods in the cache, by namespace
 }
 
 // New returns the controller.
@@ -77,11 +78,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// queueTerminating queues all terminating namespaces.
+// queueTerminating queues all namespaces that are being deleted.
 func (c *Controller) queueTerminating() {
 	all, err := c.namespaces.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, ns := range all {
 		if ns.DeletionTimestamp != nil {
@@ -90,8 +91,8 @@ func (c *Controller) queueTerminating() {
 	}
 }
 
-// podChanged counts the pods of each namespace. When the last pod of a namespace was deleted, it
-// queues the namespace, because nothing else is deleted before that.
+// podChanged counts the pods of each namespace. When the last pod of a terminating namespace was
+// deleted, it queues the namespace, because other objects are deleted only after the pods.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,11 +117,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		return nil
 	}
 	if err == nil {
-		// The cache may show a namespace that was replaced by one of the same name.
+		// Read the namespace from the API server, because it may have been replaced by another one
+		// of the same name.
 		ns, err = c.Client.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	}
 	if apierrors.IsNotFound(err) || err == nil && ns.DeletionTimestamp == nil {
-		return nil // an event with the present state follows
+		return nil // the namespace is queued again when the cache shows its present state
 	}
 	if err != nil {
 		return err
@@ -150,8 +152,8 @@ func (c *Controller) forget(name string) {
 	delete(c.syncs, name)
 }
 
-// wait returns how long to wait before a namespace is synced again without an event. The wait is
-// long while the namespace has pods, because the deletion of the last pod queues it.
+// wait returns how long to wait before a namespace that is not empty is synced again. If only pods
+// are left, the wait is long, because the deletion of the last pod queues the namespace anyway.
 func (c *Controller) wait(name string, left *remains) time.Duration {
 	if left.counts[podsLeft] > 0 && len(left.failures) == 0 && left.discovery == nil {
 		return againMax
@@ -163,7 +165,7 @@ func (c *Controller) wait(name string, left *remains) time.Duration {
 	return min(d, againMax)
 }
 
-// finish removes the finalizer of the namespace.
+// finish removes the finalizer from the namespace's spec.
 func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	fresh, err := c.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
 	if err == nil && fresh.UID == ns.UID {
@@ -177,24 +179,24 @@ func (c *Controller) finish(ctx context.Context, ns *v1.Namespace) error {
 	return nil
 }
 
-// remains is what is left in a namespace. The fields that several goroutines update are guarded by
-// mu.
+// remains is what is left in a namespace, and the errors of deleting it. mu guards the fields below
+// it.
 type remains struct {
 	discovery  error
 	mu         sync.Mutex
 	failures   []error
-	counts     map[string]int // objects by resource
-	finalizers map[string]int // objects by finalizer
+	counts     map[string]int // number of objects by resource
+	finalizers map[string]int // number of objects by finalizer
 }
 
 func (r *remains) nothing() bool {
 	return r.discovery == nil && len(r.failures) == 0 && len(r.counts) == 0
 }
 
-// podsLeft is the key in counts for pods.
+// podsLeft is the key of pods in counts.
 const podsLeft = "pods."
 
-// resource is a namespaced resource, and whether it supports deleting a collection.
+// resource is a namespaced resource. collection reports whether it supports deleting a collection.
 type resource struct {
 	schema.GroupVersionResource
 	collection bool
@@ -220,8 +222,8 @@ func (c *Controller) resources() ([]resource, error) {
 	return out, err
 }
 
-// withoutTwins removes the older form of objects that two API groups serve, so that they are
-// deleted once.
+// withoutTwins removes the core resource events if the group events.k8s.io serves the same objects,
+// so that they are deleted only once.
 func withoutTwins(all []resource) []resource {
 	older, newer := schema.GroupResource{Resource: "events"},
 		schema.GroupResource{Group: eventsv1.GroupName, Resource: "events"}
@@ -231,7 +233,8 @@ func withoutTwins(all []resource) []resource {
 	return slices.DeleteFunc(all, func(r resource) bool { return r.GroupResource() == older })
 }
 
-// deleteContent deletes the content of the namespace and returns what is still there.
+// deleteContent deletes the objects in a namespace and returns what is left. It deletes other
+// objects only when no pods are left.
 func (c *Controller) deleteContent(ctx context.Context, namespace string) *remains {
 	left := &remains{counts: map[string]int{}, finalizers: map[string]int{}}
 	all, err := c.resources()
@@ -249,17 +252,17 @@ func (c *Controller) deleteContent(ctx context.Context, namespace string) *remai
 	for _, r := range withoutTwins(all) {
 		g.Go(func() error { c.deleteResource(ctx, namespace, r, left); return nil })
 	}
-	_ = g.Wait() // left has the errors
+	_ = g.Wait() // ignore the error: left contains the errors
 	slices.SortFunc(left.failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return left
 }
 
-// deleteResource deletes all objects of one resource and counts the remaining ones.
+// deleteResource deletes all objects of one resource, and adds the objects that remain to left.
 func (c *Controller) deleteResource(ctx context.Context, namespace string, r resource, left *remains) {
 	client := c.Metadata.Resource(r.GroupVersionResource).Namespace(namespace)
 	var all metav1.ListOptions
 	if r.collection {
-		all.Limit = 1 // one object is enough to know whether there are any
+		all.Limit = 1 // one object is enough to find out whether there are any
 	}
 	list, err := client.List(ctx, all)
 	if err == nil && len(list.Items) > 0 {
@@ -282,7 +285,7 @@ func (c *Controller) deleteResource(ctx context.Context, namespace string, r res
 	defer left.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
-		return // the resource is no longer served
+		return // the resource is not served any more
 	case err != nil:
 		left.failures = append(left.failures, fmt.Errorf("%s: %w", r.GroupVersionResource.String(), err))
 		return

@@ -16,17 +16,18 @@ import (
 )
 
 const (
-	// extensionGrace is how long extension servers may still create objects in a namespace after
-	// its deletion, as in Kubernetes: they check the namespace in a cache, before their admission
-	// plugins run. The API server's own objects need no such time, because it stores an object
-	// only while its namespace accepts new ones.
+	// extensionGrace is how long after a namespace's deletion extension API servers may still
+	// create objects in it. They may check the namespace in a cache before their admission plugins
+	// run. Kubernetes waits for the same time. The API server itself needs no such time, because it
+	// rejects new objects in terminating namespaces when it stores them.
 	extensionGrace = 5 * time.Second
-	// notRegistered selects the APIServices that the API server has not registered itself.
+	// notRegistered is a label selector for APIServices that the API server has not registered
+	// itself, which are those of extension API servers.
 	notRegistered = "!kube-aggregator.kubernetes.io/automanaged"
 )
 
-// grace returns how long an empty namespace must remain because an extension server may still be
-// creating an object.
+// grace returns how long an empty namespace must still remain, because an extension API server may
+// be creating an object in it.
 func (c *Controller) grace(ctx context.Context, ns *v1.Namespace) (time.Duration, error) {
 	left := extensionGrace - c.Clock.Since(ns.DeletionTimestamp.Time)
 	if left <= 0 {
@@ -50,7 +51,7 @@ func (c *Controller) grace(ctx context.Context, ns *v1.Namespace) (time.Duration
 	return left, nil
 }
 
-// extended reports whether one of the resources belongs to one of the APIServices.
+// extended reports whether one of the APIServices serves one of the resources.
 func extended(all []resource, services []metav1.PartialObjectMetadata) bool {
 	return slices.ContainsFunc(services, func(s metav1.PartialObjectMetadata) bool {
 		return slices.ContainsFunc(all, func(r resource) bool { return r.Version+"."+r.Group == s.Name })

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// TestExtended checks that the controller waits only for extension servers that serve namespaced
-// objects.
+// TestExtended checks that the controller waits only for extension API servers that serve
+// namespaced objects.
 func TestExtended(t *testing.T) {
 	of := func(group, version, name string) resource {
 		return resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, true}

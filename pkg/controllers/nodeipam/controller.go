@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam assigns each node a range of the cluster's pod addresses, one for each family. A
-// range belongs to its node as long as the node exists, and to no other node.
+// Package nodeipam assigns each node a range of the cluster's pod addresses, one for each address
+// family. A node keeps its range until it is deleted, and no other node gets the range before.
 //
-// A range that another client set on a node is never assigned to another node. If it is not inside
-// the cluster's ranges, or an older node owns it, the controller records an event. Other nodes do
-// not route to such a range (package nodeclaims).
+// A range that another client set on a node is not assigned to other nodes. If such a range is not
+// inside the cluster's ranges, or an older node has the same range, the controller records an
+// event, and nodes do not route to it (package nodeclaims).
 package nodeipam
 
 import (
@@ -41,11 +41,10 @@ type Controller struct {
 
 	mu   sync.Mutex
 	sets []*ranges
-	// promised are the ranges that were assigned to nodes but that the cache does not show yet. A
-	// node that is synced again before its write is visible gets the same ranges.
+	// promised are the ranges that were assigned to nodes but that the cache does not show yet, by
+	// the node's UID. If such a node is synced again, it gets the same ranges.
 	promised map[types.UID][]string
-	// refused are the nodes for which an event about a range that is not the node's own was
-	// recorded.
+	// refused are the UIDs of the nodes for which the event about a rejected range was recorded.
 	refused map[types.UID]bool
 }
 
@@ -75,7 +74,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 		case len(node.Spec.PodCIDRs) == 0:
 			c.queue.Add(node.Name)
 		case old == nil || !slices.Equal(old.Spec.PodCIDRs, node.Spec.PodCIDRs):
-			c.take(node) // another client may have set the range
+			c.take(node) // another client may have set the range, so mark it as taken
 		}
 	})
 }
@@ -84,8 +83,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	c.metrics.running.Set(1)
 	defer c.metrics.running.Set(0)
-	// Mark the ranges of all nodes as taken before any new one is assigned. The cache may not show
-	// yet what an earlier process assigned, so list from the API server.
+	// Mark the ranges of all nodes as taken before any new range is assigned. List the nodes from
+	// the API server, because the cache may not show yet what an earlier process assigned.
 	for ctx.Err() == nil {
 		list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err == nil {
@@ -103,10 +102,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.queue.Run(ctx)
 }
 
-// retry is the pause before nodes are listed again.
+// retry is the pause after a failed attempt to list the nodes.
 const retry = time.Second
 
-// take marks a node's ranges as taken.
+// take marks the ranges of a node as taken. If the node may not use them, it records an event.
 func (c *Controller) take(n *v1.Node) {
 	if len(n.Spec.PodCIDRs) > 0 {
 		c.withdraw(n.UID, n.Spec.PodCIDRs)
@@ -122,7 +121,7 @@ func (c *Controller) take(n *v1.Node) {
 	c.refuse(list)
 }
 
-// refuse records an event for each node with a range that is not its own.
+// refuse records an event for each node that has a range which it may not use.
 func (c *Controller) refuse(nodes []*v1.Node) {
 	by, claims := map[string]*v1.Node{}, make([]nodeclaims.Claim, len(nodes))
 	for i, n := range nodes {
@@ -132,7 +131,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	for _, r := range refused {
 		n := by[r.Node]
 		if !slices.Contains(nodeclaims.Of(n).PodRanges, r.What) || !c.firstRefusal(n.UID) {
-			continue // a single address, which is not this controller's concern
+			continue // not a pod range, so not this controller's concern
 		}
 		c.Log.Warn("Pod range of node rejected", "node", n.Name, "range", r.What, "reason", r.Cause)
 		c.Events.Eventf(n, v1.EventTypeWarning, "PodCIDRRejected",
@@ -140,7 +139,7 @@ func (c *Controller) refuse(nodes []*v1.Node) {
 	}
 }
 
-// firstRefusal reports whether a node is refused for the first time.
+// firstRefusal reports whether it is called for the first time for a node.
 func (c *Controller) firstRefusal(uid types.UID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,8 +148,8 @@ func (c *Controller) firstRefusal(uid types.UID) bool {
 	return !before
 }
 
-// occupy marks a node's ranges as taken. It reports whether they are inside the cluster's ranges
-// and no other node has them.
+// occupy marks a node's ranges as taken. It reports whether all of them are inside the cluster's
+// ranges and no other node has them.
 func (c *Controller) occupy(n *v1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +161,8 @@ func (c *Controller) occupy(n *v1.Node) bool {
 	return alone
 }
 
-// withdraw removes the promise of a node, and releases promised ranges that the node does not have.
+// withdraw drops the ranges that are promised to a node. It releases those of them that the node
+// does not have.
 func (c *Controller) withdraw(uid types.UID, has []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -175,7 +175,7 @@ func (c *Controller) withdraw(uid types.UID, has []string) {
 	}
 }
 
-// release releases the ranges of a deleted node.
+// release makes the ranges of a deleted node free.
 func (c *Controller) release(node *v1.Node) {
 	c.withdraw(node.UID, nil)
 	c.mu.Lock()
@@ -188,7 +188,8 @@ func (c *Controller) release(node *v1.Node) {
 	}
 }
 
-// promise reserves ranges for a node, or returns those that were promised before.
+// promise chooses free ranges for a node and marks them as taken. If ranges are already promised to
+// the node, it returns those.
 func (c *Controller) promise(uid types.UID) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,12 +233,12 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	}
 	_, err = c.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, body, metav1.PatchOptions{})
 	if err != nil {
-		// Even if the server rejected the write, keep the promise until the node shows its ranges
-		// or is deleted.
+		// Keep the promised ranges, because the server may have stored them. They are released when
+		// the node is deleted or shows other ranges.
 		return fmt.Errorf("give node %s its range: %w", name, err)
 	}
 	if _, err := c.nodes.Get(name); apierrors.IsNotFound(err) {
-		c.withdraw(node.UID, nil) // the node was deleted meanwhile, and no other event follows
+		c.withdraw(node.UID, nil) // the node was deleted in the meantime, and no event will release the ranges
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/nodeipam"
 )
 
-// TestRanges checks that nodes get ranges that no other node has, including ranges that another
-// client set, and that the range of a deleted node is assigned again.
+// TestRanges checks that each node gets a range that no other node has, not even through another
+// client, and that the range of a deleted node is assigned again.
 func TestRanges(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	o := controller.Options{AllocateNodeCIDRs: true,

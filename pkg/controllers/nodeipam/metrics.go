@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have Kubernetes' names, labels and help texts, and also its wrong name cirdset_max_cidrs
-// and wrong help of the tries.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts. This
+// includes Kubernetes' misspelled name cirdset_max_cidrs and its wrong help text for the tries.
 type metrics struct {
 	allocations, releases *prometheus.CounterVec
 	maximum, usage        *prometheus.GaugeVec

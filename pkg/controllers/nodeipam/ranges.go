@@ -13,25 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// maxBits limits the number of ranges in a cluster range to 2^16, which is more than the number of
-// nodes in any cluster.
+// maxBits limits the number of node ranges in a cluster range to 2^16. No cluster has that many
+// nodes.
 const maxBits = 16
 
 var errFull = errors.New("CIDR allocation failed; there are no remaining CIDRs left to allocate in the accepted range")
 
-// services is recorded as the holder of ranges that are reserved for Services.
+// services is used as the holder of ranges that are reserved for the addresses of Services.
 const services types.UID = "services"
 
-// ranges divides a prefix into smaller ranges of equal size. A range is free if it has no holder.
-// Other clients can give one range to several nodes; it is free when the last of them releases it.
-// ranges is not safe for concurrent use.
+// ranges divides a prefix into node ranges of equal size. A node range is free if it has no holder.
+// It can have several holders, because other clients can set the same range on several nodes. Then
+// it is free when the last holder has released it. The type is not safe for concurrent use.
 type ranges struct {
 	whole   netip.Prefix
 	mask    int
 	count   int
 	taken   map[int][]types.UID
 	metrics *metrics
-	from    int // index at which the search for a free range begins
+	from    int // index of the range at which the search for a free one begins
 }
 
 func newRanges(whole netip.Prefix, mask int, m *metrics) (*ranges, error) {
@@ -45,7 +45,7 @@ func newRanges(whole netip.Prefix, mask int, m *metrics) (*ranges, error) {
 	return r, nil
 }
 
-// next takes the next free range.
+// next returns a free range and adds the holder to it.
 func (r *ranges) next(holder types.UID) (netip.Prefix, error) {
 	for i := range r.count {
 		n := (r.from + i) % r.count
@@ -64,11 +64,12 @@ func (r *ranges) at(n int) netip.Prefix {
 	base := new(big.Int).SetBytes(r.whole.Addr().AsSlice())
 	step := new(big.Int).Lsh(big.NewInt(int64(n)), uint(r.whole.Addr().BitLen()-r.mask))
 	b := base.Add(base, step).FillBytes(make([]byte, r.whole.Addr().BitLen()/8))
-	a, _ := netip.AddrFromSlice(b) // b has the length of an address
+	a, _ := netip.AddrFromSlice(b) // b has the length of an IP address, so this cannot fail
 	return netip.PrefixFrom(a, r.mask)
 }
 
-// span returns the first and the last range that overlap with p. ok is false if none does.
+// span returns the indexes of the first and the last range that overlap with p. ok is false if no
+// range does.
 func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
 	if !r.whole.Overlaps(p) {
 		return 0, 0, false
@@ -86,8 +87,8 @@ func (r *ranges) span(p netip.Prefix) (first, last int, ok bool) {
 	return first, last, true
 }
 
-// occupy adds a holder to every range that overlaps p. It reports whether p is inside the whole
-// prefix and these ranges have no other holder.
+// occupy adds a holder to every range that overlaps with p. It reports whether p is inside the
+// whole prefix and none of these ranges has another holder.
 func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	first, last, ok := r.span(p)
 	if !ok {
@@ -106,7 +107,7 @@ func (r *ranges) occupy(p netip.Prefix, holder types.UID) bool {
 	return alone
 }
 
-// release removes a holder from the ranges that occupy or next gave it.
+// release removes a holder from all ranges that overlap with p.
 func (r *ranges) release(p netip.Prefix, holder types.UID) {
 	first, last, ok := r.span(p)
 	if !ok {
@@ -125,7 +126,7 @@ func (r *ranges) release(p netip.Prefix, holder types.UID) {
 	}
 }
 
-// allocated counts a range that was free before.
+// allocated updates the metrics after a free range got a holder.
 func (r *ranges) allocated() {
 	r.metrics.allocations.WithLabelValues(r.whole.String()).Inc()
 	r.setUsage()

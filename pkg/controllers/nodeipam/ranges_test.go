@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestRangesAgainstNaive checks that no range is assigned twice, that none overlaps with occupied
-// addresses, and that all can be assigned.
+// TestRangesAgainstNaive checks that no range is assigned twice, that no assigned range overlaps
+// with occupied addresses, and that all other ranges can be assigned.
 func TestRangesAgainstNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := netip.MustParsePrefix(
@@ -67,7 +67,7 @@ func TestRangesRefuseWhatDoesNotDivide(t *testing.T) {
 	}
 }
 
-// TestRangesHeldTwice checks that a range that two nodes have is free only after both nodes were
+// TestRangesHeldTwice checks that a range that two nodes have becomes free only when both nodes are
 // deleted.
 func TestRangesHeldTwice(t *testing.T) {
 	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/23"), 24, newMetrics(nil))
@@ -102,8 +102,8 @@ func TestRangesHeldTwice(t *testing.T) {
 	}
 }
 
-// TestMetrics checks the numbers of assigned and released ranges. A range that has several holders
-// counts once.
+// TestMetrics checks the metrics of assigned and released ranges. A range with several holders must
+// count once.
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	r, err := newRanges(netip.MustParsePrefix("10.244.0.0/22"), 24, newMetrics(registry))

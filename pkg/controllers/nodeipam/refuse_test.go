@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestRefuse checks that each node with a range that is not its own gets one event, and that
-// other nodes get none.
+// TestRefuse checks that each node with a range that it may not use gets one event, and that other
+// nodes get none.
 func TestRefuse(t *testing.T) {
 	events := record.NewFakeRecorder(10)
 	c := &Controller{refused: map[types.UID]bool{}, Deps: controller.Deps{

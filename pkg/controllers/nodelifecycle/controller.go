@@ -26,25 +26,25 @@ import (
 // Name is the controller's name.
 const Name = "node-lifecycle-controller"
 
-// monitorPeriod is the interval at which silent nodes are detected.
+// monitorPeriod is the interval at which the controller looks for nodes without heartbeats.
 const monitorPeriod = 5 * time.Second
 
 // Controller implements controller.Controller.
 type Controller struct {
 	controller.Deps
-	queue    *controller.Queue // sets taints, and marks pods as not ready
+	queue    *controller.Queue // keys are names of nodes; see sync
 	lister   corelisters.NodeLister
 	podCache cache.SharedIndexInformer
 	zones    *zones
 	metrics  *metrics
 
 	mu         sync.Mutex
-	heartbeats map[string]heartbeat // last heartbeat of each node
+	heartbeats map[string]heartbeat // by node name
 }
 
-// heartbeat is a node's last heartbeat.
+// heartbeat describes the last heartbeat of a node: the last change of its Lease or its status.
 type heartbeat struct {
-	at     time.Time // time of the heartbeat on this process's clock
+	at     time.Time // when this process saw the heartbeat, by its own clock
 	lease  metav1.MicroTime
 	status metav1.Time
 }
@@ -95,8 +95,9 @@ func (c *Controller) nodeChanged(old, n *v1.Node) {
 	c.queue.Add(n.Name)
 }
 
-// recordHeartbeat records a heartbeat. fresh updates h with the state of the node, and reports
-// whether there is a new heartbeat.
+// recordHeartbeat records the time if a node has sent a heartbeat. The function fresh stores the
+// node's present state in h and reports whether it differs from the state before, which means that
+// there is a new heartbeat.
 func (c *Controller) recordHeartbeat(node string, fresh func(h *heartbeat) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,11 +108,12 @@ func (c *Controller) recordHeartbeat(node string, fresh func(h *heartbeat) bool)
 	c.heartbeats[node] = h
 }
 
-// monitor marks nodes that have become silent.
+// monitor updates the state of the zones, queues the nodes that are not ready, and marks nodes
+// without heartbeats as unknown.
 func (c *Controller) monitor(ctx context.Context) {
 	nodes, err := c.lister.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	began := c.Clock.Now()
 	if c.zones.update(nodes, began) {
@@ -120,7 +122,7 @@ func (c *Controller) monitor(ctx context.Context) {
 	for _, n := range nodes {
 		nodeBegan := c.Clock.Now()
 		if controller.NodeReady(n).Status != v1.ConditionTrue {
-			// Queued although the node has not changed: whether its pods may be evicted also
+			// Sync the node although it has not changed: whether its pods may be evicted also
 			// depends on other nodes.
 			c.queue.Add(n.Name)
 		}
@@ -134,8 +136,9 @@ func (c *Controller) monitor(ctx context.Context) {
 	c.metrics.allNodes.Observe(c.Clock.Since(began).Seconds())
 }
 
-// restartGrace restarts the grace period of all nodes. It is called when nodes report again after
-// no node had reported, because then the control plane was probably cut off.
+// restartGrace restarts the grace period of all nodes. It is called when no node was ready and some
+// are ready again. Then the control plane was probably cut off from the nodes, so it is not their
+// fault that heartbeats are missing.
 func (c *Controller) restartGrace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +149,7 @@ func (c *Controller) restartGrace() {
 	}
 }
 
-// isSilent reports whether no heartbeat of a node was received within its grace period.
+// isSilent reports whether the last heartbeat of a node is longer ago than its grace period.
 func (c *Controller) isSilent(n *v1.Node) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,7 +161,7 @@ func (c *Controller) isSilent(n *v1.Node) bool {
 	return known && c.Clock.Since(h.at) > grace
 }
 
-// markUnknown sets a node's conditions to Unknown.
+// markUnknown sets the conditions of a node that the kubelet normally reports to Unknown.
 func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	next := n.DeepCopy()
 	now := metav1.NewTime(c.Clock.Now())
@@ -191,7 +194,8 @@ func (c *Controller) markUnknown(ctx context.Context, n *v1.Node) error {
 	return nil
 }
 
-// sync updates a node's taints and its pods' readiness according to the node's conditions.
+// sync sets a node's taints according to its conditions, and marks its pods as not ready if the
+// node is not ready.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	n, err := c.lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -217,8 +221,9 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// mayEvict reports whether pods may be evicted from a node that is not ready. Once eviction has
-// started on a node, it continues until the node is ready.
+// mayEvict reports whether the node n may get a taint that evicts its pods. It may if it is not
+// ready and the rate of its zone allows it. A node that has such a taint keeps it until it is
+// ready, unless no node in the cluster is ready.
 func (c *Controller) mayEvict(n *v1.Node) bool {
 	if controller.NodeReady(n).Status == v1.ConditionTrue || c.zones.stopped() {
 		return false
@@ -226,7 +231,7 @@ func (c *Controller) mayEvict(n *v1.Node) bool {
 	return isEvicting(n) || c.zones.take(n, c.Clock.Now())
 }
 
-// markPods marks the pods on a node that is not ready as not ready.
+// markPods sets the Ready condition of all pods on a node to False.
 func (c *Controller) markPods(ctx context.Context, n *v1.Node) error {
 	var errs []error
 	for _, pod := range controller.PodsOnNode(c.podCache, n.Name) {

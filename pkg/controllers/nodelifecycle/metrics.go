@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have Kubernetes' names, labels and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct {
 	zoneHealth, zoneSize, unhealthy *prometheus.GaugeVec
 	evictions                       *prometheus.CounterVec
@@ -49,7 +49,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// setZone sets the numbers of nodes of a zone. A zone without nodes is healthy.
+// setZone sets the metrics about the nodes of a zone. The health of a zone without nodes is 100 %.
 func (m *metrics) setZone(zone string, ready, notReady int) {
 	health := 100.0
 	if all := ready + notReady; all > 0 {

@@ -11,13 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// isEvicting reports whether a node has a taint of this controller that evicts pods.
+// isEvicting reports whether a node has a taint with the effect NoExecute that this controller
+// manages.
 func isEvicting(n *v1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints,
 		func(t v1.Taint) bool { return t.Effect == v1.TaintEffectNoExecute && isManaged(t) })
 }
 
-// isManaged reports whether this controller sets and removes a taint.
+// isManaged reports whether this controller adds and removes taints like t.
 func isManaged(t v1.Taint) bool {
 	switch t.Key {
 	case v1.TaintNodeNotReady, v1.TaintNodeUnreachable:
@@ -29,8 +30,8 @@ func isManaged(t v1.Taint) bool {
 	return false
 }
 
-// wantedTaints returns the taints for a node's conditions. evict says whether pods may be evicted from
-// it.
+// wantedTaints returns the taints that a node must have because of its conditions. If evict is
+// true, these include the taints that evict pods.
 func wantedTaints(n *v1.Node, evict bool) []v1.Taint {
 	var out []v1.Taint
 	add := func(key string, effect v1.TaintEffect) { out = append(out, v1.Taint{Key: key, Effect: effect}) }
@@ -61,8 +62,8 @@ func wantedTaints(n *v1.Node, evict bool) []v1.Taint {
 	return out
 }
 
-// mergeTaints replaces the controller's taints by the wanted ones, and reports whether that changes
-// anything. Taints that remain keep their time.
+// mergeTaints returns the taints in have, with those that this controller manages replaced by the
+// ones in want. It reports whether that changes anything. Taints that remain keep their time.
 func mergeTaints(have, want []v1.Taint, now time.Time) ([]v1.Taint, bool) {
 	var out []v1.Taint
 	changed := false

@@ -14,22 +14,25 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// state is the state of a zone.
+// state describes how many nodes of a zone are ready.
 type state int
 
 const (
 	// normal means that most nodes are ready.
 	normal state = iota
-	// partial means that many nodes are not ready, so that the cause may be outside of the nodes.
+	// partial means that so many nodes are not ready that the cause may not be the nodes
+	// themselves.
 	partial
 	// full means that no node is ready.
 	full
 )
 
-// partialLeast is the minimum number of nodes that are not ready in a zone with the state partial.
+// partialLeast is the minimum number of nodes in a zone that must not be ready for the state
+// partial.
 const partialLeast = 3
 
-// stateOf returns the state of a zone with these numbers of nodes.
+// stateOf returns the state of a zone, given the numbers of its nodes. threshold is the fraction of
+// nodes that are not ready from which on the state is partial.
 func stateOf(ready, notReady int, threshold float64) state {
 	switch {
 	case ready == 0 && notReady > 0:
@@ -40,30 +43,31 @@ func stateOf(ready, notReady int, threshold float64) state {
 	return normal
 }
 
-// zoneOf returns the key of a node's zone, from its region and zone. Nodes without these labels are
-// in one zone.
+// zoneOf returns the key of a node's zone, from its labels for region and zone. All nodes without
+// these labels are in the same zone.
 func zoneOf(n *v1.Node) string {
 	return topology.GetZoneKey(n)
 }
 
-// zones limits the number of nodes from which pods are evicted. Each zone has a rate, which is
-// lower when many of the zone's nodes are not ready. If no node is ready, no pods are evicted,
-// because the control plane is probably cut off. It is safe for concurrent use.
+// zones limits how many nodes per second get taints that evict pods. Each zone has a rate, which is
+// lower while many of the zone's nodes are not ready. While no node in the cluster is ready, no
+// pods are evicted, because the control plane is probably cut off from the nodes. zones is safe for
+// concurrent use.
 type zones struct {
 	options controller.Evictions
 	metrics *metrics
 
 	mu       sync.Mutex
 	limiters map[string]*rate.Limiter
-	disabled bool // true if no node is ready
+	disabled bool // true while no node is ready
 }
 
 func newZones(o controller.Evictions, m *metrics) *zones {
 	return &zones{options: o, metrics: m, limiters: map[string]*rate.Limiter{}}
 }
 
-// update updates the zones with the present nodes. It reports whether before the update no node was
-// ready and now some are.
+// update sets the rate of each zone from the present nodes. It returns true if no node was ready at
+// the last update and some are ready now.
 func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	type count struct{ ready, notReady int }
 	counts := map[string]count{}
@@ -106,15 +110,15 @@ func (z *zones) update(nodes []*v1.Node, now time.Time) (recovered bool) {
 	return before && !z.disabled
 }
 
-// stopped reports whether no pod may be evicted from any node.
+// stopped reports whether no pod may be evicted from any node now.
 func (z *zones) stopped() bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	return z.disabled
 }
 
-// take reports whether eviction may start on the node n, and counts it towards the rate of n's
-// zone.
+// take reports whether node n may get a taint that evicts its pods now. If so, it counts the node
+// towards the rate of its zone.
 func (z *zones) take(n *v1.Node, now time.Time) bool {
 	z.mu.Lock()
 	defer z.mu.Unlock()

@@ -30,7 +30,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// nodes returns nodes of a zone.
+// nodes returns nodes of a zone with the given numbers of ready and not ready nodes.
 func nodes(zone string, ready, notReady int) []*v1.Node {
 	var out []*v1.Node
 	for i := range ready + notReady {
@@ -49,7 +49,7 @@ func nodes(zone string, ready, notReady int) []*v1.Node {
 
 var usual = controller.Evictions{Rate: 0.1, SecondaryRate: 0.01, LargeZone: 50, Threshold: 0.55}
 
-// evicted returns on how many nodes of a zone eviction may start within a time.
+// evicted returns how many nodes of a zone may get an evicting taint within the duration d.
 func evicted(z *zones, zone string, from time.Time, d time.Duration) int {
 	n := 0
 	for at := from; at.Sub(from) < d; at = at.Add(monitorPeriod) {
@@ -65,15 +65,15 @@ func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		name            string
 		ready, notReady int
-		want            int // number of nodes on which eviction may start within 200 s
+		want            int // number of nodes that may get an evicting taint within 200 s
 	}{
 		{"healthy", 40, 20, 20},
 		{"mostly broken, small", 10, 20, 0},
 		{"mostly broken, large", 20, 40, 2},
-		{"broken", 0, 20, 20}, // the other zone is normal
+		{"broken", 0, 20, 20}, // the other zone is healthy, so eviction is not stopped
 	} {
 		z := newZones(usual, newMetrics(nil))
-		// In a healthy zone eviction may start on one node at once, and on the other nodes at the
+		// In a healthy zone one node may get the taint at once, and the others follow at the zone's
 		// rate.
 		z.update(append(nodes("a", tc.ready, tc.notReady), nodes("b", 3, 0)...), begin)
 		if got := evicted(z, "a", begin, 200*time.Second); got < tc.want-1 || got > tc.want+1 {
@@ -131,7 +131,7 @@ func TestWantedTaints(t *testing.T) {
 	}
 }
 
-// TestZoneMetrics checks the numbers of nodes of a zone, also when its last node is deleted.
+// TestZoneMetrics checks the metrics about a zone, also after its last node was deleted.
 func TestZoneMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	z, begin := newZones(usual, newMetrics(r)), time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -144,7 +144,7 @@ func TestZoneMetrics(t *testing.T) {
 		for name, want := range map[string]float64{
 			"zone_size": tc.size, "zone_health": tc.health, "unhealthy_nodes_in_zone": tc.unhealthy, "evictions_total": 0,
 		} {
-			// Kubernetes puts a zero byte between region and zone.
+			// The zone's key is that of Kubernetes, with a zero byte between region and zone.
 			if value, ok := got["node_collector_"+name+"{zone=:\x00:a}"]; !ok || value != want {
 				t.Errorf("%s is %v, want %v: %v", name, value, want, got)
 			}
