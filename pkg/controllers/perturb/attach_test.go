@@ -16,15 +16,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// fault is the name of a ConfigMap that is created when a forbidden state was seen.
+// fault is the name of a ConfigMap that the test creates when it sees a forbidden state.
 const fault = "fault"
 
-// attacher is the finalizer of a CSI driver's attacher.
+// attacher is the finalizer that the attacher of the CSI driver d sets on VolumeAttachments.
 const attacher = "external-attacher/d"
 
-// attach simulates a CSI driver's attacher and the kubelets: it attaches and detaches as requested,
-// and reports a volume as in use on the node of its pod. It records when a volume is attached to
-// two nodes.
+// attach simulates the attacher of a CSI driver and the kubelets: it attaches and detaches volumes
+// as the VolumeAttachments request, and updates volumesInUse of nodes. It records in the ConfigMap
+// fault if a volume is attached to two nodes, or is detached from a node that still uses it.
 func attach(ctx context.Context, u *perturb.Users) error {
 	list, err := u.Client.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -83,8 +83,8 @@ func work(ctx context.Context, u *perturb.Users, a *storagev1.VolumeAttachment) 
 	return nil
 }
 
-// use updates the nodes' status as kubelets do: a node reports its attached volumes as in use while
-// a pod runs there.
+// use updates volumesInUse of all nodes: a node reports its attached volumes as in use while a pod
+// runs there.
 func use(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -113,7 +113,7 @@ func use(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// neverTwice fails if attach recorded a forbidden state.
+// neverTwice returns an error if attach recorded a forbidden state.
 func neverTwice(ctx context.Context, u *perturb.Users) error {
 	got, err := u.Client.CoreV1().ConfigMaps("default").Get(ctx, fault, metav1.GetOptions{})
 	switch {

@@ -22,11 +22,11 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// Cell is an API server in a bubble of virtual time.
+// Cell is an API server that runs in virtual time (package testing/synctest).
 type Cell struct {
-	// Client acts as an administrator, and no faults are injected into its calls.
+	// Client acts as an administrator, and its requests never fail because of injected faults.
 	Client kubernetes.Interface
-	// Dynamic is like Client, for objects of any kind.
+	// Dynamic is like Client, but for objects of any kind.
 	Dynamic dynamic.Interface
 
 	tb       testing.TB
@@ -40,14 +40,14 @@ type Cell struct {
 	revisions []revision
 }
 
-// revision is a revision of the store, and the time at which it was recorded.
+// revision is a revision of the store with the time at which it was recorded.
 type revision struct {
 	at time.Time
 	rv int64
 }
 
-// NewCell starts an API server that serves the given APIs in addition to the default ones. It must
-// be called within a synctest bubble; the server stops when the bubble's test ends.
+// NewCell starts an API server that serves the given APIs in addition to the default ones. The
+// caller must be within a synctest bubble. The server stops when the bubble's test ends.
 func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	tb.Helper()
 	c := &Cell{tb: tb, clock: clock.Real(), pipes: newPipes()}
@@ -79,20 +79,21 @@ func NewCell(tb testing.TB, serve map[string]bool) *Cell {
 	return c
 }
 
-// disablePeriodicWork disables server features that do periodic work and do not matter to
+// disablePeriodicWork disables features of the server that do periodic work and do not matter to
 // controllers.
 func disablePeriodicWork(cfg *config.Config) {
 	cfg.PriorityAndFairness = false
-	cfg.AdvertiseAddress = "127.0.0.1" // set, because a server with a loopback address publishes no endpoints
+	cfg.AdvertiseAddress = "127.0.0.1" // a server with a loopback address publishes no endpoints
 	cfg.DisableAdmission = append(cfg.DisableAdmission,
 		"ValidatingAdmissionPolicy", "MutatingAdmissionPolicy", "ValidatingAdmissionWebhook", "MutatingAdmissionWebhook")
 }
 
-// startup is how long to wait after the server has started.
+// startup is how long NewCell waits after the server has started, until it has stored its own
+// objects.
 const startup = 10 * time.Second
 
-// config returns a client configuration for a transport. The client acts as a service account of
-// kube-system, or as the administrator if account is "".
+// config returns a client configuration that uses the transport rt. The client acts as the given
+// service account in kube-system, or as an administrator if account is "".
 func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 	rc := &rest.Config{Host: c.server.URL, QPS: -1, Transport: rt}
 	rc.ContentType = "application/vnd.kubernetes.protobuf"
@@ -106,10 +107,10 @@ func (c *Cell) config(rt http.RoundTripper, account string) *rest.Config {
 	return rc
 }
 
-// settle waits for a virtual duration.
+// settle waits until the virtual duration d has passed.
 func (c *Cell) settle(d time.Duration) { <-c.clock.After(d) }
 
-// Contents returns the store's keys and values.
+// Contents returns all keys and values in the store.
 func (c *Cell) Contents() map[string][]byte {
 	c.tb.Helper()
 	all, err := c.server.KV.Range(context.Background(), kv.RangeOptions{Prefix: "/"})
@@ -123,7 +124,7 @@ func (c *Cell) Contents() map[string][]byte {
 	return out
 }
 
-// reset restores the store to the state after the server's start.
+// reset restores the contents that the store had after the server's start.
 func (c *Cell) reset() {
 	c.tb.Helper()
 	ctx := context.Background()
@@ -154,11 +155,12 @@ func (c *Cell) reset() {
 	c.recordRevision()
 }
 
-// recordRevision records the store's present revision and returns it.
+// recordRevision records the present revision of the store and returns it.
 func (c *Cell) recordRevision() int64 {
 	rv, err := c.server.KV.Revision(context.Background())
 	if err != nil {
-		panic("perturb: revision of a store in memory: " + err.Error()) // a store in memory never fails
+		// Cannot happen: a store in memory never fails.
+		panic("perturb: revision of a store in memory: " + err.Error())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,10 +170,11 @@ func (c *Cell) recordRevision() int64 {
 	return rv
 }
 
-// maxStaleness is the maximum age of the state that a list returns when the fault old occurs.
+// maxStaleness is the maximum age of the state that a list returns if the fault old occurs.
 const maxStaleness = 20 * time.Second
 
-// oldRevision returns the revision at which a list is to be answered, or "" for the present.
+// oldRevision returns the revision whose state a list must return if the fault old occurs, or "" if
+// it does not occur.
 func (c *Cell) oldRevision(f *Faults, what string) string {
 	c.recordRevision()
 	hit, x := f.draw(old, what)

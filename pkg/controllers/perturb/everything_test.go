@@ -31,10 +31,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// full is the namespace that has an object of every kind.
+// full is the name of the namespace that gets an object of every kind.
 const full = "everything"
 
-// widget is the kind of the custom resource among these objects.
+// widget is the kind of the custom resource in that namespace.
 var widget = schema.GroupKind{Group: "example.com", Kind: "Widget"}
 
 // TestNamespaceOfEverything checks that a namespace with objects of every namespaced kind, and with
@@ -73,8 +73,9 @@ func TestNamespaceOfEverything(t *testing.T) {
 	})
 }
 
-// account returns the service account of a controller. The CSI drivers' controller has none here,
-// because its role is installed together with the drivers.
+// account returns the service account with which a controller runs. The controller of CSI drivers
+// runs as an administrator here, because the role of its account is installed together with the
+// drivers.
 func account(e controllers.Entry) string {
 	if e.Name == csidrivers.Name {
 		return ""
@@ -82,7 +83,7 @@ func account(e controllers.Entry) string {
 	return e.Account
 }
 
-// everything reads the objects from testdata.
+// everything reads the objects from testdata/everything.yaml.
 func everything(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile("testdata/everything.yaml")
@@ -102,8 +103,8 @@ func everything(t *testing.T) []*unstructured.Unstructured {
 	}
 }
 
-// endEverything creates the objects in a namespace, waits for the controllers, and deletes the
-// namespace.
+// endEverything creates the objects in a namespace, waits until the controllers have handled them,
+// and deletes the namespace. It returns an error if that takes longer than a minute.
 func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructured.Unstructured,
 	resources map[schema.GroupKind]string) error {
 	if err := define(ctx, u); err != nil {
@@ -120,7 +121,7 @@ func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructure
 			return fmt.Errorf("%s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}
-	u.Wait(time.Minute + 10*time.Second) // long enough for the CronJob, which runs every minute
+	u.Wait(time.Minute + 10*time.Second) // long enough for the CronJob, which starts a job every minute
 	if err := namespaces.Delete(ctx, full, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
@@ -136,12 +137,12 @@ func endEverything(ctx context.Context, u *perturb.Users, objects []*unstructure
 	return fmt.Errorf("the namespace was not deleted: %v", ns.Object["status"])
 }
 
-// makeOne creates an object, with its status if it has one.
+// makeOne creates an object and writes its status if it has one.
 func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured, resource string) error {
 	client := u.Dynamic.Resource(o.GroupVersionKind().GroupVersion().WithResource(resource)).Namespace(full)
 	_, err := client.Create(ctx, o, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) && o.GetName() == "default" {
-		return nil // the service account controller created the object
+		return nil // the controller of service accounts has created this object already
 	}
 	status, has := o.Object["status"]
 	if err != nil || !has {
@@ -156,7 +157,7 @@ func makeOne(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured
 	return err
 }
 
-// define creates the custom resource definition and waits until the resource is served.
+// define creates the CustomResourceDefinition of widgets and waits until they are served.
 func define(ctx context.Context, u *perturb.Users) error {
 	crd := &unstructured.Unstructured{}
 	if err := crd.UnmarshalJSON(
@@ -180,7 +181,7 @@ func define(ctx context.Context, u *perturb.Users) error {
 	}
 }
 
-// nothingOf returns an error if the store still has keys of the namespace full.
+// nothingOf returns an error if the store still has keys of objects in the namespace full.
 func nothingOf(u *perturb.Users) error {
 	var left []string
 	for key := range u.Contents() {

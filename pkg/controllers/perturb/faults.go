@@ -17,9 +17,9 @@ type fault string
 
 const (
 	conflict fault = "conflict" // a write fails because the object has changed
-	refused  fault = "refused"  // a call fails and has no effect
-	lost     fault = "lost"     // a call takes effect, but its response is lost
-	crash    fault = "crash"    // the process is killed at a write
+	refused  fault = "refused"  // a request fails and has no effect
+	lost     fault = "lost"     // a request takes effect, but its response is lost
+	crash    fault = "crash"    // the process is killed before or after a write
 	late     fault = "late"     // an event is delayed
 	twice    fault = "twice"    // an event is delivered twice
 	cut      fault = "cut"      // a watch ends
@@ -27,8 +27,8 @@ const (
 	old      fault = "old"      // a list returns an old state
 )
 
-// levels are the possible probabilities of a kind of fault, in per mille. Each run draws one of
-// them for each kind, so that some faults occur alone and some together.
+// levels returns the possible probabilities of a kind of fault, in per mille. Each run draws one of
+// them for each kind, so that some kinds occur alone and some together.
 func (f fault) levels() [4]int {
 	switch f {
 	case conflict, lost:
@@ -48,9 +48,9 @@ func (f fault) levels() [4]int {
 	}
 }
 
-// maxCrashes limits how often the process is killed in one run, and maxCuts how often the watches
-// of one resource end. The second limit is needed because a client that reads all objects by a
-// watch starts over when the watch ends. Without the limit it might never read a hundred objects.
+// maxCrashes limits how often the process is killed in one run. maxCuts limits how often the
+// watches of one resource end in one run. A client that reads all objects with a watch starts over
+// when the watch ends, so without this limit it might never read a hundred objects.
 const maxCrashes, maxCuts = 6, 20
 
 // Faults decides which faults occur in one run. It is safe for concurrent use.
@@ -59,7 +59,7 @@ type Faults struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	over    chan struct{} // closed when the faults end
+	over    chan struct{} // closed when the faults have ended
 	times   map[string]int
 	crashes int
 	cuts    map[string]int
@@ -67,7 +67,7 @@ type Faults struct {
 	began   time.Time
 }
 
-// NewFaults returns the faults of a seed. Seed 0 has no faults.
+// NewFaults returns the faults for a seed. For seed 0 there are no faults.
 func NewFaults(c clock.Clock, seed uint64) *Faults {
 	f := &Faults{seed: seed, clock: c, over: make(chan struct{}), times: map[string]int{},
 		cuts: map[string]int{}, began: c.Now()}
@@ -77,7 +77,7 @@ func NewFaults(c clock.Clock, seed uint64) *Faults {
 	return f
 }
 
-// End ends the faults: no new ones occur afterwards.
+// End ends the faults: no more faults occur afterwards.
 func (f *Faults) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,18 +95,18 @@ func (f *Faults) ended() bool {
 	}
 }
 
-// Log returns the faults that occurred.
+// Log returns a line for each fault that has occurred.
 func (f *Faults) Log() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return append([]string(nil), f.log...)
 }
 
-// hash returns a number that depends only on its arguments and the seed.
+// hash returns a pseudo-random number that depends only on its arguments and the seed.
 func (f *Faults) hash(what string, n int) uint64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d\x00%s\x00%d", f.seed, what, n)
-	x := h.Sum64() // the low bits of FNV depend mostly on the last input, so they are mixed
+	x := h.Sum64() // mix the bits, because the low bits of FNV depend mostly on the last input
 	x ^= x >> 33
 	x *= 0xff51afd7ed558ccd
 	x ^= x >> 33
@@ -114,14 +114,14 @@ func (f *Faults) hash(what string, n int) uint64 {
 	return x ^ x>>33
 }
 
-// hit reports whether a fault occurs in the call that what names. Each further call with the same
-// arguments draws a new random number.
+// hit reports whether a fault of this kind occurs now. what identifies the request or watch. Each
+// further call with the same arguments draws another number.
 func (f *Faults) hit(kind fault, what string) bool {
 	yes, _ := f.draw(kind, what)
 	return yes
 }
 
-// draw is like hit, and also returns a random number for choosing a variant of the fault.
+// draw is like hit, and also returns a random number to choose a variant of the fault.
 func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,7 +146,7 @@ func (f *Faults) draw(kind fault, what string) (bool, uint64) {
 	return true, x / 1000
 }
 
-// lateness returns the delay of an event.
+// lateness returns the delay of an event, given a random number.
 func lateness(x uint64) time.Duration {
 	most := [4]time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 3 * time.Second, 20 * time.Second}[x%4]
 	return time.Duration(x / 4 % uint64(most))

@@ -16,12 +16,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// without returns a function that removes a field.
+// without returns an Ignore function that removes the field at the given path.
 func without(path ...string) func(*unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, path...) }
 }
 
-// sizes removes the annotations with the Deployment's size at the last scaling of an old
+// sizes removes the annotations that record the Deployment's size at the last scaling of a
 // ReplicaSet. Their values depend on how far the rollout had come when the size changed.
 func sizes(o *unstructured.Unstructured) {
 	if !is(o, "ReplicaSet") {
@@ -33,8 +33,8 @@ func sizes(o *unstructured.Unstructured) {
 	o.SetAnnotations(notes)
 }
 
-// podRanges replaces a node's pod range by a label. rangesDiffer checks that no two nodes have the
-// same range.
+// podRanges replaces a node's pod range by a label, because the order in which ranges are assigned
+// may differ. rangesDiffer checks that no two nodes have the same range.
 func podRanges(o *unstructured.Unstructured) {
 	if cidrs, found, err := unstructured.NestedStringSlice(o.Object, "spec", "podCIDRs"); err != nil ||
 		!found || len(cidrs) != 1 {
@@ -51,7 +51,7 @@ func podRanges(o *unstructured.Unstructured) {
 }
 
 // unordered sorts a node's taints and removes the times at which they were added. The order and the
-// times depend on which condition was seen first.
+// times depend on which condition the controller saw first.
 func unordered(o *unstructured.Unstructured) {
 	taints, found, err := unstructured.NestedSlice(o.Object, "spec", "taints")
 	if err != nil || !found {
@@ -77,14 +77,14 @@ func changeTime(o *unstructured.Unstructured) {
 }
 
 // minutes replaces the scheduled minute in the names of jobs by a constant, and removes the time of
-// the last start from the status.
+// the last start from a CronJob's status.
 func minutes(o *unstructured.Unstructured) {
 	unstructured.RemoveNestedField(o.Object, "status", "lastScheduleTime")
 	replace(o, `tick-\d+`, "tick-MINUTE")
 }
 
-// recycled removes the random part of the names of EndpointSlices. If one slice replaced another,
-// the random part is not visible from generateName.
+// recycled removes the random part of the names of EndpointSlices. Cell.state does not recognize
+// this part if the controller reused a slice, because it then does not correspond to generateName.
 func recycled(o *unstructured.Unstructured) {
 	changeTime(o)
 	o.SetGenerateName("")
@@ -94,15 +94,15 @@ func recycled(o *unstructured.Unstructured) {
 func replace(o *unstructured.Unstructured, pattern, with string) {
 	b, err := o.MarshalJSON()
 	if err != nil {
-		panic(err) // decoded objects always encode
+		panic(err) // cannot happen: decoded objects can be encoded
 	}
 	if err := o.UnmarshalJSON(regexp.MustCompile(pattern).ReplaceAll(b, []byte(with))); err != nil {
 		panic(err)
 	}
 }
 
-// unseen removes the Suspended condition: the controller may have missed that the job was
-// suspended.
+// unseen removes the Suspended condition of jobs, because the controller may not have seen that the
+// job was suspended.
 func unseen(o *unstructured.Unstructured) {
 	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	if err != nil {
@@ -114,7 +114,8 @@ func unseen(o *unstructured.Unstructured) {
 	}
 }
 
-// someFail makes pods succeed after 3 s, except those of the job named fails, which fail.
+// someFail is a Kubelet that makes pods end after 3 s. The pods of the job named fails fail, all
+// others succeed.
 func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 	const after = 3 * time.Second
 	if age < after {
@@ -129,9 +130,9 @@ func someFail(pod *v1.Pod, age time.Duration) time.Duration {
 	return 0
 }
 
-// claimNames removes the names of claims, which have a random part. It also removes the finalizers
-// of claims, because a claim without an allocation may already have the finalizer that its next
-// allocation needs.
+// claimNames removes the names of claims in the status of pods, which have a random part. It also
+// removes the finalizers of claims, because a claim without an allocation may or may not have the
+// finalizer that an allocation needs.
 func claimNames(o *unstructured.Unstructured) {
 	if is(o, "ResourceClaim") {
 		o.SetFinalizers(nil)

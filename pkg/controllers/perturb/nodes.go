@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Kubelet sets the status of a pod at some age. It is called when the pod was created or changed.
-// It is called again after the duration that it returns, unless that is 0.
+// Kubelet simulates a kubelet: it sets the status of a pod of the given age. It is called when a
+// pod was created or changed, and again after the duration that it returns, unless that is 0.
 type Kubelet func(pod *v1.Pod, age time.Duration) (again time.Duration)
 
 // nodes simulates the scheduler and the kubelets of all nodes.
@@ -27,8 +27,8 @@ type nodes struct {
 // tick is the interval at which the simulated nodes handle changes.
 const tick = 200 * time.Millisecond
 
-// run runs until ctx ends. It handles all pods together at fixed intervals, so that the outcome
-// does not depend on the order in which pods were created.
+// run runs the simulation until ctx ends. It handles all pods together at fixed intervals, so that
+// the result does not depend on the order in which pods were created.
 func (n *nodes) run(ctx context.Context) {
 	factory := informers.NewSharedInformerFactory(n.cell.Client, 0)
 	changed := make(chan struct{}, 1)
@@ -43,7 +43,7 @@ func (n *nodes) run(ctx context.Context) {
 		AddFunc: func(any) { wake() }, UpdateFunc: func(any, any) { wake() }, DeleteFunc: func(any) { wake() },
 	})
 	if err != nil {
-		panic("perturb: handler of a new informer: " + err.Error()) // cannot fail: the informer has not stopped
+		panic("perturb: handler of a new informer: " + err.Error()) // cannot happen: the informer has not stopped
 	}
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
@@ -51,7 +51,7 @@ func (n *nodes) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		list, err := pods.Lister().List(labels.Everything())
 		if err != nil {
-			panic("perturb: list of a cache: " + err.Error()) // List of a cache returns no error
+			panic("perturb: list of a cache: " + err.Error()) // cannot happen: List of a cache returns no error
 		}
 		var again time.Duration
 		for _, pod := range list {
@@ -75,8 +75,8 @@ func (n *nodes) run(ctx context.Context) {
 	}
 }
 
-// handle binds, updates or deletes a pod, and returns when to call it again (0 for never). A failed
-// write is retried when the pod changes.
+// handle binds a pod, updates its status, or deletes it. It returns the time until it must be
+// called again, or 0. If a write fails, handle retries it when the pod changes.
 func (n *nodes) handle(ctx context.Context, pod *v1.Pod) time.Duration {
 	pods := n.cell.Client.CoreV1().Pods(pod.Namespace)
 	switch {
@@ -99,10 +99,11 @@ func (n *nodes) handle(ctx context.Context, pod *v1.Pod) time.Duration {
 	return 0
 }
 
-// DefaultNode is the node of pods that do not request another one.
+// DefaultNode is the node of pods that have no node affinity for a node's name.
 const DefaultNode = "node-0"
 
-// nodeFor returns the node that a daemon pod requests by name, or DefaultNode.
+// nodeFor returns the node that a pod's node affinity names, as that of daemon pods does, or
+// DefaultNode.
 func nodeFor(pod *v1.Pod) string {
 	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil &&
 		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
@@ -117,7 +118,7 @@ func nodeFor(pod *v1.Pod) string {
 	return DefaultNode
 }
 
-// Running is a Kubelet that makes every pod run and become ready at once.
+// Running is a Kubelet that makes every pod running and ready at once.
 func Running(pod *v1.Pod, _ time.Duration) time.Duration {
 	if pod.Status.Phase == v1.PodRunning {
 		return 0
@@ -128,13 +129,13 @@ func Running(pod *v1.Pod, _ time.Duration) time.Duration {
 	return 0
 }
 
-// Ready makes a pod ready.
+// Ready sets a pod's Ready condition to True.
 func Ready(pod *v1.Pod) {
 	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue,
 		LastTransitionTime: pod.CreationTimestamp}}
 }
 
-// Ending returns a Kubelet that makes every pod succeed at an age.
+// Ending returns a Kubelet that makes every pod succeed when it has the given age.
 func Ending(after time.Duration) Kubelet {
 	return func(pod *v1.Pod, age time.Duration) time.Duration {
 		if age < after {
@@ -146,7 +147,7 @@ func Ending(after time.Duration) Kubelet {
 	}
 }
 
-// End sets a pod's status to an ended phase.
+// End sets a pod's status to phase, which is Succeeded or Failed.
 func End(pod *v1.Pod, phase v1.PodPhase) {
 	pod.Status.Phase = phase
 	code := int32(0)

@@ -31,15 +31,15 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	utilruntime.ErrorHandlers = nil //nolint:reassign // those of client-go itself sleep in real time
-	// With one processor the order of goroutines that are ready at the same instant varies less.
+	utilruntime.ErrorHandlers = nil //nolint:reassign // the default handlers of client-go sleep in real time
+	// With only one processor, the order in which goroutines run varies less.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(400)
 	leaktest.Main(m)
 }
 
-// TestControllers checks that every controller, whichever faults occur, brings the cluster to the
-// same state as without faults, and then stops writing.
+// TestControllers checks for every controller that, whichever faults occur, it brings the cluster
+// to the same state as without faults, and then stops writing.
 func TestControllers(t *testing.T) {
 	for name, s := range scenarios(t) {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func compare(t *testing.T, s perturb.Scenario) {
 	}
 }
 
-// tail returns the last lines of a trace.
+// tail returns the last five lines of a trace.
 func tail(lines []string) []string {
 	const n = 5
 	return slices.Clone(lines[max(len(lines)-n, 0):])

@@ -9,8 +9,8 @@ import (
 	"sync"
 )
 
-// pipes is a listener for connections in memory. Virtual time does not advance while a goroutine
-// waits for a real connection.
+// pipes is a listener for connections in memory. Network connections cannot be used, because
+// virtual time does not advance while a goroutine waits for one.
 type pipes struct {
 	waiting chan net.Conn
 	closed  chan struct{}
@@ -50,7 +50,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// pipe is one end of a connection.
+// pipe is one end of a connection. It reports loopback addresses.
 type pipe struct{ net.Conn }
 
 // LocalAddr implements net.Conn.

@@ -21,13 +21,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Member is a controller in the process under test, with its service account.
+// Member is a controller to run in the process under test, with the name of its service account.
 type Member struct {
 	Account string
 	New     func(controller.Deps) (controller.Controller, error)
 }
 
-// process is one process of a controller manager, until it is killed.
+// process is one process of a controller manager, from its start until it is killed.
 type process struct {
 	cell    *Cell
 	faults  *Faults
@@ -41,7 +41,7 @@ type process struct {
 	cancel context.CancelFunc
 }
 
-// die simulates kill -9: no later call of the process reaches the API server.
+// die simulates kill -9: afterwards no request of the process reaches the API server.
 func (p *process) die() error {
 	p.dead.Store(true)
 	p.cancel()
@@ -70,8 +70,8 @@ func (p *process) run(ctx context.Context) error {
 	factory.Start(ctx.Done())
 	defer factory.Shutdown()
 	factory.WaitForCacheSync(ctx.Done())
-	// Run the controllers even if the process was killed before its caches were filled: Run stops
-	// what New started.
+	// Run the controllers even if the process was killed before its caches were filled, because Run
+	// also stops what New has started.
 	errs := make([]error, len(made))
 	var wg sync.WaitGroup
 	for i, c := range made {
@@ -99,15 +99,15 @@ func (p *process) make(m Member, factory informers.SharedInformerFactory, rt *tr
 	}
 	return m.New(controller.Deps{
 		Client: client, Informers: factory, Metadata: md, Discovery: client.Discovery(),
-		// No faults are injected into the mapper's calls. It calls while it holds a lock, and
-		// virtual time does not advance while a goroutine waits for a lock.
+		// The mapper uses a client without faults. It sends requests while it holds a lock, and
+		// virtual time does not advance while other goroutines wait for a lock.
 		Mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(p.cell.Client.Discovery())),
 		Events: &record.FakeRecorder{}, Clock: p.cell.clock, Log: p.log, Options: p.options,
 	})
 }
 
-// runProcesses runs one process after the other until ctx ends. It starts the next one when a
-// process was killed.
+// runProcesses runs one process after another until ctx ends: when a process was killed, it starts
+// the next one after a pause.
 func (c *Cell) runProcesses(ctx context.Context, next func() *process) error {
 	for life := 0; ctx.Err() == nil; life++ {
 		p := next()
@@ -126,5 +126,5 @@ func (c *Cell) runProcesses(ctx context.Context, next func() *process) error {
 	return nil
 }
 
-// maxPause is the maximum time until a killed process is started again.
+// maxPause is the maximum pause between the end of a killed process and the start of the next one.
 const maxPause = 5 * time.Second

@@ -16,34 +16,35 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Scenario describes what happens to a controller and what is checked at the end.
+// Scenario describes which controllers run, what users do, and what is checked at the end.
 type Scenario struct {
-	// Members are the controllers, which run in one process.
+	// Members are the controllers. They run in one process.
 	Members []Member
 	// Options are the controllers' options.
 	Options controller.Options
-	// Serve are APIs that the server serves in addition to the default ones.
+	// Serve are the APIs that the server serves in addition to the default ones.
 	Serve map[string]bool
-	// Script does what users do, and returns when they are done.
+	// Script does what users do. It returns when they are done.
 	Script func(ctx context.Context, u *Users) error
-	// Also, unless it is nil, runs in parallel until the end of the run.
+	// Also runs in parallel until the end of the run. It may be nil.
 	Also func(ctx context.Context, u *Users)
 	// Kubelet sets the status of pods. If it is nil, pods stay pending.
 	Kubelet Kubelet
-	// Kinds are the resources whose objects are compared.
+	// Kinds are the resources whose objects are compared at the end.
 	Kinds []schema.GroupVersionResource
-	// Ignore removes fields from an object that may differ between two runs.
+	// Ignore removes those fields from an object that may differ between two runs. It may be nil.
 	Ignore func(*unstructured.Unstructured)
-	// Found are seeds that failed once. They are always run.
+	// Found are seeds with which this scenario failed in the past. They are always run.
 	Found []uint64
-	// Settle is the maximum time from the last fault until everything is done. The default is 6
-	// minutes, because a controller waits up to 5 minutes for a write that its cache does not show.
+	// Settle is how long to wait from the end of the faults until the controllers must be done. The
+	// default is 6 minutes, because a controller waits up to 5 minutes until its cache shows a
+	// write.
 	Settle time.Duration
-	// Check, unless it is nil, checks more than the state at the end.
+	// Check checks more than the state of the objects at the end. It may be nil.
 	Check func(ctx context.Context, u *Users) error
 }
 
-// Users gives scripts access to the cluster.
+// Users gives scripts access to the cluster, as an administrator.
 type Users struct {
 	*Cell
 }
@@ -51,26 +52,26 @@ type Users struct {
 // Now returns the virtual time.
 func (u *Users) Now() time.Time { return u.clock.Now() }
 
-// Wait waits for a virtual duration.
+// Wait waits until the virtual duration d has passed.
 func (u *Users) Wait(d time.Duration) { u.settle(d) }
 
 // Outcome is the result of a run.
 type Outcome struct {
-	// State is the state of the cluster, one line per object.
+	// State is the state of the cluster at the end, with one line for each object.
 	State []string
-	// Restless is the number of writes after everything should have been done.
+	// Restless is the number of writes that the controllers sent after they should have been done.
 	Restless int64
-	// Faults are the faults that occurred, Trace the writes.
+	// Faults are the faults that occurred, and Trace the writes, one line each.
 	Faults, Trace []string
 }
 
 const (
 	defaultSettle = 6 * time.Minute
-	// quiet is how long to watch for writes after everything should be done.
+	// quiet is how long Run counts writes after the controllers should be done.
 	quiet = 3 * time.Minute
 )
 
-// Run runs a scenario with the faults of a seed. Seed 0 has no faults.
+// Run runs a scenario with the faults for a seed. With seed 0 there are no faults.
 func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 	c.reset()
 	c.settle(time.Second) // time for the server to notice that the old state was deleted
@@ -117,7 +118,7 @@ func (c *Cell) Run(s Scenario, seed uint64, log *slog.Logger) (Outcome, error) {
 		out.Faults = faults.Log()
 		return out, fmt.Errorf("script: %w", err)
 	}
-	c.settle(maxStaleness) // faults may still have an effect for this long
+	c.settle(maxStaleness) // faults may have an effect for this long after they occurred
 	faults.End()
 	settle := s.Settle
 	if settle == 0 {

@@ -66,8 +66,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// row is a scenario: the controllers that run and the kinds that are compared. The first controller
-// is the one under test, and the script is testdata/NAME.yaml with that controller's name.
+// row is the scenario for one controller, which is the first of members. Its script is
+// testdata/NAME.yaml with that controller's name. kinds are the resources to compare.
 type row struct {
 	members []string
 	kinds   string
@@ -78,13 +78,14 @@ type row struct {
 	check   func(context.Context, *perturb.Users) error
 	settle  time.Duration
 	serve   string
-	// found are seeds that failed once.
+	// found are seeds with which the scenario failed in the past.
 	found []uint64
 }
 
 const podKinds = "v1/pods"
 
-// rows returns one row for each controller. The kinds of a row are one string, separated by spaces.
+// rows returns one row for each controller that is not exempt. In the field kinds, several
+// resources are separated by spaces.
 func rows(t *testing.T) []row {
 	key := privateKey(t)
 	return []row{
@@ -152,7 +153,7 @@ func rows(t *testing.T) []row {
 
 func of(names ...string) []string { return names }
 
-// scenarios returns the rows by the name of the controller under test.
+// scenarios returns the scenarios of all rows, by the name of the controller under test.
 func scenarios(t *testing.T) map[string]perturb.Scenario {
 	table := map[string]controllers.Entry{}
 	for _, e := range controllers.Table() {
@@ -178,7 +179,7 @@ func scenarios(t *testing.T) map[string]perturb.Scenario {
 	return out
 }
 
-// exempt are controllers without a row, with the reason.
+// exempt returns the controllers that have no row, each with the reason.
 func exempt() map[string]string {
 	return map[string]string{
 		"certificatesigningrequest-approving-controller": "writes each request once",
@@ -193,7 +194,8 @@ func exempt() map[string]string {
 	}
 }
 
-// TestEveryControllerHasARow checks that each controller in the table has a scenario or is exempt.
+// TestEveryControllerHasARow checks that each controller in controllers.Table has a row or is
+// exempt.
 func TestEveryControllerHasARow(t *testing.T) {
 	has := scenarios(t)
 	for _, e := range controllers.Table() {
@@ -216,7 +218,8 @@ func privateKey(t *testing.T) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})
 }
 
-// renew renews the leases of the nodes with the label live=yes.
+// renew simulates the heartbeats of the nodes with the label live=yes: it renews their leases and
+// corrects their status.
 func renew(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: "live=yes"})
 	if err != nil {
@@ -240,8 +243,8 @@ func renew(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// report simulates a kubelet that corrects the status of its node and pods after they were marked
-// as unknown or not ready.
+// report simulates a kubelet that corrects the status of its node and pods after the controller has
+// marked them as unknown or not ready.
 func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 	pods, err := u.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{FieldSelector: "spec.nodeName=" + n.Name})
@@ -272,7 +275,7 @@ func report(ctx context.Context, u *perturb.Users, n *v1.Node) error {
 	return err
 }
 
-// rangesDiffer checks that no two nodes have the same pod range.
+// rangesDiffer returns an error if two nodes have the same pod range.
 func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 	nodes, err := u.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -288,7 +291,8 @@ func rangesDiffer(ctx context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// rewritten checks that every object was rewritten in the new storage version.
+// rewritten returns an error unless every object of the migrated resource is stored in the new
+// version.
 func rewritten(_ context.Context, u *perturb.Users) error {
 	n := 0
 	for key, value := range u.Contents() {
@@ -309,7 +313,7 @@ func rewritten(_ context.Context, u *perturb.Users) error {
 	return nil
 }
 
-// is reports whether an object is of a kind.
+// is reports whether an object is of the given kind, in any group.
 func is(o *unstructured.Unstructured, kind string) bool {
 	return o.GroupVersionKind().GroupKind() == (schema.GroupKind{Group: o.GroupVersionKind().Group, Kind: kind})
 }

@@ -28,25 +28,27 @@ import (
 	"keelson.dev/keelson/pkg/controllers/perturb"
 )
 
-// step is a document of a script: an object to create, with its status if it has one, or an action.
+// step is a document of a script that is an action. Documents with an apiVersion are objects to
+// create instead.
 type step struct {
-	// Do is wait (For), patch, patch-status (With, of Kind and Name) or delete.
+	// Do is the action: wait (for the duration For), delete, patch, or patch-status (both with the
+	// body With). The last three act on the object with Kind and Name.
 	Do          string                     `json:"do"`
 	For         metav1.Duration            `json:"for"`
-	Kind        string                     `json:"kind"` // group/version/resource or version/resource
-	Name        string                     `json:"name"` // namespace/name or name
+	Kind        string                     `json:"kind"` // group/version/resource; core group: version/resource
+	Name        string                     `json:"name"` // namespace/name, or the name of a cluster-scoped object
 	With        json.RawMessage            `json:"with"`
 	Propagation metav1.DeletionPropagation `json:"propagation"`
 	Grace       *int64                     `json:"grace"`
 }
 
-// patience is the number of seconds for which a step is retried while its object does not exist
-// yet. It covers twenty watches that each end after an event that was 20 s late, and the client's
-// pauses between them.
+// patience is how many times a step is retried, once per second, while its object does not exist
+// yet. It is long enough for twenty watches that each end after an event that was 20 s late, and
+// for the client's pauses between them.
 const patience = 900
 
 // script returns a function that runs testdata/NAME.yaml. It first creates the default service
-// account, which pods need, unless the script is about accounts.
+// account, which pods need, unless the script begins with the comment "# no account".
 func script(name string) func(context.Context, *perturb.Users) error {
 	return func(ctx context.Context, u *perturb.Users) error {
 		text, err := os.ReadFile(filepath.Join("testdata", name+".yaml"))
@@ -74,7 +76,7 @@ func script(name string) func(context.Context, *perturb.Users) error {
 			}
 			err := take(ctx, u, raw)
 			for tries := 0; apierrors.IsNotFound(err) && tries < patience; tries++ {
-				u.Wait(time.Second) // time for the controllers to create their objects, which faults delay
+				u.Wait(time.Second) // wait until the controllers have created the object, which faults may delay
 				err = take(ctx, u, raw)
 			}
 			if err != nil {
@@ -144,7 +146,7 @@ func create(ctx context.Context, u *perturb.Users, raw json.RawMessage) error {
 	return err
 }
 
-// refer sets the UIDs of owners, which scripts cannot know.
+// refer sets the UIDs of an object's owners, which scripts cannot contain.
 func refer(ctx context.Context, u *perturb.Users, o *unstructured.Unstructured) error {
 	owners := o.GetOwnerReferences()
 	for i, r := range owners {
@@ -181,11 +183,11 @@ func client(u *perturb.Users, gvr schema.GroupVersionResource, name string) (dyn
 	return u.Dynamic.Resource(gvr).Namespace(namespace), base
 }
 
-// every calls do after each period until the run ends.
+// every returns a function that calls do every d until the run ends.
 func every(d time.Duration, do func(context.Context, *perturb.Users) error) func(context.Context, *perturb.Users) {
 	return func(ctx context.Context, u *perturb.Users) {
 		for ctx.Err() == nil {
-			_ = do(ctx, u) // the next period tries again after an error
+			_ = do(ctx, u) // ignore the error, because do is called again
 			u.Wait(d)
 		}
 	}

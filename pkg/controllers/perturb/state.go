@@ -22,11 +22,12 @@ var (
 	aUID  = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 )
 
-// state returns the objects of some kinds, one per line, sorted by content.
+// state returns the objects of the given kinds as sorted lines of JSON, without parts that differ
+// between any two runs.
 func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource,
 	ignore func(*unstructured.Unstructured)) ([]string, error) {
 	var lines []string
-	var made []string // pairs of a name with a random part and its replacement
+	var made []string // pairs of a generated name and its replacement, which has no random part
 	for _, kind := range kinds {
 		list, err := c.Dynamic.Resource(kind).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -55,7 +56,8 @@ func (c *Cell) state(ctx context.Context, kinds []schema.GroupVersionResource,
 	return lines, nil
 }
 
-// plain returns an object as JSON, without what differs between any two runs.
+// plain returns an object as JSON, without the fields that differ between any two runs. ignore
+// removes further fields.
 func plain(o *unstructured.Unstructured, ignore func(*unstructured.Unstructured)) (string, error) {
 	generation, seen := o.GetGeneration(), int64(0)
 	if n, found, err := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); err == nil && found {

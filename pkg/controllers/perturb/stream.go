@@ -16,13 +16,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// stream is the body of a watch. It delivers whole events, and may delay or duplicate each. The
-// watch may end after any event.
+// stream is the body of a watch's response. It delivers whole events. Depending on the faults, it
+// delays or duplicates events, and ends after some event.
 type stream struct {
 	faults *Faults
 	what   string
 
-	// The server's side.
+	// The connection to the server.
 
 	body   io.ReadCloser
 	cancel context.CancelFunc
@@ -31,12 +31,12 @@ type stream struct {
 	mu     sync.Mutex // guards the fields below
 	frames []frame
 	err    error
-	more   chan struct{} // has a token if frames or err have changed
-	rest   []byte        // unread part of the current frame
+	more   chan struct{} // has a token when frames or err has changed
+	rest   []byte        // part of the current event that is not read yet
 	ended  bool
 }
 
-// frame is one event as the server sent it.
+// frame is one event as the server sent it, with the time at which it must be delivered.
 type frame struct {
 	bytes []byte
 	due   time.Time
@@ -54,7 +54,7 @@ func newStream(ctx context.Context, f *Faults, what, contentType string, body io
 	return s
 }
 
-// receive reads events from the server and decides when to deliver each.
+// receive reads events from the server and decides when each must be delivered.
 func (s *stream) receive(next func() ([]byte, string, error)) {
 	var last time.Time
 	for {
@@ -98,7 +98,7 @@ func (s *stream) Read(p []byte) (int, error) {
 			return 0, err
 		}
 		s.rest = fr.bytes
-		// Duplicate only events of existing objects: an object can be deleted only once.
+		// Duplicate only events of objects that exist, because an object is deleted only once.
 		if (fr.kind == "ADDED" || fr.kind == "MODIFIED") && s.faults.hit(twice, s.what) {
 			s.rest = bytes.Repeat(fr.bytes, 2)
 		}
@@ -132,7 +132,7 @@ func (s *stream) first() (frame, error) {
 	}
 }
 
-// wait waits until an event is due or the faults have ended.
+// wait waits until the time due or until the faults have ended.
 func (s *stream) wait(due time.Time) error {
 	d := due.Sub(s.faults.clock.Now())
 	if d <= 0 {
@@ -155,7 +155,7 @@ func (s *stream) Close() error {
 	return s.body.Close()
 }
 
-const prefixLength = 4 // a frame in protobuf begins with its size
+const prefixLength = 4 // in protobuf, each event is preceded by its size in 4 bytes
 
 func protobufFrames(r io.Reader) func() ([]byte, string, error) {
 	return func() ([]byte, string, error) {

@@ -21,7 +21,7 @@ var (
 	errCut  = fmt.Errorf("connection broke: %w", io.ErrUnexpectedEOF)
 )
 
-// transport injects faults between the clients of one process and the API server.
+// transport injects faults into the requests of one process to the API server.
 type transport struct {
 	base   http.RoundTripper
 	faults *Faults
@@ -54,7 +54,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// write handles a call that may change something.
+// write handles a request that may change something.
 func (t *transport) write(r *http.Request, what string) (*http.Response, error) {
 	t.p.writes.Add(1)
 	if t.faults.hit(crash, "before "+what) {
@@ -76,11 +76,11 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 		t.p.trace(fmt.Sprintf("%s: %d", what, resp.StatusCode))
 	}
 	if t.faults.hit(crash, "after "+what) {
-		_ = resp.Body.Close() // closed, because the process is dead and does not read it
+		_ = resp.Body.Close() // the process is dead and does not read the response
 		return nil, t.p.die()
 	}
 	if hit, x := t.faults.draw(lost, what); hit {
-		_ = resp.Body.Close() // closed, because the response is lost
+		_ = resp.Body.Close() // the response is lost
 		if x%2 == 0 {
 			return nil, errCut
 		}
@@ -90,8 +90,8 @@ func (t *transport) write(r *http.Request, what string) (*http.Response, error) 
 	return resp, nil
 }
 
-// refuse may make a call fail in one of several ways. It reports whether it did; then either the
-// response or the error is set.
+// refuse may make a request fail in one of several ways without sending it. The last result reports
+// whether it fails; then one of the first two results is the response or the error.
 func (t *transport) refuse(r *http.Request, what string) (*http.Response, error, bool) {
 	hit, x := t.faults.draw(refused, what)
 	if !hit {
@@ -115,11 +115,12 @@ func (t *transport) refuse(r *http.Request, what string) (*http.Response, error,
 	}
 }
 
-// watch opens a watch whose events may be delayed or duplicated and which may end at any time.
+// watch opens a watch. Depending on the faults, its events may be delayed or duplicated, and it may
+// end at any time.
 func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, error) {
 	what := r.URL.Path
 	if query.Get("sendInitialEvents") == "true" && t.faults.hit(old, what) {
-		// The client then lists the objects instead, and may get an old list.
+		// After this error the client lists the objects instead, and may get an old list.
 		return status(r, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid,
 			"sendInitialEvents is forbidden for watch"), nil
 	}
@@ -139,18 +140,18 @@ func (t *transport) watch(r *http.Request, query url.Values) (*http.Response, er
 
 func drain(r *http.Request) {
 	if r.Body != nil {
-		_ = r.Body.Close() // the body is in memory
+		_ = r.Body.Close() // cannot fail: the body is in memory
 	}
 }
 
-// status returns an error response with a Status.
+// status returns an error response whose body is a Status.
 func status(r *http.Request, code int, reason metav1.StatusReason, message string) *http.Response {
 	body, err := json.Marshal(metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
 		Status:   metav1.StatusFailure, Reason: reason, Code: int32(code), Message: strings.TrimSpace(message),
 	})
 	if err != nil {
-		panic("perturb: status does not encode: " + err.Error()) // plain data can always be encoded
+		panic("perturb: status does not encode: " + err.Error()) // cannot happen: plain data can always be encoded
 	}
 	return &http.Response{
 		Status: http.StatusText(code), StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r,

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package podgc deletes pods that no other component deletes: pods on nodes that do not exist or
-// are out of service, terminating pods that never had a node, and ended pods that exceed the limit.
+// are out of service, pods that are being deleted and have no node, and the oldest ended pods if
+// there are more than the limit.
 package podgc
 
 import (
@@ -39,7 +40,7 @@ type Controller struct {
 	pods    corelisters.PodLister
 	nodes   corelisters.NodeLister
 	metrics *metrics
-	missing map[string]time.Time // when each node was first found missing
+	missing map[string]time.Time // when each missing node was first found to be missing, by name
 }
 
 // New returns the controller.
@@ -70,14 +71,14 @@ func (c *Controller) sweep(ctx context.Context) error {
 	missing, ended := map[string]bool{}, []*v1.Pod(nil)
 	for _, pod := range pods {
 		switch {
-		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // with or without scheduling gates
+		case pod.Spec.NodeName == "" && pod.DeletionTimestamp != nil: // also if the pod has scheduling gates
 			errs = append(errs, c.metrics.deleted(pod, unscheduled, c.fail(ctx, pod, nil)))
 		case pod.Spec.NodeName != "" && c.nodeMissing(ctx, pod.Spec.NodeName, missing):
 			errs = append(errs, c.metrics.deleted(pod, orphaned, c.fail(ctx, pod, c.orphaned(pod))))
 		case pod.DeletionTimestamp != nil && c.outOfService(pod.Spec.NodeName):
 			errs = append(errs, c.metrics.deleted(pod, outOfService, c.fail(ctx, pod, nil)))
 		case hasEnded(pod) && markedForRemoval(pod):
-			// Deleted in any case, so it is not one of the pods to keep.
+			// Delete such a pod always; it does not count as one of the ended pods to keep.
 			errs = append(errs, c.metrics.deleted(pod, orphaned, c.remove(ctx, pod)))
 		case hasEnded(pod):
 			ended = append(ended, pod)
@@ -94,13 +95,13 @@ func (c *Controller) sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// hasEnded reports whether a pod has ended.
+// hasEnded reports whether a pod's phase is Succeeded or Failed.
 func hasEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// surplus returns the ended pods that exceed the number to keep: first evicted pods, and then the
-// oldest pods. If keep is not positive, all are kept.
+// surplus returns the ended pods to delete so that keep pods remain: evicted pods first, then the
+// oldest ones. If keep is 0 or negative, all pods remain.
 func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	if keep <= 0 || len(ended) <= keep {
 		return nil
@@ -118,8 +119,8 @@ func surplus(ended []*v1.Pod, keep int) []*v1.Pod {
 	return ended[:len(ended)-keep]
 }
 
-// outOfService reports whether an administrator has declared that a node is down: it is not ready
-// and has the out-of-service taint.
+// outOfService reports whether a node is not ready and an administrator has added the
+// out-of-service taint, which declares that the node is shut down.
 func (c *Controller) outOfService(name string) bool {
 	node, err := c.nodes.Get(name)
 	if err != nil || !slices.ContainsFunc(node.Spec.Taints,
@@ -130,8 +131,9 @@ func (c *Controller) outOfService(name string) bool {
 		func(c v1.NodeCondition) bool { return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue })
 }
 
-// nodeMissing reports whether a node has been missing for the quarantine and the API server
-// confirms that it does not exist.
+// nodeMissing reports whether a node has been missing in the cache for the time quarantine and does
+// not exist on the API server either. If the cache does not show the node, it adds the node to
+// seen.
 func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[string]bool) bool {
 	if _, err := c.nodes.Get(name); !apierrors.IsNotFound(err) {
 		return false
@@ -151,13 +153,15 @@ func (c *Controller) nodeMissing(ctx context.Context, name string, seen map[stri
 
 const reasonOrphaned = "DeletionByPodGC"
 
-// markedForRemoval reports whether the pod was failed by this controller so that it can be deleted.
+// markedForRemoval reports whether this controller has marked the pod as failed in order to delete
+// it.
 func markedForRemoval(pod *v1.Pod) bool {
 	c := controller.Condition(pod, v1.DisruptionTarget)
 	return c != nil && c.Status == v1.ConditionTrue && c.Reason == reasonOrphaned
 }
 
-// orphaned returns the condition of a pod that is deleted because its node no longer exists.
+// orphaned returns the DisruptionTarget condition for a pod that is deleted because its node does
+// not exist any more.
 func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	return &v1.PodCondition{
 		Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: reasonOrphaned, Message: "PodGC: node no longer exists",
@@ -165,7 +169,8 @@ func (c *Controller) orphaned(pod *v1.Pod) *v1.PodCondition {
 	}
 }
 
-// fail marks a pod as failed and deletes it, because there is no kubelet that would do so.
+// fail sets the phase of a pod to Failed and deletes it, because no kubelet will do that. If
+// condition is not nil, it also sets this condition.
 func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCondition) error {
 	if hasEnded(pod) {
 		return c.remove(ctx, pod)
@@ -174,8 +179,8 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	if condition != nil {
 		status["conditions"] = []*v1.PodCondition{condition}
 	}
-	// Because of the UID, the patch cannot change another pod with the same name. The controller
-	// has permission to patch, but not to update.
+	// Because the patch contains the UID, it cannot change another pod of the same name. The
+	// controller has the permission to patch the status, but not to update it.
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID}, "status": status})
 	if err != nil {
 		return fmt.Errorf("patch: %w", err)
@@ -188,7 +193,7 @@ func (c *Controller) fail(ctx context.Context, pod *v1.Pod, condition *v1.PodCon
 	return c.remove(ctx, pod)
 }
 
-// remove deletes a pod without a grace period.
+// remove deletes a pod with a grace period of zero.
 func (c *Controller) remove(ctx context.Context, pod *v1.Pod) error {
 	err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),

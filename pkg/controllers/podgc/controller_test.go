@@ -94,8 +94,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestUnscheduledTerminating checks that the controller ends terminating pods that never had a
-// node. No kubelet ends such pods, and finalizers may wait until they have ended.
+// TestUnscheduledTerminating checks that pods without a node that are being deleted get the phase
+// Failed. No kubelet sets it, and the owners of finalizers may wait until a pod has ended.
 func TestUnscheduledTerminating(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -133,8 +133,8 @@ func makeNode(t *testing.T, client kubernetes.Interface, name string, taints ...
 	}
 }
 
-// makePod creates a pod. If it has a node, its deletion has a grace period, so that it exists until
-// a kubelet deletes it.
+// makePod creates a pod. If it has a node, it has a grace period, so that it still exists after it
+// was deleted.
 func makePod(t *testing.T, client kubernetes.Interface, name, node string) {
 	t.Helper()
 	pod := &v1.Pod{

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Why pods are deleted, as label values.
+// Values of the label reason, which says why a pod was deleted.
 const (
 	terminated   = "terminated"
 	outOfService = "out-of-service"
@@ -17,7 +17,7 @@ const (
 	unscheduled  = "unscheduled"
 )
 
-// metrics have Kubernetes' names, labels and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct {
 	deletions, failures *prometheus.CounterVec
 }
@@ -39,7 +39,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// deleted counts an attempt to delete a pod, and returns its error.
+// deleted counts an attempt to delete a pod, and returns err, the error of the attempt.
 func (m *metrics) deleted(pod *v1.Pod, reason string, err error) error {
 	m.deletions.WithLabelValues(pod.Namespace, reason).Inc()
 	if err != nil {

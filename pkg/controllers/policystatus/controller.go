@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policystatus type-checks the expressions of ValidatingAdmissionPolicies against the
-// resources that they match, and writes warnings to their status. A library checks the expressions.
+// Package policystatus checks the types in the expressions of ValidatingAdmissionPolicies against
+// the schemas of the resources that they match, and writes warnings to their status. The library
+// k8s.io/apiserver checks the expressions.
 package policystatus
 
 import (
@@ -23,7 +24,7 @@ import (
 // Name is the controller's name.
 const Name = "validatingadmissionpolicy-status-controller"
 
-// fieldManager owns the status.
+// fieldManager is the field manager with which the controller applies the status.
 const fieldManager = "validatingadmissionpolicy-status"
 
 // Controller implements controller.Controller.

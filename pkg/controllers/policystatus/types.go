@@ -12,9 +12,9 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// knownTypes provides types for one check of a policy. The library skips types that it cannot get.
-// failure is set if a type could not be got for another reason than that it does not exist.
-// Otherwise a policy might be reported as correct only because the API server was busy.
+// knownTypes provides the types for one check of a policy. The library skips a type that it cannot
+// get. failure is the first error of getting a type, except for types that do not exist. Without
+// this check, a policy might be reported as correct only because the API server was busy.
 type knownTypes struct {
 	meta.ResettableRESTMapper
 	schemas resolver.SchemaResolver

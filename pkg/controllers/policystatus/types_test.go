@@ -14,7 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// answering is a client that gives the same answer to every request for a type.
+// answering returns the same error for every requested type.
 type answering struct {
 	meta.ResettableRESTMapper
 	err error
@@ -25,7 +25,7 @@ func (a answering) KindsFor(schema.GroupVersionResource) ([]schema.GroupVersionK
 }
 func (a answering) ResolveSchema(schema.GroupVersionKind) (*spec.Schema, error) { return nil, a.err }
 
-// TestFailure checks that a missing type is not a failure, and that a failed request is.
+// TestFailure checks that a missing type does not set failure, and that a failed request does.
 func TestFailure(t *testing.T) {
 	busy := errors.New("busy")
 	for name, tc := range map[string]struct {

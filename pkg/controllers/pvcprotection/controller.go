@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pvcprotection adds a finalizer to PersistentVolumeClaims. A claim that is being deleted
-// keeps it as long as a pod object on a node uses the claim. The pod's phase does not matter: a
-// completed pod may still have the volume mounted.
+// keeps the finalizer while a pod with a node uses it. The pod's phase does not matter, because the
+// volume may still be mounted after the pod has ended.
 package pvcprotection
 
 import (
@@ -55,12 +55,13 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether a claim lacks the finalizer, or may no longer need it.
+// mustSync reports whether the finalizer of a claim may have to change: it is missing, or the claim
+// is being deleted and has it.
 func mustSync(claim *v1.PersistentVolumeClaim) bool {
 	return (claim.DeletionTimestamp != nil) == slices.Contains(claim.Finalizers, finalizer)
 }
 
-// podChanged enqueues the claims of a pod that no longer uses them.
+// podChanged queues the claims of a pod that was deleted or shut down.
 func (c *Controller) podChanged(old, pod *v1.Pod) {
 	if pod != nil && (old == nil || old.UID == pod.UID) && !shutDown(pod) {
 		return
@@ -74,8 +75,8 @@ func (c *Controller) podChanged(old, pod *v1.Pod) {
 	}
 }
 
-// uses reports whether a pod uses a claim. A pod without a node does not use it: after the pod is
-// bound, the node's kubelet rejects claims that are being deleted.
+// uses reports whether a pod uses a claim. A pod without a node does not use it: if the pod is
+// bound later, the kubelet rejects the claim because that is being deleted.
 func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" {
 		return false
@@ -92,9 +93,10 @@ func uses(pod *v1.Pod, claim *v1.PersistentVolumeClaim) bool {
 	})
 }
 
-// shutDown reports whether only finalizers keep a deleted pod: its kubelet has unmounted its
-// volumes, or the pod was force-deleted. A claim that was created for such a pod is deleted without
-// waiting for the pod, because a finalizer of the pod may be waiting for the claim.
+// shutDown reports whether a pod is being deleted and only its finalizers keep the object, because
+// the kubelet has unmounted its volumes or the pod was force-deleted. The claim of such a pod's
+// ephemeral volume is deleted without waiting for the pod, because a finalizer of the pod may wait
+// for the claim's deletion.
 func shutDown(pod *v1.Pod) bool {
 	return pod.DeletionTimestamp != nil && pod.DeletionGracePeriodSeconds != nil && *pod.DeletionGracePeriodSeconds == 0
 }
@@ -126,7 +128,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 }
 
 // used reports whether a pod uses the claim. If the cache shows no such pod, it also asks the API
-// server, because removing the finalizer too early could lose data.
+// server, because data may be lost if the finalizer is removed too early.
 func (c *Controller) used(ctx context.Context, claim *v1.PersistentVolumeClaim) (bool, error) {
 	cached, err := controller.PodsOfClaim(c.pods, controller.Key(claim))
 	if err != nil || slices.ContainsFunc(cached, func(p *v1.Pod) bool { return uses(p, claim) }) {

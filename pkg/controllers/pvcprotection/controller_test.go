@@ -19,19 +19,20 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// podCase is a pod, and whether a claim that is being deleted waits for the pod.
+// podCase is a pod that uses a claim. want is whether the claim must not be deleted before the pod.
 type podCase struct {
 	node  string
 	phase v1.PodPhase
-	// ephemeral means that the claim belongs to a generic ephemeral volume of the pod. With alien
-	// set, the claim only has the same name as the claim of that volume.
+	// ephemeral means that the claim belongs to a generic ephemeral volume of the pod. alien means
+	// that the claim has only the name of that volume's claim, but does not belong to the pod.
 	ephemeral, alien bool
-	// shutDown deletes the pod with no grace period. A finalizer keeps its object.
+	// shutDown means that the test deletes the pod with no grace period. A finalizer keeps the
+	// object.
 	shutDown bool
 	want     bool
 }
 
-// podCases are the cases by name of the pod.
+// podCases are the cases by the name of the pod.
 var podCases = map[string]podCase{
 	"unscheduled":           {phase: v1.PodPending},
 	"starting":              {node: "n", phase: v1.PodPending, want: true},
@@ -46,7 +47,7 @@ var podCases = map[string]podCase{
 	"ephemeral-alien":       {node: "n", ephemeral: true, alien: true, phase: v1.PodRunning},
 }
 
-// start creates the pod and its claim, and sets the pod's phase.
+// start creates the pod and its claim, sets the pod's phase, and returns the claim's name.
 func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim string) {
 	t.Helper()
 	core := s.Client.CoreV1()
@@ -91,8 +92,8 @@ func (c podCase) start(t *testing.T, s *testserver.Server, name string) (claim s
 	return claim
 }
 
-// TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Unused claims must disappear at
-// once, and the other claims only when their pods are deleted.
+// TestClaimsAreKeptWhileUsed deletes the claims of all podCases. Claims that no pod uses must
+// disappear at once, the others only when their pods are deleted.
 func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)
@@ -102,8 +103,8 @@ func TestClaimsAreKeptWhileUsed(t *testing.T) {
 	for name, c := range podCases {
 		claims[name] = c.start(t, s, name)
 	}
-	// When the controller has removed the finalizer of this claim, it has synced all claims before
-	// it.
+	// This claim is deleted after all others. When it has disappeared, the controller has handled
+	// the others before it.
 	unused := &podCase{}
 	claims["last"] = unused.start(t, s, "last")
 	for name := range podCases {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package pvprotection adds a finalizer to PersistentVolumes. A volume that is being deleted keeps
-// it as long as the volume is bound to a claim.
+// the finalizer while it is bound to a claim.
 package pvprotection
 
 import (

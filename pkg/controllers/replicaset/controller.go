@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicaset keeps the number of pods of each ReplicaSet at spec.replicas. It also does so
-// for other kinds that can be converted to a ReplicaSet. The pure functions rank and status decide
-// which pods to delete first and what the status is.
+// Package replicaset keeps the number of pods of each ReplicaSet at spec.replicas. It can do the
+// same for another kind that can be converted to a ReplicaSet: ReplicationControllers. The function
+// rank decides which pods to delete first, and status computes the status. Neither does I/O.
 package replicaset
 
 import (
@@ -32,11 +32,11 @@ const Name = "replicaset-controller"
 // burst is the maximum number of pods that one sync creates or deletes.
 const burst = 500
 
-// showWithin is the maximum time that a status write waits for the cache to show the created or
-// deleted pods.
+// showWithin is how long the status is not written after pods were created or deleted, unless the
+// cache shows these changes earlier.
 const showWithin = 500 * time.Millisecond
 
-// Controller implements controller.Controller for sets of type T.
+// Controller implements controller.Controller for objects of type T, which are called sets.
 type Controller[T any] struct {
 	controller.Deps
 	kind       Kind[T]
@@ -52,7 +52,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	return NewFor(d, replicaSets(d))
 }
 
-// NewFor returns the controller for sets of another kind.
+// NewFor returns the controller for sets of the given kind.
 func NewFor[T any](d controller.Deps, kind Kind[T]) (controller.Controller, error) {
 	pods := d.Informers.Core().V1().Pods().Informer()
 	expected := controller.NewExpectations(d.Clock)
@@ -76,8 +76,8 @@ func (c *Controller[T]) follower() controller.Follower {
 	return controller.Follower{Owner: c.ownerOf, Selecting: c.selecting, Expected: c.expected, Add: c.podsChanged}
 }
 
-// podsChanged queues a set whose pods have changed. In a terminating namespace only its status is
-// affected.
+// podsChanged queues a set whose pods have changed. In a terminating namespace the queue delays it,
+// because there only the status may change.
 func (c *Controller[T]) podsChanged(key string) { c.queue.AddForStatus(c.namespaces, key) }
 
 func (c *Controller[T]) setChanged(old, obj *T) {
@@ -90,7 +90,7 @@ func (c *Controller[T]) setChanged(old, obj *T) {
 	c.queue.Add(key)
 }
 
-// selecting returns the keys of the sets that select a pod.
+// selecting returns the keys of the sets whose selectors match a pod.
 func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	var keys []string
 	for _, set := range c.sets(pod.Namespace) {
@@ -102,7 +102,7 @@ func (c *Controller[T]) selecting(pod *v1.Pod) []string {
 	return keys
 }
 
-// ownerOf returns the key of the set that controls a pod.
+// ownerOf returns the key of the set that controls a pod, or "" if no set controls it.
 func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != c.kind.Kind.Kind {
@@ -115,7 +115,7 @@ func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	return key
 }
 
-// set returns the set with a key, or nil.
+// set returns the set with the given key, or nil.
 func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
 	if err != nil || !found {
@@ -124,11 +124,11 @@ func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	return c.kind.Read(obj.(*T))
 }
 
-// sets returns the sets of a namespace.
+// sets returns all sets in a namespace.
 func (c *Controller[T]) sets(namespace string) []*appsv1.ReplicaSet {
 	objs, err := c.kind.Informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
-		panic(err) // a programming error: informers of the factory have an index by namespace
+		panic(err) // only a programming error leads here: informers of the factory have an index by namespace
 	}
 	out := make([]*appsv1.ReplicaSet, 0, len(objs))
 	for _, obj := range objs {
@@ -146,7 +146,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // the API server rejects such a selector
+		return nil // cannot happen: the API server rejects such a selector
 	}
 	met := c.pods.Met(set)
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
@@ -170,7 +170,7 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	if met && set.DeletionTimestamp == nil {
 		var acted bool
 		if acted, failure = c.scale(ctx, key, set, active); acted && failure == nil {
-			// Write the status when the cache shows the pods, but after showWithin at the latest.
+			// Write the status in the sync after the cache has shown the pods, or after showWithin.
 			c.queue.AddAfter(key, showWithin)
 			return nil
 		}
@@ -181,13 +181,13 @@ func (c *Controller[T]) sync(ctx context.Context, key string) error {
 	return failure
 }
 
-// scale creates or deletes pods until their number matches spec.replicas. It reports whether there
-// was anything to do.
+// scale creates or deletes pods so that their number becomes spec.replicas. It reports whether it
+// tried to create or delete pods.
 func (c *Controller[T]) scale(ctx context.Context, key string, set *appsv1.ReplicaSet, active []*v1.Pod) (bool, error) {
 	diff := len(active) - int(*set.Spec.Replicas)
 	switch {
 	case diff < 0 && controller.NamespaceTerminating(c.namespaces, set.Namespace):
-		return false, nil // the namespace is being deleted and accepts no new pods, and the set will be deleted with it
+		return false, nil // the namespace accepts no new pods, and the set will be deleted with it
 	case diff < 0:
 		return true, c.create(ctx, key, set, min(-diff, burst))
 	case diff > 0:
@@ -203,7 +203,7 @@ func (c *Controller[T]) create(ctx context.Context, key string, set *appsv1.Repl
 	return err
 }
 
-// victims returns the n pods to delete.
+// victims returns n of the active pods to delete.
 func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int) []*v1.Pod {
 	if n >= len(active) {
 		return active
@@ -211,8 +211,9 @@ func (c *Controller[T]) victims(set *appsv1.ReplicaSet, active []*v1.Pod, n int)
 	return rank(active, c.neighbours(set), c.Clock.Now())[:n]
 }
 
-// neighbours counts the active pods, by node, of all sets with the same controller. Pods on nodes
-// with many such pods are deleted first.
+// neighbours returns the number of active pods on each node, counting the pods of all sets with the
+// same owner as set. Of pods in the same state, those on nodes with many such pods are deleted
+// first.
 func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	related := []*appsv1.ReplicaSet{set}
 	if owner := metav1.GetControllerOfNoCopy(set); owner != nil {
@@ -225,7 +226,7 @@ func (c *Controller[T]) neighbours(set *appsv1.ReplicaSet) map[string]int {
 	for _, s := range related {
 		pods, err := c.podCache.GetIndexer().ByIndex(controller.ByController, string(s.UID))
 		if err != nil {
-			continue // without the index, no node is preferred
+			continue // cannot happen: New has added the index
 		}
 		for _, o := range pods {
 			if pod := o.(*v1.Pod); controller.Active(pod) {

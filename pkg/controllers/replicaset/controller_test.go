@@ -38,8 +38,8 @@ func example(replicas int32) *appsv1.ReplicaSet {
 	}
 }
 
-// TestExpectations checks that events meet the expectations, also when the cache missed that a pod
-// was replaced by another one of the same name.
+// TestExpectations checks that pod events meet the expectations, even if the cache missed that a
+// pod was deleted and another one of the same name was created.
 func TestExpectations(t *testing.T) {
 	const key = namespace + "/rs"
 	pod := func(uid string, gone bool) *v1.Pod {
@@ -135,7 +135,8 @@ func TestServer(t *testing.T) {
 	if err := s.Client.CoreV1().Pods(namespace).Delete(ctx, gone, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// When the controller replaces the deleted pod, it has also seen the deletion costs.
+	// When the controller has replaced the deleted pod, it has also received the earlier event with
+	// the deletion cost.
 	controllertest.Eventually(t, "another pod instead", func(ctx context.Context) (any, bool) {
 		now, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {

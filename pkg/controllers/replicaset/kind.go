@@ -14,21 +14,21 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// Kind describes a kind of set: ReplicaSets, or objects of type T that can be converted to
-// ReplicaSets.
+// Kind describes the kind of the sets that a Controller handles: ReplicaSets, or objects of another
+// type T that can be converted to ReplicaSets.
 type Kind[T any] struct {
 	// Controller is the controller's name.
 	Controller string
 	Kind       schema.GroupVersionKind
 	Informer   cache.SharedIndexInformer
-	// Read converts an object to a ReplicaSet. The two may share memory, so neither may be changed.
-	// Events use the kind in the TypeMeta.
+	// Read converts an object to a ReplicaSet. The two may share memory, so the caller must not
+	// change either. The TypeMeta of the result contains the kind for events.
 	Read func(*T) *appsv1.ReplicaSet
-	// Fresh reads an object from the API server, not from the cache.
+	// Fresh reads a set from the API server, not from the cache.
 	Fresh func(ctx context.Context, namespace, name string) (metav1.Object, error)
-	// WriteStatus writes the status of a set that Read returned.
+	// WriteStatus writes the status of a set, in the form that Read returns.
 	WriteStatus func(context.Context, *appsv1.ReplicaSet) error
-	// CountsTerminating reports whether the status has a number of terminating pods.
+	// CountsTerminating reports whether the status of this kind has the field terminatingReplicas.
 	CountsTerminating bool
 }
 

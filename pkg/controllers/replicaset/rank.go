@@ -14,9 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// rank sorts pods in the order in which they are deleted when a set is scaled down. Pods in the
-// same state are ordered by the deletion costs that users set, and then by the number of related
-// pods on the node.
+// rank returns the pods in the order in which they must be deleted when a set is scaled down. Pods
+// in the same state are ordered by their deletion cost, which users set in an annotation, and then
+// by the number of related pods on their node (neighbours).
 func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	order := controller.DeletionOrder{Now: now, Prefer: func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(cost(a), cost(b)), cmp.Compare(neighbours[b.Spec.NodeName], neighbours[a.Spec.NodeName]))
@@ -26,7 +26,8 @@ func rank(pods []*v1.Pod, neighbours map[string]int, now time.Time) []*v1.Pod {
 	return out
 }
 
-// cost returns a pod's deletion cost annotation, or 0 if that is not a plain number.
+// cost returns the deletion cost in a pod's annotation, or 0 if the annotation is missing or not a
+// number in its usual form.
 func cost(p *v1.Pod) int32 {
 	text := p.Annotations[v1.PodDeletionCost]
 	n, err := strconv.ParseInt(text, 10, 32)

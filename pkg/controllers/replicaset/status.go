@@ -16,7 +16,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the set's status, and the time until it will change without an event.
+// status returns the status of a set, and the time until it changes without an event. mine are the
+// set's pods, active those of them that have not ended, and failure is the error of creating or
+// deleting pods, or nil.
 func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error,
 	now time.Time) (appsv1.ReplicaSetStatus, time.Duration) {
 	s := *set.Status.DeepCopy()
@@ -63,7 +65,8 @@ func status(set *appsv1.ReplicaSet, mine, active []*v1.Pod, failure error,
 	return s, again
 }
 
-// cause returns the API server's message in an error.
+// cause returns the API server's message in an error, or the error's own text if it is not from the
+// API server.
 func cause(err error) string {
 	var st apierrors.APIStatus
 	if errors.As(err, &st) {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/daemon/tracetest"
 )
 
-// TestPodTrace checks that the creation of a pod is in the pod's trace.
+// TestPodTrace checks that the controller records the creation of a pod in the pod's trace.
 func TestPodTrace(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	controllertest.Account(t, s)

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package replicationcontroller keeps the number of pods of each ReplicationController at
-// spec.replicas. It converts ReplicationControllers to ReplicaSets and back; package replicaset
-// does the work.
+// spec.replicas. It converts ReplicationControllers to ReplicaSets and uses the controller in
+// package replicaset.
 package replicationcontroller
 
 import (
@@ -64,8 +64,8 @@ func read(rc *v1.ReplicationController) *appsv1.ReplicaSet {
 	return set
 }
 
-// write converts a set to a ReplicationController, with the fields that are needed to write its
-// status.
+// write converts a ReplicaSet back to a ReplicationController. The result has all fields that are
+// needed to write its status.
 func write(set *appsv1.ReplicaSet) *v1.ReplicationController {
 	rc := &v1.ReplicationController{
 		ObjectMeta: set.ObjectMeta,

@@ -36,7 +36,8 @@ func example() *v1.ReplicationController {
 	}
 }
 
-// TestReadWrite checks that converting to a ReplicaSet and back loses nothing.
+// TestReadWrite checks that nothing is lost when a ReplicationController is converted to a
+// ReplicaSet and back.
 func TestReadWrite(t *testing.T) {
 	rc := example()
 	rc.UID, rc.Generation, rc.ResourceVersion = "u", 4, "7"
@@ -74,7 +75,7 @@ func TestServer(t *testing.T) {
 
 	loose := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "loose", Labels: map[string]string{"app": "x"}},
 		Spec: example().Spec.Template.Spec}
-	loose.Spec.ServiceAccountName = "" // so that admission does not wait for the service account
+	loose.Spec.ServiceAccountName = "" // use no service account, because none exists here
 	controllertest.Eventually(t, "the loose pod is let in", func(ctx context.Context) (any, bool) {
 		_, err := core.Pods(namespace).Create(ctx, loose, create)
 		return err, err == nil

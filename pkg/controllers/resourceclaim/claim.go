@@ -15,8 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// syncClaim removes reservations and the allocation from a claim if pods no longer need them, and
-// deletes unused claims.
+// syncClaim removes the reservations in a claim's status for pods that do not need it any more. If
+// no reservation is left, it removes the allocation, and deletes the claim if it was created for a
+// pod.
 func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	claim, err := c.claims.ResourceClaims(namespace).Get(name)
@@ -39,8 +40,8 @@ func (c *Controller) syncClaim(ctx context.Context, key string) error {
 	return c.deleteUnused(ctx, claim)
 }
 
-// consumers returns the consumers of a claim that may still use it. Consumers other than pods are
-// always kept.
+// consumers returns those consumers of a claim that may still use it. It always keeps consumers
+// that are not pods.
 func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceClaim) (
 	[]resourcev1.ResourceClaimConsumerReference, error) {
 	left := make([]resourcev1.ResourceClaimConsumerReference, 0, len(claim.Status.ReservedFor))
@@ -59,8 +60,8 @@ func (c *Controller) consumers(ctx context.Context, claim *resourcev1.ResourceCl
 	return left, nil
 }
 
-// ended reports whether a pod no longer uses its claims. It reads a pod from the API server if the
-// cache does not have it, because the pod may be too new for the cache.
+// ended reports whether the pod r does not use its claims any more. If the cache does not have the
+// pod, it asks the API server, because the pod may be new.
 func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.ResourceClaimConsumerReference) (
 	bool, error) {
 	if _, gone := c.deletedPods.Get(r.UID); gone {
@@ -83,8 +84,8 @@ func (c *Controller) ended(ctx context.Context, namespace string, r resourcev1.R
 	return pod.UID != r.UID, nil
 }
 
-// release removes reservations from a claim. With the last one it also removes the allocation and
-// the finalizer that protects an allocated claim.
+// release reduces the reservations in a claim's status to left. If left is empty, it also removes
+// the allocation and the finalizer that protects an allocated claim.
 func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClaim,
 	left []resourcev1.ResourceClaimConsumerReference) error {
 	held := slices.Contains(claim.Finalizers, resourcev1.Finalizer)
@@ -92,7 +93,7 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 	unused := len(left) == 0 && held && (fewer || claim.DeletionTimestamp != nil)
 	next := claim.DeepCopy()
 	if fewer || unused && claim.Status.Allocation != nil {
-		// Unlike a patch, an update fails if the claim has changed meanwhile.
+		// Use an update, because unlike a patch it fails if the claim was changed in the meantime.
 		next.Status.ReservedFor = left
 		if unused {
 			next.Status.Allocation = nil
@@ -103,8 +104,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 			return fmt.Errorf("release: %w", err)
 		}
 	}
-	// If this process was killed between the two writes, the claim keeps its finalizer. That is
-	// harmless: the next allocation needs the finalizer anyway.
+	// If the process is killed between the two writes, the claim keeps its finalizer. That does no
+	// harm, because the next allocation needs the finalizer anyway.
 	if unused && next.Status.Allocation == nil {
 		next.Finalizers = slices.DeleteFunc(next.Finalizers, func(f string) bool { return f == resourcev1.Finalizer })
 		if _, err := c.Client.ResourceV1().ResourceClaims(claim.Namespace).Update(ctx, next,
@@ -115,8 +116,8 @@ func (c *Controller) release(ctx context.Context, claim *resourcev1.ResourceClai
 	return nil
 }
 
-// deleteUnused deletes a claim that was created for a pod that has ended. If the pod was deleted,
-// the garbage collector deletes the claim.
+// deleteUnused deletes a claim that was created for a pod, if the pod has ended. If the pod was
+// deleted, the garbage collector deletes the claim.
 func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.ResourceClaim) error {
 	ref := podOf(claim)
 	if ref == nil || claim.DeletionTimestamp != nil {
@@ -134,7 +135,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	}
 	if pod.UID != ref.UID {
 		if _, gone := c.deletedPods.Get(ref.UID); !gone {
-			return nil // the cache may not show the pod yet; the garbage collector asks the API server
+			return nil // the cache may not show the pod yet; if it was deleted, the garbage collector deletes the claim
 		}
 	}
 	err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Delete(ctx, claim.Name,
@@ -145,7 +146,7 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	return nil
 }
 
-// podOf returns the owner reference to the pod that a claim was created for, or nil.
+// podOf returns the owner reference to the pod for which a claim was created, or nil.
 func podOf(claim *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(claim)
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" {

@@ -1,13 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourceclaim creates claims from the templates in pods, reserves claims for pods that
-// were bound without the scheduler, and removes reservations, allocations and claims created for
-// one pod when pods no longer need them.
+// Package resourceclaim creates ResourceClaims from the templates that pods name, reserves claims
+// for pods that were bound without the scheduler, and removes reservations, allocations and created
+// claims when pods do not need them any more.
 //
-// A pod gets one claim for each template. The controller stores in memory which claims it has
-// created until its cache shows them. If it is uncertain whether a claim was created, it asks the
-// API server.
+// A pod gets one claim for each template that it names. The controller keeps in memory which claims
+// it has created until its cache shows them. If it does not know whether a claim was created,
+// because there was no response, it asks the API server.
 package resourceclaim
 
 import (
@@ -31,20 +31,21 @@ import (
 // Name is the controller's name.
 const Name = "resourceclaim-controller"
 
-// Prefixes of queue keys, which name a pod or a claim.
+// Prefixes of the keys in the queue. The rest of a key is the key of a pod or of a claim.
 const (
 	podKey   = "pod:"
 	claimKey = "claim:"
 )
 
-// Names of indexes of pods and claims.
+// Names of the indexes: of pods by the claims and by the templates that they use, and of claims by
+// the pod that owns them.
 const (
 	byClaim    = "resourceClaim"
 	byTemplate = "resourceClaimTemplate"
 	byPod      = "owningPod"
 )
 
-// remembered is the number of deleted pods whose UIDs are kept.
+// remembered is the number of deleted pods whose UIDs the controller keeps in memory.
 const remembered = 500
 
 // Controller implements controller.Controller.
@@ -54,9 +55,9 @@ type Controller struct {
 	pods        corelisters.PodLister
 	podCache    cache.Indexer
 	claims      resourcelisters.ResourceClaimLister
-	owned       cache.Indexer // index of claims by owner
+	owned       cache.Indexer // claims, with the index byPod
 	templates   resourcelisters.ResourceClaimTemplateLister
-	deletedPods *lru.Cache // UIDs of deleted pods
+	deletedPods *lru.Cache // UIDs of pods that were deleted recently
 	made        *creations
 	metrics     *metrics
 }
@@ -115,11 +116,11 @@ func (c *Controller) claimChanged(old, claim *resourcev1.ResourceClaim) {
 	c.queuePods(byClaim, controller.Key(controller.Latest(old, claim)))
 }
 
-// queuePods queues the pods that an index returns for a key.
+// queuePods queues the pods that an index contains for a value.
 func (c *Controller) queuePods(index, key string) {
 	pods, err := c.podCache.ByIndex(index, key)
 	if err != nil {
-		return // New has added the index
+		return // cannot happen: New has added the index
 	}
 	for _, o := range pods {
 		if pod := o.(*v1.Pod); !done(pod) {
@@ -128,13 +129,14 @@ func (c *Controller) queuePods(index, key string) {
 	}
 }
 
-// done reports whether a pod no longer needs its claims.
+// done reports whether a pod does not need its claims any more, because it has ended or will never
+// run.
 func done(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed ||
 		pod.DeletionTimestamp != nil && pod.Spec.NodeName == ""
 }
 
-// claimsOf returns the names of the existing claims that a pod uses.
+// claimsOf returns the names of the claims that a pod uses, as far as they were created.
 func claimsOf(pod *v1.Pod) []string {
 	var names []string
 	for i := range pod.Spec.ResourceClaims {
@@ -170,7 +172,7 @@ func templatesIndex(o any) ([]string, error) {
 	return keys(pod.Namespace, names), nil
 }
 
-// keys returns the keys of objects in a namespace, each once.
+// keys returns the keys of objects with the given names in a namespace, without duplicates.
 func keys(namespace string, names []string) []string {
 	var out []string
 	for _, n := range names {
@@ -181,7 +183,8 @@ func keys(namespace string, names []string) []string {
 	return out
 }
 
-// ownerIndex indexes claims by the UID of the pod that they were created for.
+// ownerIndex is the index function for byPod: it returns the UID of the pod for which a claim was
+// created.
 func ownerIndex(o any) ([]string, error) {
 	claim, ok := o.(*resourcev1.ResourceClaim)
 	if !ok {

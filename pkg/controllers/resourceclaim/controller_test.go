@@ -23,8 +23,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestServer checks that a pod gets a claim from its template and another claim if the first one is
-// deleted, and that the claim is deleted when the pod has ended. The controller has only the
+// TestServer checks that a claim is created for a pod from its template, that it is created again
+// after it was deleted, and that it is deleted when the pod has ended. The controller has only the
 // permissions of its service account.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})

@@ -13,7 +13,7 @@ import (
 	resourcelisters "k8s.io/client-go/listers/resource/v1"
 )
 
-// metrics have Kubernetes' names, labels and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct{ creates *prometheus.CounterVec }
 
 // newMetrics registers the metrics. r may be nil.
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLis
 	}, []string{"status", "admin_access"})}
 }
 
-// created counts a create call.
+// created counts a request to create a claim. err is the request's error, or nil.
 func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	status := "success"
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	m.creates.WithLabelValues(status, strconv.FormatBool(administers(claim))).Inc()
 }
 
-// administers reports whether a claim requests admin access to devices.
+// administers reports whether a claim requests devices with admin access.
 func administers(claim *resourcev1.ResourceClaim) bool {
 	for _, r := range claim.Spec.Devices.Requests {
 		if r.Exactly != nil && r.Exactly.AdminAccess != nil && *r.Exactly.AdminAccess {
@@ -50,7 +50,7 @@ func administers(claim *resourcev1.ResourceClaim) bool {
 	return false
 }
 
-// counted counts the existing claims when metrics are collected.
+// counted is a prometheus.Collector that counts the existing claims when the metrics are read.
 type counted struct {
 	claims resourcelisters.ResourceClaimLister
 	desc   *prometheus.Desc
@@ -67,7 +67,7 @@ func (c counted) Collect(to chan<- prometheus.Metric) {
 	}
 	claims, err := c.claims.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	counts := map[group]int{}
 	for _, claim := range claims {
@@ -79,7 +79,8 @@ func (c counted) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sourceOf returns the label value for how a claim was created.
+// sourceOf returns the value of the label source, which says why a claim was created, or "" if a
+// user created it.
 func sourceOf(claim *resourcev1.ResourceClaim) string {
 	switch {
 	case claim.Annotations[resourcev1.PodResourceClaimAnnotation] != "":

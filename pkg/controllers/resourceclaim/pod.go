@@ -22,11 +22,12 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// fieldManager owns the claim names in the status of pods.
+// fieldManager is the field manager with which the controller applies the names of claims to the
+// status of pods.
 const fieldManager = "ResourceClaimController"
 
-// syncPod creates the claims for a pod's templates, writes their names to its status, and reserves
-// the claims if the pod has a node.
+// syncPod creates the claims for the templates that a pod names, and writes the claims' names to
+// the pod's status. If the pod is bound to a node, it also reserves the claims.
 func (c *Controller) syncPod(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	pod, err := c.pods.Pods(namespace).Get(name)
@@ -43,12 +44,13 @@ func (c *Controller) syncPod(ctx context.Context, key string) error {
 		return err
 	}
 	if pod.Spec.NodeName == "" {
-		return nil // the scheduler reserves claims itself when it allocates them
+		return nil // the scheduler reserves the claims when it allocates them
 	}
 	return c.reserve(ctx, pod)
 }
 
-// makeClaims creates the missing claims and writes the names of all claims to the pod's status.
+// makeClaims creates the missing claims of a pod, and writes the names of all its claims to its
+// status.
 func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	names, changed := map[string]string{}, false
 	for i := range pod.Spec.ResourceClaims {
@@ -82,8 +84,9 @@ func (c *Controller) makeClaims(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// claimFor returns the name of a pod's claim for a template, or "" if it needs none. news is true
-// if the pod's status does not have the name yet.
+// claimFor returns the name of the claim for the template that r names. It creates the claim if it
+// does not exist. The name is "" if the pod needs no claim for r. news reports whether the pod's
+// status does not contain the name yet.
 func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (name string, news bool,
 	err error) {
 	told, _, err := resourceclaim.Name(pod, r)
@@ -110,8 +113,9 @@ func (c *Controller) claimFor(ctx context.Context, pod *v1.Pod, r *v1.PodResourc
 	return claim, true, err
 }
 
-// findClaim looks for an existing claim of a pod that is not in its status: among the claims that
-// this process created, in the cache and, if the result of a create is unknown, in the API server.
+// findClaim looks for an existing claim that was created for r, and returns its name or "". It
+// looks in the cache and, if this process may have created a claim that the cache does not show
+// yet, on the API server.
 func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	objects, err := c.owned.ByIndex(byPod, string(pod.UID))
 	if err != nil {
@@ -141,13 +145,13 @@ func (c *Controller) findClaim(ctx context.Context, pod *v1.Pod, r *v1.PodResour
 	return "", nil
 }
 
-// isFor reports whether a claim was created from one of a pod's templates.
+// isFor reports whether a claim was created for the entry r of a pod's spec.
 func isFor(claim *resourcev1.ResourceClaim, pod *v1.Pod, r *v1.PodResourceClaim) bool {
 	return metav1.IsControlledBy(claim, pod) && claim.DeletionTimestamp == nil &&
 		claim.Annotations[resourcev1.PodResourceClaimAnnotation] == r.Name
 }
 
-// make creates a claim from its template.
+// make creates the claim for r from its template.
 func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceClaim) (string, error) {
 	template, err := c.templates.ResourceClaimTemplates(pod.Namespace).Get(*r.ResourceClaimTemplateName)
 	if err != nil {
@@ -164,14 +168,15 @@ func (c *Controller) make(ctx context.Context, pod *v1.Pod, r *v1.PodResourceCla
 	return got.Name, nil
 }
 
-// maxPrefix leaves room for a hyphen and five letters in a name of 63 characters.
+// maxPrefix is the maximum length of the prefix of generated names. It leaves room for a hyphen and
+// the five letters that the API server appends, in a name of 63 characters.
 const maxPrefix = 57
 
 func claimOf(pod *v1.Pod, r *v1.PodResourceClaim,
 	template *resourcev1.ResourceClaimTemplate) *resourcev1.ResourceClaim {
 	prefix := pod.Name + "-" + r.Name + "-"
 	if n := len(prefix); n > maxPrefix {
-		// Truncate both names in proportion to their lengths.
+		// Truncate both names by the same proportion.
 		prefix = controller.TruncateName(pod.Name, len(pod.Name)*maxPrefix/n) + "-" + r.Name[:len(r.Name)*maxPrefix/n]
 	}
 	annotations := maps.Clone(template.Spec.Annotations)
@@ -190,19 +195,19 @@ func claimOf(pod *v1.Pod, r *v1.PodResourceClaim,
 	}
 }
 
-// reserve reserves the claims of a pod that was bound without the scheduler.
+// reserve reserves the claims of a pod that was bound to a node without the scheduler.
 func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	for i := range pod.Spec.ResourceClaims {
 		name, owned, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return nil //nolint:nilerr // it has no name yet; the pod's status will wake us
+			return nil //nolint:nilerr // a claim has no name yet; the event of the pod's status queues the pod
 		}
 		if name == nil {
 			continue
 		}
 		claim, err := c.claims.ResourceClaims(pod.Namespace).Get(*name)
 		if apierrors.IsNotFound(err) {
-			continue // when the claim is allocated, its event queues the pod
+			continue // when the claim is created and allocated, its event queues the pod
 		}
 		if err != nil {
 			return err
@@ -227,33 +232,33 @@ func (c *Controller) reserve(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// creations are the created claims that the cache does not show yet. They are safe for concurrent
-// use.
+// creations records the claims that this process has created and that the cache does not show yet.
+// It is safe for concurrent use.
 type creations struct {
 	mu sync.Mutex
-	// by has the name of a claim, or "" while there is no response.
+	// by contains the names of the claims, or "" for a claim whose create has had no response.
 	by map[creation]string
 }
 
 type creation struct {
 	pod   types.UID
-	claim string // the name under which the pod's spec refers to the claim
+	claim string // the name of the claim's entry in the pod's spec
 }
 
 func newCreations() *creations { return &creations{by: map[creation]string{}} }
 
-// recordStart records that a claim is about to be created.
+// recordStart records that a request to create a claim is about to be sent.
 func (m *creations) recordStart(pod types.UID, claim string) { m.recordName(pod, claim, "") }
 
-// recordName records that a claim was created.
+// recordName records that a claim was created with the given name.
 func (m *creations) recordName(pod types.UID, claim, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.by[creation{pod, claim}] = name
 }
 
-// lookup returns the name of a created claim. doubt is true if a claim may have been created but
-// its name is unknown.
+// lookup returns the name of a claim that was created. doubt is true if a claim may have been
+// created but there was no response.
 func (m *creations) lookup(pod types.UID, claim string) (name string, doubt bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -261,14 +266,14 @@ func (m *creations) lookup(pod types.UID, claim string) (name string, doubt bool
 	return name, there && name == ""
 }
 
-// forget removes the entries of a deleted pod.
+// forget removes the entries for a deleted pod.
 func (m *creations) forget(pod *v1.Pod) {
 	for _, r := range pod.Spec.ResourceClaims {
 		m.remove(pod.UID, r.Name)
 	}
 }
 
-// remove removes the entry of a claim that the cache shows.
+// remove removes the entry for a claim, because the cache shows it or it does not exist.
 func (m *creations) remove(pod types.UID, claim string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

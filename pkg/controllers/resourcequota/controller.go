@@ -1,16 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resourcequota keeps the status.used of quotas correct. Admission adds to it before
-// objects are stored. This controller counts when a quota is created or its limits change,
-// subtracts deleted objects, and periodically counts everything again.
+// Package resourcequota keeps status.used of ResourceQuotas correct. When an object is created or
+// grows, admission in the API server adds its usage to status.used before the object is stored;
+// this is called a charge. This controller counts the objects when a quota is created or its limits
+// change, subtracts deleted objects, and periodically counts everything again.
 //
-// It never subtracts what admission has charged for an object that is still being written: see
+// The controller never subtracts a charge for an object that is still being written: see the type
 // tally and docs/decisions/0014-quota-counting.md.
 //
 // Package quota computes the usage of an object. Pods, services and claims come from the shared
-// informers. Of other resources only the number matters: their metadata is watched while a quota
-// limits them.
+// informers. Of objects of other resources only the number matters; the controller watches their
+// metadata while a quota limits them.
 package resourcequota
 
 import (
@@ -46,12 +47,13 @@ import (
 const Name = "resourcequota-controller"
 
 const (
-	// unknownAgain is the delay before a quota that limits an unserved or unlisted resource is
-	// synced again.
+	// unknownAgain is the delay until a quota is synced again if it limits a resource that is not
+	// served or whose objects are not listed yet.
 	unknownAgain = 10 * time.Second
-	// attempts is how often a status write is tried at once if it meets conflicts.
+	// attempts is how often a write of the status is tried in one sync if it fails with a Conflict
+	// error.
 	attempts = 5
-	// countPrefix is the prefix of names that limit numbers of objects.
+	// countPrefix is the prefix of names in a quota that limit the number of objects of a resource.
 	countPrefix = "count/"
 )
 
@@ -61,12 +63,12 @@ type Controller struct {
 	queue    *controller.Queue
 	quotas   corelisters.ResourceQuotaLister
 	builtin  []quotav1.Evaluator
-	watched  map[schema.GroupResource]cache.InformerSynced // resources whose objects come from shared informers
+	watched  map[schema.GroupResource]cache.InformerSynced // HasSynced of the shared informers
 	monitors *monitors
 	view     *view
 
 	mu    sync.Mutex
-	asked time.Time // when resources were last discovered
+	asked time.Time // when the mapper was last reset, so that it discovers resources again
 }
 
 // New returns the controller.
@@ -106,13 +108,14 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// sameLimits reports whether two quotas have the same limits and scopes.
+// sameLimits reports whether the specs of two quotas have the same limits and scopes.
 func sameLimits(a, b *v1.ResourceQuotaSpec) bool {
 	return quotav1.Equals(a.Hard, b.Hard) && equality.Semantic.DeepEqual(a.Scopes, b.Scopes) &&
 		equality.Semantic.DeepEqual(a.ScopeSelector, b.ScopeSelector)
 }
 
-// changed handles an event for an object that quotas may count.
+// changed handles an event for an object that quotas may count. old is nil if the object was added,
+// obj is nil if it was deleted.
 func (c *Controller) changed(resource schema.GroupResource, old, obj apiObject) {
 	namespace := obj
 	if obj == nil {
@@ -135,11 +138,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// countAll queues every quota and ends the watches that no quota needs.
+// countAll queues all quotas, and ends the watches of resources that no quota limits any more.
 func (c *Controller) countAll() {
 	all, err := c.quotas.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	needed := map[schema.GroupResource]bool{}
 	for _, q := range all {
@@ -163,10 +166,11 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 		return err
 	}
 	evaluators, unknown := c.evaluators(q)
-	// A resource that cannot be listed does not block the others: the status keeps its last count.
+	// If the objects of a resource cannot be listed, count the others. The status keeps the last
+	// value for this resource.
 	evaluators, unlisted := c.watch(ctx, evaluators)
 	if unknown || unlisted != nil {
-		c.queue.AddAfter(key, unknownAgain) // a fixed delay, because the back-off of retries would grow to minutes
+		c.queue.AddAfter(key, unknownAgain) // a fixed delay, because the back-off of the queue would grow to minutes
 	}
 	if ctx.Err() != nil {
 		return unlisted
@@ -183,8 +187,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.write(ctx, q), unlisted)
 }
 
-// newest reads a quota from the API server, or returns nil if it does not exist. It uses a list
-// because the controller lacks the permission to get quotas.
+// newest reads a quota from the API server. It returns nil if the quota does not exist. It lists
+// instead of using get, because the controller lacks the permission to get quotas.
 func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.ResourceQuota, error) {
 	list, err := c.Client.CoreV1().ResourceQuotas(namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
@@ -198,8 +202,8 @@ func (c *Controller) newest(ctx context.Context, namespace, name string) (*v1.Re
 	return &list.Items[0], nil
 }
 
-// write updates the status of a quota. It retries after conflicts, which are frequent because
-// admission also writes the status.
+// write updates the status of a quota. It retries after Conflict errors, which are frequent because
+// admission writes the status too.
 func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	fresh := false
 	for attempt := 1; ; attempt++ {
@@ -237,7 +241,7 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 				return err
 			}
 			if q.UID != uid {
-				return nil // the event of the new quota queues it
+				return nil // the event of the new quota queues that
 			}
 			continue
 		case !refused(err):
@@ -247,14 +251,15 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 	}
 }
 
-// refused reports whether an error means that a write was certainly not stored.
+// refused reports whether an error means that the server has certainly not stored a write.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
 }
 
-// status returns the status of a quota after a count. Resources that could not be counted keep
-// their value, and resources that are no longer limited are removed.
+// status returns the status of a quota with the usage in counted. Resources that are not in counted
+// keep their value in the present status. Resources that the quota does not limit any more are
+// removed.
 func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus {
 	used := quotav1.Add(v1.ResourceList{}, q.Status.Used)
 	for n, quantity := range counted {
@@ -264,8 +269,8 @@ func status(q *v1.ResourceQuota, counted v1.ResourceList) v1.ResourceQuotaStatus
 	return v1.ResourceQuotaStatus{Hard: hard, Used: quotav1.Mask(used, quotav1.ResourceNames(hard))}
 }
 
-// evaluators returns the evaluators of the resources that a quota limits. unknown is true if some
-// names refer to resources that are not served.
+// evaluators returns the evaluators that compute the usage of the resources that a quota limits.
+// unknown reports whether some names in the quota refer to resources that are not served.
 func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, unknown bool) {
 	names := quotav1.ResourceNames(q.Spec.Hard)
 	var known []v1.ResourceName
@@ -292,8 +297,8 @@ func (c *Controller) evaluators(q *v1.ResourceQuota) (out []quotav1.Evaluator, u
 	return out, unknown
 }
 
-// resetMapper makes the mapper discover resources again, unless that was done recently. It reports
-// whether the mapper was reset.
+// resetMapper makes the mapper discover resources again, unless it did so less than unknownAgain
+// ago. It reports whether it reset the mapper.
 func (c *Controller) resetMapper() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -306,7 +311,7 @@ func (c *Controller) resetMapper() bool {
 	return true
 }
 
-// resolve returns the served version of a namespaced resource.
+// resolve returns a namespaced resource with its served version.
 func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersionResource, error) {
 	gvr, err := c.Mapper.ResourceFor(resource.WithVersion(""))
 	if meta.IsNoMatchError(err) && c.resetMapper() {
@@ -329,8 +334,8 @@ func (c *Controller) resolve(resource schema.GroupResource) (schema.GroupVersion
 	return gvr, nil
 }
 
-// watch watches all resources that the evaluators count. It returns the evaluators whose resources
-// are listed.
+// watch makes sure that all resources of the evaluators are watched. It returns the evaluators
+// whose objects are listed, and an error for the others.
 func (c *Controller) watch(ctx context.Context, evaluators []quotav1.Evaluator) (listed []quotav1.Evaluator,
 	err error) {
 	var errs []error

@@ -145,7 +145,7 @@ func TestObjects(t *testing.T) {
 		"resourcequotas", "1", "count/widgets.example.com", "1", "count/nodes", "1")})
 	none := list("configmaps", "0", "count/deployments.apps", "0", "services", "0", "services.nodeports", "0",
 		"persistentvolumeclaims", "0", "gold.storageclass.storage.k8s.io/requests.storage", "0", "resourcequotas", "1")
-	// The service "kubernetes", which is in this namespace, counts too.
+	// The service "kubernetes" exists in this namespace and is counted too.
 	base := quotav1.Add(none, list("services", "1"))
 	c.used("objects", base)
 
@@ -186,13 +186,13 @@ func TestObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The claim keeps its finalizer, because the controller that removes it does not run here.
+	// The claim still exists, because of a finalizer that another controller would remove.
 	c.used("objects", quotav1.Add(base,
 		list("persistentvolumeclaims", "1", "gold.storageclass.storage.k8s.io/requests.storage", "1Gi")))
 }
 
-// TestDevices checks that claims of devices are counted by class, rejected above the quota's limit,
-// and no longer counted when deleted.
+// TestDevices checks that ResourceClaims are counted by device class, are rejected if they exceed
+// the quota's limit, and are not counted any more after they are deleted.
 func TestDevices(t *testing.T) {
 	c := start(t)
 	const gold = "gold.deviceclass.resource.k8s.io/devices"
@@ -222,8 +222,9 @@ func TestDevices(t *testing.T) {
 	c.used("devices", list(gold, "0", "count/resourceclaims.resource.k8s.io", "0"))
 }
 
-// TestExtendedResources checks that devices are charged as the extended resource of their class,
-// whether a pod or a claim requests them, and that requests above the limit are rejected.
+// TestExtendedResources checks that devices are charged under the name of the extended resource of
+// their class, whether a pod or a claim requests them, and that requests that exceed the limit are
+// rejected.
 func TestExtendedResources(t *testing.T) {
 	c := start(t)
 	name, resources := "example.com/gold", c.client.ResourceV1()

@@ -19,16 +19,16 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// patience is how long after the start of a watch a sync waits for the resource to be listed.
+// patience is how long after the start of a watch syncs wait until its objects are listed.
 const patience = 10 * time.Second
 
 var errNotListed = errors.New("not listed yet")
 
-// monitors watch the metadata of resources. They are safe for concurrent use.
+// monitors are the watches of the metadata of resources. They are safe for concurrent use.
 type monitors struct {
 	client  metadata.Interface
 	changed func(resource schema.GroupResource, old, obj apiObject)
-	// ended is called when a watch has ended, after its last event.
+	// ended is called for a resource when its watch has ended and its last event was handled.
 	ended func(resource schema.GroupResource)
 
 	running sync.WaitGroup
@@ -38,10 +38,10 @@ type monitors struct {
 
 type monitor struct {
 	gvr schema.GroupVersionResource
-	// end cancels the watch and waits until its last event is handled.
+	// end cancels the watch and returns when its last event was handled.
 	end    func()
 	synced cache.InformerSynced
-	// waited is closed when patience has passed since the start or when the watch has ended.
+	// waited is closed when the watch has run for the time patience, or has ended.
 	waited <-chan struct{}
 }
 
@@ -50,7 +50,8 @@ func newMonitors(client metadata.Interface, changed func(resource schema.GroupRe
 	return &monitors{client: client, changed: changed, ended: ended, byName: map[schema.GroupResource]*monitor{}}
 }
 
-// watch watches a resource until ctx ends, if it is not watched yet, and waits until it is listed.
+// watch starts a watch of a resource, which runs until ctx ends, unless there is one already. It
+// waits until the objects are listed, or returns an error if that takes longer than patience.
 func (m *monitors) watch(ctx context.Context, gvr schema.GroupVersionResource) error {
 	m.mu.Lock()
 	w := m.byName[gvr.GroupResource()]
@@ -104,7 +105,8 @@ func (m *monitors) start(ctx context.Context, gvr schema.GroupVersionResource) (
 	return &monitor{gvr, end, registration.HasSynced, waiting.Done()}, nil
 }
 
-// handler calls changed for each event: old is nil for a new object, obj for a deleted one.
+// handler returns an event handler that calls changed for each event. old is nil if the object was
+// added, obj is nil if it was deleted.
 func handler(changed func(old, obj apiObject)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { changed(nil, o.(apiObject)) },
@@ -120,7 +122,7 @@ func handler(changed func(old, obj apiObject)) cache.ResourceEventHandler {
 	}
 }
 
-// onlyName removes everything from an object that counting does not need.
+// onlyName returns a copy of an object's metadata with only the fields that counting needs.
 func onlyName(o any) (any, error) {
 	object, ok := o.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -132,7 +134,7 @@ func onlyName(o any) (any, error) {
 	}}, nil
 }
 
-// keep ends the watches of all resources that are not needed.
+// keep ends the watches of all resources that are not in needed.
 func (m *monitors) keep(needed map[schema.GroupResource]bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -144,7 +146,8 @@ func (m *monitors) keep(needed map[schema.GroupResource]bool) {
 	}
 }
 
-// stop waits until all watches have ended. The context that they were given must have ended.
+// stop waits until all watches have ended. The context with which they were started must have
+// ended.
 func (m *monitors) stop() {
 	m.keep(nil)
 	m.running.Wait()

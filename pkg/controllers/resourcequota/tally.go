@@ -14,46 +14,50 @@ import (
 )
 
 const (
-	// chargeLife is longer than the time from a charge until this controller can see the object:
-	// API servers end requests after 60 s by default, and watches may lag.
+	// chargeLife is longer than the time from a charge until this controller sees the object: API
+	// servers end requests after 60 s by default, and watches may lag.
 	chargeLife = 2 * time.Minute
-	// clockSkew is the maximum difference between the clocks of API servers and of this controller.
+	// clockSkew is the assumed maximum difference between the clocks of API servers and of this
+	// controller.
 	clockSkew = 2 * time.Second
 )
 
-// tally is what the controller knows of one quota in addition to its status.
+// tally is what the controller has counted for one quota.
 //
-// Admission charges a quota before the object is stored. Therefore status.used is the usage of
-// stored objects plus that of objects being written, which the controller cannot see. The
-// controller lowers status.used only for objects that it saw stored and then deleted, once for each
-// object, and raises it to the usage that it sees.
+// Admission charges a quota before the object is stored. Therefore status.used is the usage of the
+// stored objects plus that of objects that are being written, which the controller cannot see. The
+// controller lowers status.used only for objects that it has seen stored and then deleted, once for
+// each object. It raises status.used if it sees more usage than that.
 //
-// A charge for an object that is never stored, because the write failed or a process died, is an
-// excess. To find an excess, the controller starts an audit. When charges from before the audit
-// must all have been used, it removes the excess in status.used, but nothing that was charged since
-// the audit began.
+// A charge for an object that is never stored, because the write failed or a process was killed, is
+// called an excess. If status.used is greater than the usage that the controller sees, it starts an
+// audit. After chargeLife, every object that was charged before the audit is stored or will never
+// be stored. Then the controller removes the excess from status.used, but nothing that was charged
+// since the audit began.
 //
 // A tally is not safe for concurrent use.
 type tally struct {
 	uid types.UID
-	// floor is the quota's revision when the tally began. An earlier controller may have subtracted
-	// deletions up to this revision.
+	// floor is the revision of the quota when the tally began. Deletions up to this revision may
+	// have been subtracted already by an earlier controller.
 	floor int64
-	// counted is the usage of each object, by UID, and sum the total.
+	// counted is the usage of each object by UID, and sum is the total usage of all objects.
 	counted map[types.UID]v1.ResourceList
 	sum     v1.ResourceList
-	// released is the usage of deleted objects that status.used still contains.
+	// released is the usage of deleted objects that must still be subtracted from status.used.
 	released v1.ResourceList
-	// used is the status.used that was last seen or written, at revision.
+	// used is the status.used that the controller has seen or written last, and revision the
+	// quota's revision with this value.
 	used     v1.ResourceList
 	revision int64
 	audit    audit
 }
 
-// audit determines the excess in status.used.
+// audit holds the data to find the excess in status.used.
 type audit struct {
-	since time.Time // zero if there is no audit
-	// charged is what was charged since then, and arrived the part of it that is stored by now
+	since time.Time // when the audit began; zero if there is no audit
+	// charged is the usage that was charged since the audit began, and arrived the part of it whose
+	// objects the controller has seen.
 	charged, arrived v1.ResourceList
 }
 
@@ -72,8 +76,8 @@ func revisionOf(o metav1.Object) int64 {
 	return n
 }
 
-// limit sets which names the tally counts. Released usage of new names is not in status.used,
-// because nothing was charged for them.
+// limit sets the names of the resources that the tally counts. It drops the released usage of names
+// that were not counted before, because nothing was charged for them.
 func (t *tally) limit(names []v1.ResourceName) {
 	sum := v1.ResourceList{}
 	for _, n := range names {
@@ -84,7 +88,7 @@ func (t *tally) limit(names []v1.ResourceName) {
 }
 
 // set records the usage of an object at a revision. usage is empty if the object was deleted. It
-// reports whether status.used may need a write.
+// reports whether status.used may have to be written.
 func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList) bool {
 	uid := object.GetUID()
 	before, known := t.counted[uid]
@@ -100,7 +104,7 @@ func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList)
 	if revision > t.floor {
 		t.released = quotav1.Add(t.released, less)
 	}
-	// An object that was created after the audit began was also charged after that.
+	// If an object was created after the audit began, it was also charged after that.
 	if !known && !t.audit.since.IsZero() && object.GetCreationTimestamp().After(t.audit.since.Add(clockSkew)) {
 		t.audit.arrived = quotav1.Add(t.audit.arrived, more)
 	}
@@ -108,7 +112,7 @@ func (t *tally) set(object metav1.Object, revision int64, usage v1.ResourceList)
 	return len(less) > 0 || len(more) > 0 && !within
 }
 
-// observe records the status of a quota, unless a newer one was recorded.
+// observe records status.used of a quota, unless it has recorded a newer version of the quota.
 func (t *tally) observe(q *v1.ResourceQuota) {
 	revision := revisionOf(q)
 	if revision <= t.revision {
@@ -118,16 +122,16 @@ func (t *tally) observe(q *v1.ResourceQuota) {
 	t.used, t.revision = q.Status.Used, revision
 }
 
-// plan is a status.used to write.
+// plan is a new value of status.used.
 type plan struct {
 	used v1.ResourceList
-	// released is the part of the tally's released usage that the plan subtracts.
+	// released is the usage of deleted objects that the plan has subtracted.
 	released v1.ResourceList
 	// audited reports whether the plan removes an excess.
 	audited bool
 }
 
-// next returns the next status.used of a quota.
+// next returns the new value of status.used for a quota.
 func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	t.observe(q)
 	p := plan{used: v1.ResourceList{}, released: t.released}
@@ -135,7 +139,7 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	for name, sum := range t.sum {
 		p.used[name] = sum
 		if !quotav1.Contains(charged, name) {
-			continue // admission charges nothing before the first count
+			continue // nothing is charged before status.used was written for the first time
 		}
 		rest := q.Status.Used[name].DeepCopy()
 		rest.Sub(t.released[name])
@@ -150,8 +154,9 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	case t.audit.since.IsZero():
 		t.audit = audit{since: now}
 	case now.Sub(t.audit.since) >= chargeLife:
-		// Earlier charges are stored by now or never will be. The objects of later charges that
-		// were not seen may still be stored.
+		// Charges from before the audit are for objects that are stored by now or never will be.
+		// Objects that were charged later and not seen yet (open) may still be stored, so keep
+		// their usage.
 		open := positive(quotav1.Subtract(t.audit.charged, t.audit.arrived))
 		dead := quotav1.Mask(positive(quotav1.Subtract(excess, open)), quotav1.ResourceNames(excess))
 		p.used, p.audited = quotav1.Subtract(p.used, dead), len(dead) > 0
@@ -162,9 +167,10 @@ func (t *tally) next(q *v1.ResourceQuota, now time.Time) plan {
 	return p
 }
 
-// wrote records that a plan was written. revision is zero if it is unknown whether the write was
-// stored. Then wrote assumes that it was: if not, status.used is too high, which is corrected
-// later. The opposite error would admit too much.
+// wrote records that a plan was written. revision is the quota's revision after the write, or 0 if
+// it is unknown whether the write was stored. In this case wrote assumes that it was: if that is
+// wrong, status.used is too high, and a later audit corrects it. With the opposite assumption,
+// status.used might become too low, and admission would allow too much.
 func (t *tally) wrote(p plan, revision int64) {
 	t.released = quotav1.RemoveZeros(quotav1.Subtract(t.released, p.released))
 	t.used, t.revision = p.used, max(t.revision, revision)
@@ -173,7 +179,7 @@ func (t *tally) wrote(p plan, revision int64) {
 	}
 }
 
-// positive returns the quantities above zero.
+// positive returns the quantities that are greater than zero.
 func positive(a v1.ResourceList) v1.ResourceList {
 	out := v1.ResourceList{}
 	for name, q := range a {

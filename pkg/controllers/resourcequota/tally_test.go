@@ -22,12 +22,12 @@ import (
 
 const (
 	modelHard = 12
-	// requestLife is the maximum duration of a request in the model, and eventLife the maximum
+	// In the model, requestLife is the maximum duration of a request, and eventLife the maximum
 	// delay of an event.
 	requestLife, eventLife = 60 * time.Second, 30 * time.Second
 )
 
-// world is a naive model of API servers, their store and one quota, and of a controller that sees
+// world is a simple model of API servers, their store with one quota, and a controller that sees
 // the objects and the quota with a delay. Each step is one action of one process.
 type world struct {
 	*testing.T
@@ -37,8 +37,8 @@ type world struct {
 	stored   map[types.UID]modelObject
 	writing  []modelWrite
 	quota    *v1.ResourceQuota
-	events   []modelEvent        // all events; the controller has seen the first seen ones
-	quotas   []*v1.ResourceQuota // versions of the quota that the controller's cache does not have yet
+	events   []modelEvent        // all events, in order; see the field seen
+	quotas   []*v1.ResourceQuota // versions of the quota that the controller's cache does not show yet
 
 	seen   int // number of events that the controller has seen
 	cached *v1.ResourceQuota
@@ -52,7 +52,7 @@ type modelObject struct {
 	created time.Time
 }
 
-// modelWrite is a request whose charge is stored and whose object is not stored yet.
+// modelWrite is a request that has charged the quota but whose object is not stored yet.
 type modelWrite struct {
 	uid    types.UID
 	add    int64
@@ -63,7 +63,7 @@ type modelWrite struct {
 type modelEvent struct {
 	uid      types.UID
 	revision int64
-	object   modelObject // state of the object; usage 0 means that it was deleted
+	object   modelObject // state of the object; usage is 0 if it was deleted
 	at       time.Time
 }
 
@@ -101,8 +101,8 @@ func (w *world) setUsed(n int64) {
 	w.quota, w.quotas = next, append(w.quotas, next)
 }
 
-// charge admits a create or an update that adds n to the usage of an object, if the quota has
-// room for it.
+// charge models admission: if the quota has room for n more, it charges n for a create or an update
+// of an object.
 func (w *world) charge(uid types.UID, n int64, create bool) {
 	if w.used()+n > modelHard {
 		return
@@ -121,7 +121,8 @@ func (w *world) put(uid types.UID, o modelObject) {
 	w.events = append(w.events, modelEvent{uid, w.revision, o, w.now})
 }
 
-// finish ends a write, which is stored or fails.
+// finish ends the write with index at. If ok is true, the object is stored, otherwise the write
+// fails.
 func (w *world) finish(at int, ok bool) {
 	f := w.writing[at]
 	w.writing = slices.Delete(w.writing, at, at+1)
@@ -144,7 +145,7 @@ func (w *world) anyStored() types.UID {
 	return uids[w.random.IntN(len(uids))]
 }
 
-// deliver gives the controller its next event.
+// deliver passes the next event to the controller.
 func (w *world) deliver() {
 	if w.seen == len(w.events) {
 		return
@@ -162,8 +163,8 @@ func (w *world) deliverQuota() {
 	}
 }
 
-// restart replaces the controller by a new one, whose first list may be older than the state that
-// the last one saw.
+// restart replaces the controller by a new one. The first list of the new one may be older than
+// what the last one had seen.
 func (w *world) restart() {
 	w.begun = nil
 	w.seen = max(0, w.seen-w.random.IntN(5))
@@ -179,7 +180,7 @@ func (w *world) restart() {
 	}
 }
 
-// begin makes the controller decide on a status, and end makes it write this status.
+// begin makes the controller compute a new status, and end makes it write this status.
 func (w *world) begin(q *v1.ResourceQuota) {
 	w.begun = &modelStatusWrite{q, w.tally.next(q, w.now)}
 }
@@ -275,8 +276,8 @@ func (w *world) check(step int) {
 	}
 }
 
-// TestTallyModel checks that with any order of events status.used covers stored objects and objects
-// that are being written, and finally equals the usage of stored objects.
+// TestTallyModel checks that with any order of events status.used is at least the usage of stored
+// objects and of objects that are being written, and at the end equals the usage of stored objects.
 func TestTallyModel(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -305,7 +306,8 @@ func TestTallyModel(t *testing.T) {
 	}
 }
 
-// TestTallyUnderChurn checks that an excess is removed although creates and deletes never pause.
+// TestTallyUnderChurn checks that an excess is removed even if objects are created and deleted all
+// the time.
 func TestTallyUnderChurn(t *testing.T) {
 	w := newWorld(t, 1)
 	w.charge("n0", 9, true)

@@ -15,8 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestUnlisted checks that a resource that cannot be listed, because its conversion webhook does
-// not answer, does not block the other limits of a quota.
+// TestUnlisted checks a quota that limits a resource whose objects cannot be listed, because its
+// conversion webhook does not answer. The quota's other limits must still be counted.
 func TestUnlisted(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	post := func(path, body string) {

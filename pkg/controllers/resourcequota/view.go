@@ -18,29 +18,32 @@ import (
 	quotav1 "k8s.io/apiserver/pkg/quota/v1"
 )
 
-// recountAfter is the maximum age of a count that is updated only by events. It is needed because
-// there is no event when a pod's grace period ends, from which time on the pod is not counted.
+// recountAfter is the maximum age of a full count; between counts, only events update the usage.
+// The full count is needed because the usage of a pod changes without an event when its grace
+// period ends.
 const recountAfter = 10 * time.Second
 
-// apiObject is an API object.
+// apiObject is an object of the API, including its metadata.
 type apiObject interface {
 	runtime.Object
 	metav1.Object
 }
 
-// view holds the objects that quotas can count, as of the handled events, and the tallies of
-// quotas. It does not use the informers' caches, which may be ahead of the events, because a tally
-// must see each deletion exactly once. It is safe for concurrent use.
+// view holds the objects that quotas can count, as of the events that were handled, and the tallies
+// of quotas. It does not use the caches of informers, because they may contain changes whose events
+// were not handled yet, and a tally must see each deletion exactly once. A view is safe for
+// concurrent use.
 type view struct {
 	mu      sync.Mutex
-	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // keys: resource, namespace, UID
-	quotas  map[string]map[string]*follower                             // keys: namespace, name
+	objects map[schema.GroupResource]map[string]map[types.UID]apiObject // by resource, namespace and UID
+	quotas  map[string]map[string]*follower                             // by namespace and name
 }
 
-// follower keeps the tally of one quota.
+// follower is the tally of one quota with the data to update it.
 type follower struct {
 	*tally
-	// quota has the limits and scopes that are counted. Its status.hard is set to its spec.hard.
+	// quota is the quota whose limits and scopes are counted. Its status.hard is a copy of its
+	// spec.hard.
 	quota      *v1.ResourceQuota
 	evaluators []quotav1.Evaluator
 	countedAt  time.Time
@@ -51,7 +54,7 @@ func newView() *view {
 		quotas: map[string]map[string]*follower{}}
 }
 
-// changed records an event and returns the names of the quotas whose status may need a write.
+// changed records an event and returns the names of the quotas whose status may have to be written.
 func (v *view) changed(resource schema.GroupResource, old, obj apiObject) (quotas []string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -88,8 +91,8 @@ func (v *view) drop(resource schema.GroupResource, old apiObject) {
 	}
 }
 
-// set records an object, or its deletion if obj is nil, in the tallies of its namespace. set
-// returns the names of the quotas whose status may need a write.
+// set records the object obj, or the deletion of seen if obj is nil, in the tallies of the object's
+// namespace. It returns the names of the quotas whose status may have to be written.
 func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas []string) {
 	for name, f := range v.quotas[seen.GetNamespace()] {
 		at := slices.IndexFunc(f.evaluators, func(e quotav1.Evaluator) bool { return e.GroupResource() == resource })
@@ -100,7 +103,7 @@ func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas [
 		if obj != nil {
 			var err error
 			if usage, err = f.usage(f.evaluators[at], obj); err != nil {
-				continue // the next count reports the error
+				continue // ignore the error here, because the next full count returns it
 			}
 		}
 		if f.set(seen, revisionOf(seen), usage) {
@@ -110,7 +113,8 @@ func (v *view) set(resource schema.GroupResource, seen, obj apiObject) (quotas [
 	return quotas
 }
 
-// usage returns the usage of an object in the quota.
+// usage returns how much an object uses of the quota's resources. It is empty if the quota does not
+// apply to the object.
 func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, error) {
 	matches, err := e.Matches(f.quota, obj)
 	if err != nil || !matches {
@@ -123,7 +127,8 @@ func (f *follower) usage(e quotav1.Evaluator, obj apiObject) (v1.ResourceList, e
 	return quotav1.RemoveZeros(quotav1.Mask(usage, e.MatchingResources(quotav1.ResourceNames(f.quota.Spec.Hard)))), nil
 }
 
-// recount evaluates all objects again, and drops objects that are not in the view.
+// recount computes the usage of all objects again, and removes objects that do not exist any more
+// from the tally.
 func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types.UID]apiObject) error {
 	var errs []error
 	seen := map[types.UID]bool{}
@@ -139,14 +144,14 @@ func (f *follower) recount(objects map[schema.GroupResource]map[string]map[types
 		}
 	}
 	for uid := range f.counted {
-		if !seen[uid] { // the quota no longer limits the resource, or the watch was restarted
+		if !seen[uid] { // the quota does not limit this resource any more, or its watch was restarted
 			f.set(&metav1.ObjectMeta{UID: uid}, 0, nil)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// follows reports whether a quota has a tally.
+// follows reports whether the view has a tally for a quota.
 func (v *view) follows(q *v1.ResourceQuota) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -154,7 +159,7 @@ func (v *view) follows(q *v1.ResourceQuota) bool {
 	return f != nil && f.uid == q.UID
 }
 
-// follow begins the tally of a quota, which must be its newest version.
+// follow starts the tally of a quota. q must be the newest version of the quota.
 func (v *view) follow(q *v1.ResourceQuota) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -164,7 +169,7 @@ func (v *view) follow(q *v1.ResourceQuota) {
 	v.quotas[q.Namespace][q.Name] = &follower{tally: newTally(q)}
 }
 
-// forget ends the tally of a quota.
+// forget drops the tally of a quota.
 func (v *view) forget(namespace, name string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -174,7 +179,8 @@ func (v *view) forget(namespace, name string) {
 	}
 }
 
-// count updates the tally of a quota for the given evaluators and the quota's spec.
+// count updates the tally of a quota for the limits in its spec. It does a full count if the limits
+// have changed or the last full count is older than recountAfter.
 func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now time.Time) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -201,22 +207,22 @@ func (v *view) count(q *v1.ResourceQuota, evaluators []quotav1.Evaluator, now ti
 	return nil
 }
 
-// next calls the method next of a quota's tally.
+// next calls the method next of the quota's tally.
 func (v *view) next(q *v1.ResourceQuota, now time.Time) plan {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.quotas[q.Namespace][q.Name].next(q, now)
 }
 
-// wrote calls the method wrote of a quota's tally.
+// wrote calls the method wrote of the quota's tally.
 func (v *view) wrote(q *v1.ResourceQuota, p plan, revision int64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.quotas[q.Namespace][q.Name].wrote(p, revision)
 }
 
-// observe calls the method observe of a quota's tally, if it has one. It reports whether the
-// quota's status.used is more than the usage that the tally has seen.
+// observe records the status of a quota in its tally, if it has one. It reports whether status.used
+// is greater than the usage that the tally has counted.
 func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -228,14 +234,14 @@ func (v *view) observe(q *v1.ResourceQuota) (excess bool) {
 	return false
 }
 
-// audited reports whether the tally of a quota is auditing an excess.
+// audited reports whether an audit of the quota has begun and not ended.
 func (v *view) audited(q *v1.ResourceQuota) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return !v.quotas[q.Namespace][q.Name].audit.since.IsZero()
 }
 
-// clear removes the objects of a resource whose watch ends.
+// clear removes all objects of a resource, because its watch has ended.
 func (v *view) clear(resource schema.GroupResource) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rootca maintains a ConfigMap in every namespace. It contains the certificate with which
-// pods verify the API server.
+// Package rootca maintains a ConfigMap in every namespace with the certificate with which pods
+// verify the API server.
 package rootca
 
 import (
@@ -31,8 +31,8 @@ const (
 		"No other usage is guaranteed across distributions of Kubernetes clusters."
 )
 
-// recheck is the time from a write until the namespace is synced again, in case the cache never
-// showed the written object.
+// recheck is the time after which a namespace is synced again when its ConfigMap was created, in
+// case the ConfigMap was deleted before the cache showed it.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -74,7 +74,7 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	return err
 }
 
-// publish creates or corrects the ConfigMap of a namespace.
+// publish creates the ConfigMap of a namespace, or corrects its content.
 func (c *Controller) publish(ctx context.Context, namespace string) error {
 	ns, err := c.namespaces.Get(namespace)
 	if apierrors.IsNotFound(err) || err == nil && ns.Status.Phase == v1.NamespaceTerminating {
@@ -93,8 +93,8 @@ func (c *Controller) publish(ctx context.Context, namespace string) error {
 			Data: data,
 		}, metav1.CreateOptions{})
 		if err == nil || apierrors.IsAlreadyExists(err) || apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			// If the ConfigMap is deleted before the cache has shown it, there is no event. So
-			// check again later.
+			// If the ConfigMap is deleted before the cache shows it, there is no event of the
+			// deletion. Therefore check the namespace again later.
 			c.queue.AddAfter(namespace, recheck)
 			return nil
 		}

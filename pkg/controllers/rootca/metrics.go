@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// metrics have Kubernetes' names and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names and help texts.
 type metrics struct {
 	syncs    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -37,7 +37,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// synced counts a sync. Its code is the API server's, and 500 for other errors.
+// synced counts a sync and records its duration. The label code is 200, the API server's status
+// code for an error, or 500 for other errors.
 func (m *metrics) synced(took time.Duration, err error) {
 	code := http.StatusOK
 	if err != nil {

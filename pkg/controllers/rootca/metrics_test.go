@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestMetrics checks that syncs are counted by the code of the API server's response.
+// TestMetrics checks that syncs are counted by the status code of the API server's response.
 func TestMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m := newMetrics(r)
