@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serviceaccount maintains the service account "default" in every namespace. Without it no
-// pod is admitted there.
+// Package serviceaccount maintains the service account "default" in every namespace. Without this
+// account, the API server admits no pod in the namespace.
 package serviceaccount
 
 import (
@@ -24,8 +24,8 @@ const Name = "serviceaccount-controller"
 
 const account = "default"
 
-// recheck is the time from a write until the namespace is synced again, in case the cache never
-// showed the written object.
+// recheck is the time after which a namespace is synced again when its account was created, in case
+// the account was deleted before the cache showed it.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -74,8 +74,8 @@ func (c *Controller) sync(ctx context.Context, namespace string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
 		return fmt.Errorf("create service account: %w", err)
 	}
-	// If the account is deleted before the cache has shown it, there is no event. So check again
-	// later.
+	// If the account is deleted before the cache shows it, there is no event of the deletion.
+	// Therefore check the namespace again later.
 	c.queue.AddAfter(namespace, recheck)
 	return nil
 }

@@ -17,8 +17,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/serviceaccount"
 )
 
-// TestServer checks that a namespace gets its default account, gets another one when it is deleted,
-// and keeps an account that another client created. A terminating namespace gets no account.
+// TestServer checks that a namespace gets its default account, also after the account was deleted,
+// and that an account that another client created is kept. A terminating namespace must get no
+// account.
 func TestServer(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	create := func(name string, finalizers ...v1.FinalizerName) {
@@ -72,7 +73,7 @@ func TestServer(t *testing.T) {
 		metav1.ListOptions{}); err != nil || len(list.Items) > 0 {
 		t.Errorf("a terminating namespace has %v, %v", list, err)
 	}
-	// The controller ignores accounts with other names.
+	// An account with another name must not be touched.
 	if _, err := s.Client.CoreV1().ServiceAccounts("later").Create(t.Context(),
 		&v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicecidr manages the ServiceCIDRs: it marks them as ready, and adds a finalizer. A
-// range that is being deleted keeps it as long as it has an address that no other range contains.
+// Package servicecidr sets the Ready condition of ServiceCIDRs and adds a finalizer to them. A
+// ServiceCIDR that is being deleted keeps the finalizer while a Service has an address in it that
+// no other ServiceCIDR contains.
 package servicecidr
 
 import (
@@ -32,9 +33,10 @@ const Name = "service-cidr-controller"
 
 const (
 	finalizer = "networking.k8s.io/service-cidr-finalizer"
-	// allocator is the managed-by label of Services' addresses.
+	// allocator is the value of the managed-by label of IPAddress objects that belong to Services.
 	allocator = "ipallocator.k8s.io"
-	// grace is how long to wait until all allocators know that a range is being deleted.
+	// grace is how long the controller waits before it removes the finalizer, so that the
+	// allocators of all API servers have seen that the ServiceCIDR is being deleted.
 	grace = 10 * time.Second
 )
 
@@ -73,11 +75,11 @@ func newController(d controller.Deps, grace time.Duration) (controller.Controlle
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// queueOverlapping queues the ranges that overlap with others.
+// queueOverlapping queues the ServiceCIDRs that overlap with one of the given prefixes.
 func (c *Controller) queueOverlapping(with []netip.Prefix) {
 	all, err := c.ranges.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, r := range all {
 		for _, p := range prefixes(r) {
@@ -158,8 +160,8 @@ func (c *Controller) setReady(ctx context.Context, r *networkingv1.ServiceCIDR, 
 	return fmt.Errorf("status: %w", err)
 }
 
-// removable reports whether all addresses of a range are also in another range that is not being
-// deleted.
+// removable reports whether each Service address in the ServiceCIDR r is also in another
+// ServiceCIDR that is not being deleted.
 func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR,
 	addresses []*networkingv1.IPAddress) bool {
 	var others []netip.Prefix
@@ -182,8 +184,8 @@ func removable(r *networkingv1.ServiceCIDR, ranges []*networkingv1.ServiceCIDR,
 	return true
 }
 
-// allocates reports whether an address of a range can be allocated. The first address cannot, nor
-// the last one of an IPv4 range.
+// allocates reports whether the address a can be allocated from the prefix p. The first address of
+// a prefix cannot, nor can the last address of an IPv4 prefix.
 func allocates(p netip.Prefix, a netip.Addr) bool {
 	return p.Contains(a) && p.Masked().Addr() != a && (a.Is6() || a.Next().IsValid() && p.Contains(a.Next()))
 }
@@ -191,14 +193,15 @@ func allocates(p netip.Prefix, a netip.Addr) bool {
 func prefixes(r *networkingv1.ServiceCIDR) []netip.Prefix {
 	var out []netip.Prefix
 	for _, text := range r.Spec.CIDRs {
-		if p, err := netip.ParsePrefix(text); err == nil { // the API server accepts only valid prefixes
+		if p, err := netip.ParsePrefix(text); err == nil { // cannot fail: the API server accepts only valid prefixes
 			out = append(out, p)
 		}
 	}
 	return out
 }
 
-// addressOf returns the address of a Service.
+// addressOf returns the address that an IPAddress object stands for, and whether it belongs to a
+// Service.
 func addressOf(ip *networkingv1.IPAddress) (netip.Addr, bool) {
 	a, err := netip.ParseAddr(ip.Name)
 	return a, err == nil && ip.Labels[networkingv1.LabelManagedBy] == allocator

@@ -92,7 +92,7 @@ func TestServer(t *testing.T) {
 	}
 	controllertest.Eventually(t, "the range is ready", ready(metav1.ConditionTrue))
 	services := s.Client.CoreV1().Services("default")
-	// The server's allocator of addresses sees the new range after a delay.
+	// Retry, because the server's address allocator uses the new range only after a delay.
 	controllertest.Eventually(t, "a Service gets an address of it", func(ctx context.Context) (any, bool) {
 		_, err := services.Create(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: v1.ServiceSpec{
 			ClusterIP: "10.250.0.7", Ports: []v1.ServicePort{{Port: 80}},

@@ -18,17 +18,18 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// atOnce is the maximum number of steps in parallel.
+// atOnce is the maximum number of steps that are carried out in parallel.
 const atOnce = 500
 
-// actor carries out a plan that was made from a state.
+// actor carries out a plan that was made from the embedded state. replaced is the number of pods
+// that it has deleted for an update.
 type actor struct {
 	*Controller
 	state
 	replaced atomic.Int32
 }
 
-// carryOut carries out the phases of a plan, up to the first one with an error.
+// carryOut carries out the phases of a plan in order. It stops after a phase with an error.
 func (a *actor) carryOut(ctx context.Context, p plan) error {
 	for _, phase := range p.phases {
 		if err := a.carryOutPhase(ctx, phase); err != nil {
@@ -80,7 +81,7 @@ func (a *actor) do(ctx context.Context, s step) error {
 	panic("statefulset: verb " + string(s.verb))
 }
 
-// create creates a pod after its claims.
+// create creates the missing claims of a pod, and then the pod.
 func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 	r := a.update
 	if revisionOf(pod) != r.name {
@@ -100,7 +101,7 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 			a.recordEvent("Create", pod, err)
 		}
 		if apierrors.HasStatusCause(err, v1.NamespaceTerminatingCause) {
-			return nil // the set will be deleted with its namespace
+			return nil // the namespace is terminating, and the set will be deleted with it
 		}
 		return fmt.Errorf("create pod: %w", err)
 	}
@@ -112,7 +113,8 @@ func (a *actor) create(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// repair restores a pod's identity, volumes and claims.
+// repair creates missing claims of a pod, corrects the owners of its claims, and corrects the pod's
+// identity and volumes.
 func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	if pod.Status.Phase == v1.PodPending || !hasVolumes(a.set, pod) {
 		if err := a.createClaims(ctx, pod); err != nil {
@@ -132,7 +134,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	setVolumes(a.set, pod)
 	got, err := a.Client.CoreV1().Pods(pod.Namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("update pod: %w", err) // the queue retries with the latest version
+		return fmt.Errorf("update pod: %w", err) // the queue retries the set with the latest version of the pod
 	}
 	a.recordEvent("Update", pod, err)
 	if err != nil {
@@ -142,7 +144,7 @@ func (a *actor) repair(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// delete deletes the pod with the given UID, and not a later pod of the same name.
+// delete deletes a pod, unless it was replaced by another pod of the same name.
 func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	a.expected.ExpectDeletion(controller.Key(a.set), pod.UID)
 	err := a.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name,
@@ -161,7 +163,8 @@ func (a *actor) delete(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// createClaims creates the missing claims of a pod.
+// createClaims creates the missing claims of a pod. It returns an error if a claim is being
+// deleted.
 func (a *actor) createClaims(ctx context.Context, pod *v1.Pod) error {
 	var errs []error
 	for _, claim := range newClaims(a.set, ordinalOf(pod)) {
@@ -196,7 +199,7 @@ func (a *actor) setClaimOwnersRecorded(ctx context.Context, pod *v1.Pod) error {
 	return err
 }
 
-// setClaimOwners sets the owners of a pod's claims.
+// setClaimOwners sets the owners of a pod's claims as the set's retention policy requires.
 func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 	for i := range a.set.Spec.VolumeClaimTemplates {
 		claim := a.claim(claimName(a.set, a.set.Spec.VolumeClaimTemplates[i].Name, ordinalOf(pod)))
@@ -223,7 +226,8 @@ func (a *actor) setClaimOwners(ctx context.Context, pod *v1.Pod) error {
 	return nil
 }
 
-// recordEvent records an event about a change of a pod.
+// recordEvent records an event about an action on a pod. did is the action, such as "Create", and
+// err its error or nil.
 func (a *actor) recordEvent(did string, pod *v1.Pod, err error) {
 	if err != nil {
 		a.Events.Eventf(a.set, v1.EventTypeWarning, "Failed"+did,

@@ -18,7 +18,8 @@ const (
 	remove = appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 )
 
-// retentionPolicy returns the retention policy of the set's claims.
+// retentionPolicy returns the retention policy for the set's PersistentVolumeClaims. By default,
+// claims are retained.
 func retentionPolicy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy {
 	if set.Spec.PersistentVolumeClaimRetentionPolicy == nil {
 		return appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenDeleted: retain, WhenScaled: retain}
@@ -26,7 +27,7 @@ func retentionPolicy(set *appsv1.StatefulSet) appsv1.StatefulSetPersistentVolume
 	return *set.Spec.PersistentVolumeClaimRetentionPolicy
 }
 
-// newClaims returns the claims for an ordinal.
+// newClaims returns the claims that the pod with the given ordinal needs.
 func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim {
 	var out []*v1.PersistentVolumeClaim
 	for i := range set.Spec.VolumeClaimTemplates {
@@ -41,23 +42,25 @@ func newClaims(set *appsv1.StatefulSet, ordinal int) []*v1.PersistentVolumeClaim
 	return out
 }
 
-// refersTo reports whether a reference names an object of this kind and name, with any UID.
+// refersTo reports whether an owner reference has the name of o and the given kind. The UID may
+// differ.
 func refersTo(ref metav1.OwnerReference, o metav1.Object, kind schema.GroupVersionKind) bool {
 	return ref.APIVersion == kind.GroupVersion().String() && ref.Kind == kind.Kind && ref.Name == o.GetName()
 }
 
-// stale reports whether a claim belongs to an earlier object with the same name. Such a claim will
-// be deleted with the earlier object and must not be changed.
+// stale reports whether a claim belongs to an earlier object with the name of o, which is a set or
+// a pod. The garbage collector will delete such a claim, so it must not be changed.
 func stale(claim *v1.PersistentVolumeClaim, o metav1.Object, kind schema.GroupVersionKind) bool {
 	i := slices.IndexFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool { return refersTo(ref, o, kind) })
 	return i >= 0 && claim.OwnerReferences[i].UID != o.GetUID()
 }
 
-// claimOwners returns the owner references that a claim must have, so that the garbage collector
-// carries out the set's retention policy: no owner if the claim is kept, the set if the claim is
-// deleted with the set, and the pod if the set was scaled down below the pod's ordinal and the
-// claim is deleted then. If another object controls the claim, nothing changes and contested is
-// true.
+// claimOwners returns the owner references that a claim must have so that the garbage collector
+// carries out the set's retention policy. The claim has no owner if it is retained. Its owner is
+// the set if it is deleted with the set. Its owner is the pod if the set was scaled down below the
+// pod's ordinal and the policy deletes the claim then. change reports whether the references must
+// be changed. contested is true if another object controls the claim; then the policy is not
+// applied.
 func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 	pod *v1.Pod) (refs []metav1.OwnerReference, change, contested bool) {
 	if stale(claim, set, kind) || stale(claim, pod, podKind) {
@@ -91,10 +94,11 @@ func claimOwners(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet,
 	return refs, true, contested
 }
 
-// hasOtherController reports whether a claim to which the set's policy applies has another controller.
+// hasOtherController reports whether another object than the set or the pod controls a claim. It
+// returns false if the set's policy retains all claims.
 func hasOtherController(claim *v1.PersistentVolumeClaim, set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	if p := retentionPolicy(set); p.WhenDeleted == retain && p.WhenScaled == retain {
-		return false // such a policy never sets owners
+		return false // such a policy never adds owners, so another controller does not matter
 	}
 	return slices.ContainsFunc(claim.OwnerReferences, func(ref metav1.OwnerReference) bool {
 		switch {

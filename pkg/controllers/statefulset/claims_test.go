@@ -12,8 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// refsOf parses owners like "set pod? other". A question mark means that the owner is not the
-// controller. was-set and was-pod are earlier objects with the same name.
+// refsOf parses a text like "set pod? other" into owner references. A question mark means that the
+// owner is not the controller. was-set and was-pod are earlier objects with the names of the set
+// and the pod.
 func refsOf(set *appsv1.StatefulSet, pod *v1.Pod, text string) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, word := range strings.Fields(text) {
@@ -57,7 +58,7 @@ func TestOwners(t *testing.T) {
 	for name, tc := range map[string]struct {
 		whenDeleted, whenScaled appsv1.PersistentVolumeClaimRetentionPolicyType
 		has                     string
-		kept, gone              string // expected owners if the pod's ordinal is in range, and if it is not
+		kept, gone              string // expected owners: the pod is kept, the pod is scaled away
 		contested               bool
 	}{
 		"kept":                        {retain, retain, "", unchanged, unchanged, false},

@@ -1,14 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package statefulset manages the pods of StatefulSets. Each pod has its own name, ordinal and
-// volumes, which its replacement gets again. Unless the set says otherwise, pods are created and
-// deleted in order.
+// Package statefulset manages the pods of StatefulSets. Each pod has a fixed name, ordinal and
+// volumes, and its replacement gets the same ones. Unless the set says otherwise, pods are created
+// and deleted in order.
 //
-// The pure function decide makes a plan from the set, its pods and their claims. The pure function
-// claimOwners decides which object owns a claim. The controller carries out the plan step by step
-// and writes the status. There are never two pods with the same name, so a pod is recreated only
-// after the API server has deleted the earlier one.
+// The function decide makes a plan from the set, its pods and their claims. The function
+// claimOwners decides which object owns a claim. Neither does I/O. The controller carries out the
+// plan step by step and writes the status. There can never be two pods with the same name, so a pod
+// is created again only after the API server has deleted the earlier pod of this name.
 package statefulset
 
 import (
@@ -37,7 +37,8 @@ import (
 // Name is the controller's name.
 const Name = "statefulset-controller"
 
-// catchUp is the time that caches get to show the controller's own writes.
+// catchUp is the time after which a set is synced again if the caches do not show the controller's
+// own writes yet.
 const catchUp = 20 * time.Millisecond
 
 var (
@@ -51,7 +52,7 @@ type Controller struct {
 	queue   *controller.Queue
 	metrics *metrics
 
-	// The objects.
+	// The listers and caches of objects.
 
 	sets       appslisters.StatefulSetLister
 	claimsOf   corelisters.PersistentVolumeClaimLister
@@ -59,8 +60,6 @@ type Controller struct {
 	podCache   cache.SharedIndexInformer
 	claimCache cache.SharedIndexInformer
 	history    *history.Store
-
-	// The controller's own writes.
 
 	// written and expected report whether the caches show the controller's own writes and
 	// deletions.
@@ -96,7 +95,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// ownerOf returns the key of the set that controls a pod.
+// ownerOf returns the key of the set that controls a pod, or "" if no set controls it.
 func ownerOf(pod *v1.Pod) string {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != kind.Kind {
@@ -105,17 +104,17 @@ func ownerOf(pod *v1.Pod) string {
 	return pod.Namespace + "/" + ref.Name
 }
 
-// selecting returns the keys of the sets that select a pod.
+// selecting returns the keys of the sets whose selectors match a pod.
 func (c *Controller) selecting(pod *v1.Pod) []string {
 	sets, err := c.sets.GetPodStatefulSets(pod)
 	if err != nil {
-		return nil // no set selects the pod
+		return nil // the error means that no set selects the pod
 	}
 	return controller.Keys(sets)
 }
 
-// claimChanged queues the set of a claim if the claim was deleted, for which the set may wait, or
-// if its owners changed.
+// claimChanged queues the sets that a claim may belong to, if the claim was deleted or its owners
+// changed. A set may wait for the deletion of a claim.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil && (old == nil || equality.Semantic.DeepEqual(old.OwnerReferences, claim.OwnerReferences)) {
 		return
@@ -127,7 +126,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	}
 	sets, err := c.sets.StatefulSets(last.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, set := range sets {
 		for i := range set.Spec.VolumeClaimTemplates {
@@ -157,7 +156,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	}
 	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
 	if err != nil {
-		return nil // the API server rejects such a selector
+		return nil // cannot happen: the API server rejects such a selector
 	}
 	owner := controller.Owner{Object: set, Kind: kind, Selector: selector, GetLive: func() (metav1.Object, error) {
 		return c.Client.AppsV1().StatefulSets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -177,21 +176,22 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return errors.Join(c.syncSet(ctx, set, pods, r), c.truncateHistory(ctx, set, pods, sorted, r))
 }
 
-// claimRevisions returns the set's revisions in order.
+// claimRevisions returns the set's revisions, with the oldest first. It adopts revisions that match
+// the set's selector.
 func (c *Controller) claimRevisions(ctx context.Context, owner controller.Owner) ([]*appsv1.ControllerRevision, error) {
 	candidates, err := c.history.Candidates(owner.Object)
 	if err != nil {
 		return nil, err
 	}
-	// A revision that no longer matches the selector is not released, but it is ignored.
+	// Ignore revisions that do not match the selector, so that Claim does not release them.
 	candidates = slices.DeleteFunc(candidates, func(r *appsv1.ControllerRevision) bool {
 		return !owner.Selector.Matches(labels.Set(r.Labels))
 	})
 	return c.history.Claim(ctx, owner, candidates)
 }
 
-// claimPods returns the set's pods: those that match the selector and have a name of the set's
-// form.
+// claimPods returns the set's pods, which it adopts and releases. A pod belongs to the set if it
+// matches the selector and its name is the set's name with an ordinal.
 func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set *appsv1.StatefulSet) ([]*v1.Pod,
 	error) {
 	candidates, err := controller.Candidates[*v1.Pod](c.podCache, set)
@@ -220,7 +220,7 @@ func (c *Controller) claimPods(ctx context.Context, owner controller.Owner, set 
 	return mine, errors.Join(err, failure)
 }
 
-// syncSet carries out the next steps for a set and writes its status.
+// syncSet makes a plan for a set, carries it out, and writes the status. r are the set's revisions.
 func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod, r revisions) error {
 	s := state{set: set, pods: pods, now: c.Clock.Now(), claim: func(name string) *v1.PersistentVolumeClaim {
 		return c.lookUp(set.Namespace, name)
@@ -246,8 +246,9 @@ func (c *Controller) syncSet(ctx context.Context, set *appsv1.StatefulSet, pods 
 	return errors.Join(failure, c.writeStatus(ctx, set, st))
 }
 
-// resource returns the resource that a cache shows, for the metric. If informer is nil, the cache
-// does not show the deletion of a pod yet, so it returns pods.
+// resource returns the resource of the objects in an informer's cache. It is a label of the metric
+// for stale caches. If informer is nil, the cache does not show the deletion of a pod yet, so the
+// result is pods.
 func (c *Controller) resource(informer cache.SharedIndexInformer) schema.GroupResource {
 	switch informer {
 	case c.setCache:
@@ -263,11 +264,11 @@ func template(r *appsv1.ControllerRevision) (revision, error) {
 	return revision{r.Name, t}, err
 }
 
-// lookUp returns a claim, or nil if it does not exist.
+// lookUp returns the claim with the given name, or nil if it does not exist.
 func (c *Controller) lookUp(namespace, name string) *v1.PersistentVolumeClaim {
 	claim, err := c.claimsOf.PersistentVolumeClaims(namespace).Get(name)
 	if err != nil {
-		return nil // the only error of a cache is NotFound
+		return nil // the only error that a cache returns is NotFound
 	}
 	return claim
 }

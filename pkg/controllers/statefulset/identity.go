@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// parsePodName returns the set's name and the ordinal in the name of a pod. ok is false if no set has pods
-// with such a name.
+// parsePodName splits the name of a pod into the name of its set and its ordinal. ok is false if
+// the name does not have this form.
 func parsePodName(pod string) (set string, ordinal int, ok bool) {
 	i := strings.LastIndexByte(pod, '-')
 	if i < 0 {
@@ -32,14 +32,14 @@ func parsePodName(pod string) (set string, ordinal int, ok bool) {
 	return pod[:i], int(n), true
 }
 
-// isMember reports whether a pod has a name of the set's form. A name with leading zeros in the
-// ordinal does not, so each ordinal has one name.
+// isMember reports whether a pod has the name that the set gives to one of its pods. Ordinals with
+// leading zeros are not valid, so there is only one name for each ordinal.
 func isMember(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	_, n, ok := parsePodName(pod.Name)
 	return ok && pod.Name == podName(set, n)
 }
 
-// ordinalOf returns the ordinal of a member.
+// ordinalOf returns the ordinal in the name of a pod, for which isMember must be true.
 func ordinalOf(pod *v1.Pod) int {
 	_, n, _ := parsePodName(pod.Name)
 	return n
@@ -54,7 +54,7 @@ func startOrdinal(set *appsv1.StatefulSet) int {
 
 func replicaCount(set *appsv1.StatefulSet) int { return int(*set.Spec.Replicas) }
 
-// inRange reports whether an ordinal is in the set's range.
+// inRange reports whether the set should have a pod with this ordinal.
 func inRange(set *appsv1.StatefulSet, ordinal int) bool {
 	return ordinal >= startOrdinal(set) && ordinal < startOrdinal(set)+replicaCount(set)
 }
@@ -67,7 +67,8 @@ func claimName(set *appsv1.StatefulSet, template string, ordinal int) string {
 	return template + "-" + podName(set, ordinal)
 }
 
-// placeholder returns an object in place of the missing pod of an ordinal at a revision.
+// placeholder returns an object that stands for a missing pod in a plan. The pod must be created
+// with the given ordinal and revision.
 func placeholder(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: set.Namespace, Name: podName(set, ordinal),
@@ -75,12 +76,12 @@ func placeholder(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	}}
 }
 
-// newPod returns the pod of an ordinal at a revision.
+// newPod returns the pod with the given ordinal, from the template in the given revision.
 func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	pod := controller.NewPodFromTemplate(r.template, set, kind)
 	pod.GenerateName = ""
 	pod.Name = podName(set, ordinal)
-	// These two fields are immutable, so identify does not repair them.
+	// These two fields are immutable, so setIdentity does not correct them later.
 	pod.Spec.Hostname, pod.Spec.Subdomain = pod.Name, set.Spec.ServiceName
 	setIdentity(pod)
 	setVolumes(set, pod)
@@ -88,10 +89,10 @@ func newPod(set *appsv1.StatefulSet, r revision, ordinal int) *v1.Pod {
 	return pod
 }
 
-// hasIdentity reports whether a pod has the label of its identity.
+// hasIdentity reports whether a pod has the label with its own name.
 func hasIdentity(pod *v1.Pod) bool { return pod.Labels[appsv1.StatefulSetPodNameLabel] == pod.Name }
 
-// setIdentity sets the labels of a pod's identity.
+// setIdentity sets the labels with a pod's name and ordinal.
 func setIdentity(pod *v1.Pod) {
 	if pod.Labels == nil {
 		pod.Labels = map[string]string{}
@@ -100,13 +101,13 @@ func setIdentity(pod *v1.Pod) {
 	pod.Labels[appsv1.PodIndexLabel] = strconv.Itoa(ordinalOf(pod))
 }
 
-// hasVolumes reports whether a pod has the volumes of the set's claims.
+// hasVolumes reports whether a pod has a volume for each of its claims.
 func hasVolumes(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	for i := range set.Spec.VolumeClaimTemplates {
 		template := set.Spec.VolumeClaimTemplates[i].Name
 		found := false
 		for _, v := range pod.Spec.Volumes {
-			if v.Name == template { // if two volumes have the same name, the last one counts
+			if v.Name == template { // if several volumes have this name, the last one counts
 				found = v.PersistentVolumeClaim != nil &&
 					v.PersistentVolumeClaim.ClaimName == claimName(set, template, ordinalOf(pod))
 			}
@@ -118,7 +119,7 @@ func hasVolumes(set *appsv1.StatefulSet, pod *v1.Pod) bool {
 	return true
 }
 
-// setVolumes adds the volumes of the set's claims to a pod and replaces volumes with the same names.
+// setVolumes adds a volume for each of a pod's claims. It replaces volumes with the same names.
 func setVolumes(set *appsv1.StatefulSet, pod *v1.Pod) {
 	ours := map[string]bool{}
 	var volumes []v1.Volume

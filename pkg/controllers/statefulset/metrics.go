@@ -11,7 +11,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// metrics have Kubernetes' names, labels and help texts. The metrics of a deleted set are removed.
+// metrics are the controller's metrics. They have Kubernetes' names, labels and help texts.
 type metrics struct {
 	most, unavailable *prometheus.GaugeVec
 	skip              controller.StaleSkips
@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// recordPlan records the numbers in a plan.
+// recordPlan sets the metrics about unavailable pods of a set from its plan.
 func (m *metrics) recordPlan(set *appsv1.StatefulSet, p plan) {
 	labels := []string{set.Namespace, set.Name, string(set.Spec.PodManagementPolicy)}
 	m.most.WithLabelValues(labels...).Set(float64(p.most))
@@ -40,7 +40,7 @@ func (m *metrics) recordPlan(set *appsv1.StatefulSet, p plan) {
 	}
 }
 
-// forget removes the metrics of a set.
+// forget removes the metrics of a set, because it was deleted.
 func (m *metrics) forget(namespace, name string) {
 	labels := prometheus.Labels{"statefulset_namespace": namespace, "statefulset_name": name}
 	m.most.DeletePartialMatch(labels)

@@ -12,7 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// gather returns the registered metrics in the form "name{value value} 3".
+// gather returns the metrics in r as texts of the form "name[label values] value".
 func gather(t *testing.T, r prometheus.Gatherer) []string {
 	t.Helper()
 	families, err := r.Gather()

@@ -16,16 +16,16 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// verb is an action on a pod.
+// verb is what a step does with a pod.
 type verb string
 
 const (
-	create  verb = "create"  // create its claims, and then the pod
-	repair  verb = "repair"  // restore its identity, volumes and claims
-	claims  verb = "claims"  // create missing claims, and set the owners of all its claims
-	settle  verb = "settle"  // set the owners of its existing claims
-	destroy verb = "destroy" // delete the pod, which is not wanted or has ended
-	replace verb = "replace" // delete the pod, so that it is recreated at the newest revision
+	create  verb = "create"  // create missing claims of the pod, and then the pod
+	repair  verb = "repair"  // correct the pod's identity and volumes, and its claims
+	claims  verb = "claims"  // create missing claims of the pod, and correct the owners of all its claims
+	settle  verb = "settle"  // correct the owners of the pod's existing claims
+	destroy verb = "destroy" // delete the pod, because it is not wanted or has ended
+	replace verb = "replace" // delete the pod, so that it is created again at the update revision
 )
 
 type step struct {
@@ -33,43 +33,45 @@ type step struct {
 	pod  *v1.Pod
 }
 
-// plan is what one sync does. Each phase starts when the one before has succeeded. The steps of a
-// phase run one by one, or in parallel if the set's podManagementPolicy is Parallel.
+// plan is what one sync does. A phase begins when all steps of the phase before have succeeded. The
+// steps of a phase run one after another, or in parallel if the set's podManagementPolicy is
+// Parallel.
 type plan struct {
 	phases [][]step
-	// update is true if all pods exist and an update may replace some. most is how many pods may be
-	// unavailable at once, and unavailable how many are.
+	// update is true if the plan is at the stage where it may replace pods for an update. most is
+	// how many pods may be unavailable at once, and unavailable how many are.
 	update            bool
 	most, unavailable int
 }
 
-// state is the input of a plan. It is not changed.
+// state is the input of the function decide, which does not change it.
 type state struct {
 	set *appsv1.StatefulSet
-	// pods are the set's members.
+	// pods are the set's pods.
 	pods []*v1.Pod
-	// claim returns a claim, or nil if it does not exist.
+	// claim returns the claim with the given name, or nil if it does not exist.
 	claim           func(name string) *v1.PersistentVolumeClaim
 	current, update revision
 	now             time.Time
 }
 
-// decision is the state of a plan that is not yet complete.
+// decision is a plan in the making, with the data that is needed for it.
 type decision struct {
 	state
 	ordered bool
-	// replicas are the wanted pods, by ordinal; placeholders stand for missing pods. condemned are
-	// the other pods, the highest ordinal first.
+	// replicas are the wanted pods by ordinal, with placeholders for missing pods. condemned are
+	// the other pods, with the highest ordinal first. They are deleted.
 	replicas, condemned []*v1.Pod
-	// firstUnavailable is the first pod that is not available.
+	// firstUnavailable is the pod with the lowest ordinal that is not available.
 	firstUnavailable *v1.Pod
 	phases           [][]step
 	deleting         map[*v1.Pod]bool
 }
 
-// decide computes the plan. With OrderedReady, a pod is created only after all pods before it are
-// available, and pods are deleted in reverse order; a step that must wait blocks all later steps.
-// With Parallel no pod waits for another, but an update still replaces one pod at a time.
+// decide makes a plan. With the policy OrderedReady, a pod is created only when all pods before it
+// are available, and pods are deleted in reverse order. If a step must wait, all later steps wait
+// too. With Parallel, no pod waits for another. In both cases an update makes no more than
+// maxUnavailable pods unavailable, by default one.
 func decide(s state) (plan, error) {
 	if s.set.DeletionTimestamp != nil {
 		return plan{}, nil
@@ -95,7 +97,7 @@ func decide(s state) (plan, error) {
 	return plan{d.phases, true, most, unavailable}, nil
 }
 
-// mostUnavailable returns how many pods may be unavailable at once during an update.
+// mostUnavailable returns how many pods an update may make unavailable at once.
 func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 	rolling := set.Spec.UpdateStrategy.RollingUpdate
 	if rolling == nil || rolling.MaxUnavailable == nil {
@@ -108,7 +110,8 @@ func mostUnavailable(set *appsv1.StatefulSet) (int, error) {
 	return max(most, 1), nil
 }
 
-// sort divides the pods into replicas and condemned, and adds placeholders for missing pods.
+// sort divides the pods into replicas and condemned, adds placeholders for missing pods, and sets
+// firstUnavailable.
 func (d *decision) sort() {
 	d.replicas = make([]*v1.Pod, replicaCount(d.set))
 	for _, pod := range d.pods {
@@ -138,9 +141,9 @@ func reversed(pods []*v1.Pod) []*v1.Pod {
 	return out
 }
 
-// revisionFor returns the revision for creating the i-th replica. It is the current revision if the
-// ordinal is below the partition or if an update has not replaced the pod yet, and otherwise the
-// update revision.
+// revisionFor returns the revision at which the replica with index i is created if it is missing.
+// It is the current revision if i is below the partition, or if there is no partition and the
+// update has not reached this pod yet. Otherwise it is the update revision.
 func (d *decision) revisionFor(i int) revision {
 	strategy := d.set.Spec.UpdateStrategy
 	old := 0
@@ -163,7 +166,7 @@ func partition(set *appsv1.StatefulSet) int {
 	return 0
 }
 
-// exists reports whether the pod exists in the API server.
+// exists reports whether a pod exists on the API server, so that it is not a placeholder.
 func exists(pod *v1.Pod) bool { return pod.Status.Phase != "" }
 
 func terminating(pod *v1.Pod) bool { return pod.DeletionTimestamp != nil }
@@ -187,8 +190,9 @@ func minReady(set *appsv1.StatefulSet) time.Duration {
 	return time.Duration(set.Spec.MinReadySeconds) * time.Second
 }
 
-// each calls f for each pod. f returns a step, if any, and whether later pods must wait. each
-// reports whether the plan continues with the next kind of steps.
+// each calls f for each pod and adds the returned steps to the plan as one phase. The second result
+// of f is whether later pods must wait; it applies only with the policy OrderedReady. each returns
+// false if some pods must wait, so that the plan ends with this phase.
 func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	var phase []step
 	stopped := false
@@ -209,7 +213,7 @@ func (d *decision) each(pods []*v1.Pod, f func(pod *v1.Pod) (step, bool)) bool {
 	return !stopped
 }
 
-// keepReplicas creates, repairs and recreates the wanted pods.
+// keepReplicas plans to create, correct and replace the wanted pods.
 func (d *decision) keepReplicas() bool { return d.each(d.replicas, d.keepReplica) }
 
 func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
@@ -217,7 +221,7 @@ func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 	case ended(pod) && terminating(pod):
 		return step{}, true
 	case ended(pod):
-		return step{destroy, pod}, true // the pod is recreated when the API server has deleted it
+		return step{destroy, pod}, true // a later sync creates the pod again when the API server has deleted this one
 	case !exists(pod) && d.blocked(pod):
 		return step{}, true
 	case !exists(pod):
@@ -236,14 +240,14 @@ func (d *decision) keepReplica(pod *v1.Pod) (step, bool) {
 	return s, false
 }
 
-// blocked reports whether a pod must wait until claims of an earlier pod with the same name are
-// deleted.
+// blocked reports whether a pod cannot be created until the claims of an earlier pod with its name
+// are deleted.
 func (d *decision) blocked(pod *v1.Pod) bool {
 	return retentionPolicy(d.set).WhenScaled != retain &&
 		d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool { return c != nil && stale(c, pod, podKind) })
 }
 
-// wantsClaims reports whether a claim of the pod is missing, is being deleted, or has wrong owners.
+// wantsClaims reports whether a claim of a pod is missing, is being deleted, or has wrong owners.
 func (d *decision) wantsClaims(pod *v1.Pod) bool {
 	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool {
 		return c == nil ||
@@ -251,7 +255,7 @@ func (d *decision) wantsClaims(pod *v1.Pod) bool {
 	}) || d.unsettled(pod)
 }
 
-// unsettled reports whether a claim of the pod has wrong owners.
+// unsettled reports whether a claim of a pod has wrong owners.
 func (d *decision) unsettled(pod *v1.Pod) bool {
 	return d.anyClaim(pod, func(c *v1.PersistentVolumeClaim) bool {
 		if c == nil {
@@ -271,7 +275,7 @@ func (d *decision) anyClaim(pod *v1.Pod, f func(*v1.PersistentVolumeClaim) bool)
 	return false
 }
 
-// settleCondemned sets the owners of the claims of condemned pods.
+// settleCondemned plans to correct the owners of the claims of condemned pods.
 func (d *decision) settleCondemned() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if d.unsettled(pod) {
@@ -281,8 +285,8 @@ func (d *decision) settleCondemned() bool {
 	})
 }
 
-// shrink deletes condemned pods. With OrderedReady, it deletes a pod only if it is available or is
-// the first pod that is not.
+// shrink plans to delete condemned pods. With the policy OrderedReady, it deletes a pod only if the
+// pod is available or is firstUnavailable.
 func (d *decision) shrink() bool {
 	return d.each(d.condemned, func(pod *v1.Pod) (step, bool) {
 		if terminating(pod) || d.ordered && pod != d.firstUnavailable && !(isRunningReady(pod) && d.ready(pod)) {
@@ -292,13 +296,13 @@ func (d *decision) shrink() bool {
 	})
 }
 
-// roll replaces pods of older revisions, the highest ordinals first. With maxUnavailable it
-// replaces as many pods as may become unavailable. Otherwise it replaces one pod, when all pods
-// above it are available.
+// roll plans to replace pods of older revisions, those with the highest ordinals first. If
+// maxUnavailable is set, it replaces as many pods as may become unavailable. Otherwise it replaces
+// one pod, when all pods with higher ordinals are available.
 //
-// With Parallel it first replaces outdated pods that are unavailable, up to maxUnavailable at a
-// time. Their deletion makes no more pods unavailable. Otherwise a set whose first revision does
-// not work could never be updated.
+// With the policy Parallel it first replaces outdated pods that are already unavailable, at most
+// maxUnavailable of them. If it did not, a set could never be updated if the pods of its first
+// revision do not work.
 func (d *decision) roll(most, unavailable int) {
 	if rolling := d.set.Spec.UpdateStrategy.RollingUpdate; rolling == nil || rolling.MaxUnavailable == nil {
 		d.rollOne()
@@ -337,8 +341,8 @@ func (d *decision) rollOne() {
 	}
 }
 
-// outdated reports whether a pod must be replaced. A pod that does not exist yet or is being
-// deleted need not be replaced.
+// outdated reports whether a pod must be replaced because of its revision. Placeholders and pods
+// that are being deleted are not replaced.
 func (d *decision) outdated(pod *v1.Pod) bool {
 	return revisionOf(pod) != d.update.name && exists(pod) && !terminating(pod) && !d.deleting[pod]
 }

@@ -20,8 +20,8 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// podsOf parses pods like "0:ready:old 1:going:new". The parts are the ordinal, the state and the
-// revision.
+// podsOf parses pods from a text like "0:ready:old 1:going:new". The parts of a word are the
+// ordinal, the state and the revision.
 func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 	var out []*v1.Pod
 	for _, word := range strings.Fields(text) {
@@ -60,7 +60,7 @@ func podsOf(set *appsv1.StatefulSet, text string) []*v1.Pod {
 	return out
 }
 
-// show formats a plan like "create 0:new, replace 2 | destroy 3".
+// show returns a plan as a text like "create 0:new, replace 2 | destroy 3".
 func show(p plan) string {
 	var phases []string
 	for _, phase := range p.phases {
@@ -102,7 +102,7 @@ func partitioned(n int32) change {
 func maxUnavailable(v string) change {
 	return func(s *appsv1.StatefulSet) { s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.Parse(v)) }
 }
-func bare(s *appsv1.StatefulSet) { // bare sets a strategy without its settings
+func bare(s *appsv1.StatefulSet) { // bare removes the settings of the update strategy
 	s.Spec.UpdateStrategy.RollingUpdate = nil
 	s.Status.CurrentReplicas = 1
 }
@@ -206,8 +206,9 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestOrder checks that an ordered set creates or deletes one pod at a time, creates a pod only if
-// all pods before it are ready, and deletes or replaces a pod only if no pod above it is ready.
+// TestOrder checks that a set with the policy OrderedReady creates or deletes one pod at a time,
+// creates a pod only when all pods before it are ready, and deletes or replaces a pod only when no
+// pod with a higher ordinal is ready.
 func TestOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		set := setOf(int32(rapid.IntRange(0, 4).Draw(t, "replicas")))
@@ -251,8 +252,8 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-// TestConverges checks that a set always gets the wanted number of pods at the newest revision, and
-// that during an update no more pods are unavailable than allowed.
+// TestConverges checks that a set always ends with the wanted number of pods at the update
+// revision, and that during an update no more pods are unavailable than allowed.
 func TestConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 4).Draw(t, "replicas")

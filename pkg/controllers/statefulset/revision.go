@@ -14,24 +14,26 @@ import (
 	"keelson.dev/keelson/pkg/controllers/history"
 )
 
-// hashLabel is the label of a revision with the hash of its data.
+// hashLabel is the label of a ControllerRevision with the hash of its data.
 const hashLabel = "controller.kubernetes.io/hash"
 
-// revision is a revision at which pods are created.
+// revision is the name of a ControllerRevision, with the pod template in it.
 type revision struct {
 	name     string
 	template *v1.PodTemplateSpec
 }
 
-// revisions are the current revision of a set and the revision that it is being updated to. Both
-// are nil if the set is being deleted and its revisions were deleted first.
+// revisions are the current revision of a set, and the update revision, which is that of the
+// present template. Both are nil if the set is being deleted and has no revision of the present
+// template.
 type revisions struct {
 	current, update *appsv1.ControllerRevision
 	collisions      int32
 }
 
-// syncRevisions returns the set's revisions. It creates the revision of the present template, or renumbers
-// it if it exists.
+// syncRevisions returns the current revision and the update revision of a set. If the present
+// template has no revision, it creates one. If it has an older revision, it gives that the highest
+// number.
 func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	sorted []*appsv1.ControllerRevision) (revisions, error) {
 	var out revisions
@@ -63,9 +65,10 @@ func (c *Controller) syncRevisions(ctx context.Context, set *appsv1.StatefulSet,
 	return out, nil
 }
 
-// findSame returns the revision with the same data as the wanted one. If there is none, it decodes
-// the newest revision, sets the present defaults in its template and compares again, because an
-// earlier version may have had other defaults.
+// findSame returns the revision with the same data as wanted, or nil. If none of the sorted
+// revisions has the same data, it applies the present defaults to the template in the newest
+// revision and compares again, because the defaults may have been different when this revision was
+// created.
 func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevision) *appsv1.ControllerRevision {
 	if r := history.Find(sorted, wanted); r != nil || len(sorted) == 0 {
 		return r
@@ -73,7 +76,7 @@ func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevi
 	newest := sorted[len(sorted)-1]
 	template, err := history.Template(newest)
 	if err != nil {
-		return nil // a revision that cannot be decoded is not the same
+		return nil // a revision that cannot be decoded has other data
 	}
 	podspec.DefaultSpec(&template.Spec)
 	data, err := history.Data(template)
@@ -83,7 +86,8 @@ func findSame(sorted []*appsv1.ControllerRevision, wanted *appsv1.ControllerRevi
 	return newest
 }
 
-// createRevision creates a revision. It uses another name while the name is taken.
+// createRevision creates a revision. If another revision has its name, it tries other names and
+// increments collisions, which it returns.
 func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet, r *appsv1.ControllerRevision,
 	collisions int32) (*appsv1.ControllerRevision, int32, error) {
 	for {
@@ -96,7 +100,8 @@ func (c *Controller) createRevision(ctx context.Context, set *appsv1.StatefulSet
 	}
 }
 
-// truncateHistory deletes unused revisions that exceed the history limit.
+// truncateHistory deletes the oldest revisions that no pod has, as many as exceed the set's
+// revisionHistoryLimit.
 func (c *Controller) truncateHistory(ctx context.Context, set *appsv1.StatefulSet, pods []*v1.Pod,
 	sorted []*appsv1.ControllerRevision, r revisions) error {
 	used := map[string]bool{r.current.Name: true, r.update.Name: true}

@@ -16,8 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRevisionsConverge checks that with any strategy and order of events the status finally has
-// the revisions of the existing pods, and that an update is complete once all pods have the newest
+// TestRevisionsConverge checks, with any strategy and order of events, that the status finally has
+// the revisions of the existing pods, and that an update is complete when all pods have the update
 // revision.
 func TestRevisionsConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -99,8 +99,8 @@ func TestRevisionsConverge(t *testing.T) {
 	})
 }
 
-// TestUpdateByHand checks that with OnDelete the current revision is updated when all pods were
-// replaced, and also when there are no pods.
+// TestUpdateByHand checks that with the strategy OnDelete the current revision changes when all
+// pods were replaced, and also if the set has no pods.
 func TestUpdateByHand(t *testing.T) {
 	b := newBench(t)
 	set := sample(2)

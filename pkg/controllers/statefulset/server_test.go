@@ -25,13 +25,13 @@ import (
 	"keelson.dev/keelson/pkg/controllers/garbagecollector"
 )
 
-// bench is a server with the controller and kubelets that make pods ready.
+// bench is an API server with the controller and simulated kubelets that make pods ready.
 type bench struct {
 	*testing.T
 	*testserver.Server
 	mu   sync.Mutex
 	sick map[string]bool // names of pods that stay pending
-	log  []string        // creations and deletions of pods, in order
+	log  []string        // creations (+name) and deletions (-name) of pods, in order
 }
 
 func newBench(t *testing.T) *bench {
@@ -48,7 +48,7 @@ func newBench(t *testing.T) *bench {
 		for e := range w.ResultChan() {
 			pod, ok := e.Object.(*v1.Pod)
 			if !ok {
-				return // the test has ended, or will fail by a timeout
+				return // the test has ended, or will fail because it times out
 			}
 			b.mu.Lock()
 			switch e.Type {
@@ -70,7 +70,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// seen waits for n creations and deletions and returns them.
+// seen waits until there were n creations and deletions of pods, and returns them.
 func (b *bench) seen(n int) []string {
 	b.Helper()
 	var out []string
@@ -94,7 +94,7 @@ func (b *bench) want(log ...string) {
 	}
 }
 
-// status waits for a status for which ok returns true.
+// status waits until ok returns true for the set with the given name, and returns the set.
 func (b *bench) status(name, what string, ok func(*appsv1.StatefulSet) bool) *appsv1.StatefulSet {
 	b.Helper()
 	var out *appsv1.StatefulSet
@@ -147,7 +147,7 @@ func (b *bench) images() string {
 	for i := range pods.Items {
 		out = append(out, pods.Items[i].Spec.Containers[0].Image)
 	}
-	return strings.Join(out, " ") // the list is sorted by name
+	return strings.Join(out, " ") // the API server returns the pods sorted by name
 }
 
 func TestOrdered(t *testing.T) {
@@ -272,7 +272,7 @@ func TestClaims(t *testing.T) {
 	b.claims("the claim stays", "data-web-0:")
 }
 
-// claims waits until the claims and their owners are as wanted.
+// claims waits until the claims have the owners in want, in the form "claim:kind of owner".
 func (b *bench) claims(what, want string) {
 	b.Helper()
 	controllertest.Eventually(b.T, what, func(ctx context.Context) (any, bool) {
@@ -287,7 +287,8 @@ func (b *bench) claims(what, want string) {
 				owner += ref.Kind
 			}
 			if c.DeletionTimestamp != nil && len(c.Finalizers) == 1 {
-				// No controller removes the protection finalizer in this test.
+				// Remove the finalizer that protects claims, because the controller that does so
+				// does not run here.
 				_, err := b.Client.CoreV1().PersistentVolumeClaims("default").Patch(ctx, c.Name,
 					types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 				return err, false
@@ -299,8 +300,8 @@ func (b *bench) claims(what, want string) {
 	})
 }
 
-// TestAdoption checks that a set adopts the pods of a deleted set of the same name, and releases a
-// pod that it no longer selects.
+// TestAdoption checks that a set adopts the pods and the revision of a deleted set of the same
+// name, and that it releases and replaces a pod that it no longer selects.
 func TestAdoption(t *testing.T) {
 	b := newBench(t)
 	b.create(sample(2))

@@ -11,9 +11,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// status returns the status for the pods before a plan was carried out. replaced is the number of
-// pods that the plan deleted for an update. The duration is the time until the counts change
-// without an event (0 for never).
+// status returns the status of a set, from its pods before the plan was carried out. replaced is
+// the number of pods that the plan has deleted for an update. The second result is the time until
+// the number of available pods changes without an event, or 0 if it does not.
 func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time.Duration) {
 	out := appsv1.StatefulSetStatus{
 		ObservedGeneration: s.set.Generation, CurrentRevision: s.current.name, UpdateRevision: s.update.name,
@@ -42,15 +42,14 @@ func status(s state, collisions, replaced int32) (appsv1.StatefulSetStatus, time
 			}
 		}
 	}
-	// A replaced pod may have had neither the current nor the new revision, so the difference can
-	// be negative.
+	// replaced may include pods of a third revision, so the difference may be negative.
 	out.CurrentReplicas = max(out.CurrentReplicas-replaced, 0)
 	complete(s.set, &out)
 	return out, again
 }
 
-// complete ends an update when all pods are updated, with any strategy. Kubernetes does so with
-// OnDelete since 1.37 (kubernetes/kubernetes#136833).
+// complete makes the update revision the current revision when all pods have it and are ready, with
+// any update strategy. Kubernetes does this for OnDelete since 1.37 (kubernetes/kubernetes#136833).
 func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	want := *set.Spec.Replicas
 	if s.UpdatedReplicas == want && s.ReadyReplicas == want && s.Replicas == want {
@@ -58,8 +57,8 @@ func complete(set *appsv1.StatefulSet, s *appsv1.StatefulSetStatus) {
 	}
 }
 
-// outOfDate reports whether a status must be written. It ignores conditions, which other clients
-// may set.
+// outOfDate reports whether the status old must be replaced by s. It ignores conditions, because
+// only other clients set them.
 func outOfDate(old, s *appsv1.StatefulSetStatus) bool {
 	return s.ObservedGeneration > old.ObservedGeneration || s.Replicas != old.Replicas ||
 		s.CurrentReplicas != old.CurrentReplicas ||

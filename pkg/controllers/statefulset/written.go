@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// written stores, by key, the newest versions that the controller wrote, so that it does not decide
-// from a cache that is older than its own writes. It is safe for concurrent use.
+// written records the resource versions of the controller's latest writes, by the set's key and by
+// informer. So the controller can detect that a cache is older than its own writes. It is safe for
+// concurrent use.
 type written struct {
 	mu    sync.Mutex
 	byKey map[string]map[cache.SharedIndexInformer]string
@@ -21,7 +22,8 @@ func newWritten() *written {
 	return &written{byKey: map[string]map[cache.SharedIndexInformer]string{}}
 }
 
-// record records a write of an object that an informer shows.
+// record records the version of an object after a write. informer is the informer of objects of
+// this kind.
 func (w *written) record(key string, informer cache.SharedIndexInformer, version string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -33,7 +35,8 @@ func (w *written) record(key string, informer cache.SharedIndexInformer, version
 	}
 }
 
-// behind returns the informer of a cache that does not show all writes for a key, or nil.
+// behind returns an informer whose cache does not show all writes for a set yet, or nil if all
+// caches do.
 func (w *written) behind(key string) cache.SharedIndexInformer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -46,14 +49,14 @@ func (w *written) behind(key string) cache.SharedIndexInformer {
 	return nil
 }
 
-// forget removes a key whose object was deleted.
+// forget drops the writes for a set that was deleted.
 func (w *written) forget(key string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.byKey, key)
 }
 
-// older reports whether version a was before b. An empty version is older than all others.
+// older reports whether version a is before version b. An empty version a is before all others.
 func older(a, b string) bool {
 	if a == "" {
 		return true

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversiongc removes the entries of API servers that no longer exist from
-// StorageVersions. A server exists as long as it has an identity lease. A StorageVersion without
-// entries is deleted.
+// Package storageversiongc removes the entries of API servers that do not exist any more from
+// StorageVersions. An API server exists as long as it has an identity lease. A StorageVersion
+// without entries is deleted.
 //
-// The API server must confirm that a server's lease does not exist or belongs to another identity.
-// A lagging cache or a failed call is not enough.
+// Before it removes an entry, the controller asks the API server whether the lease was deleted, or
+// is not that of an API server. A cache without the lease, or a failed request, is not enough.
 package storageversiongc
 
 import (
@@ -31,7 +31,8 @@ import (
 // Name is the controller's name.
 const Name = "storageversion-garbage-collector-controller"
 
-// Label of the leases of API servers.
+// identityLabel is a label of identity leases, and identityServer its value in the leases of API
+// servers.
 const (
 	identityLabel  = "apiserver.kubernetes.io/identity"
 	identityServer = "kube-apiserver"
@@ -42,8 +43,8 @@ type Controller struct {
 	controller.Deps
 	queue    *controller.Queue
 	versions listers.StorageVersionLister
-	// servers has an informer for the leases of API servers only, because those of nodes change all
-	// the time.
+	// servers has an informer only for the leases of API servers, because the leases of nodes
+	// change all the time.
 	servers informers.SharedInformerFactory
 	leases  cache.SharedIndexInformer
 }
@@ -69,7 +70,7 @@ func New(d controller.Deps) (controller.Controller, error) {
 	})
 }
 
-// leaseChanged queues all versions with an entry of a server whose lease was deleted.
+// leaseChanged queues all StorageVersions if the lease of an API server was deleted.
 func (c *Controller) leaseChanged(_, lease *coordinationv1.Lease) {
 	if lease != nil {
 		return
@@ -91,7 +92,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.queue.Run(ctx)
 }
 
-// sync removes the entries of servers that no longer exist.
+// sync removes the entries of missing API servers from a StorageVersion.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	v, err := c.versions.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -111,7 +112,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 		})
 	api := c.Client.InternalV1alpha1().StorageVersions()
 	if len(next.Status.StorageVersions) == 0 {
-		// The precondition fails if a server has added an entry meanwhile.
+		// The deletion fails if an API server has added an entry in the meantime, because of the
+		// precondition.
 		err = api.Delete(ctx, name,
 			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}})
 	} else {
@@ -124,8 +126,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return nil
 }
 
-// gone returns the servers in a version that no longer exist. It asks the API server only for
-// leases that the cache does not show.
+// gone returns the IDs of the API servers in a StorageVersion that do not exist any more. It asks
+// the API server only about leases that the cache does not show.
 func (c *Controller) gone(ctx context.Context, v *apiserverinternalv1alpha1.StorageVersion) ([]string, error) {
 	var out []string
 	for _, s := range v.Status.StorageVersions {

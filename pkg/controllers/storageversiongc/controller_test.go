@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// TestServersThatGo checks that a server's entry exists as long as its lease, and that leases of
-// other components do not count.
+// TestServersThatGo checks that an API server's entry is kept as long as its lease exists, and that
+// leases of other components do not count.
 func TestServersThatGo(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) {
 		c.RuntimeConfig = map[string]bool{"internal.apiserver.k8s.io/v1alpha1": true}
@@ -56,8 +56,8 @@ func TestServersThatGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// servers waits until a version has the entries of these servers, or is deleted if there are
-	// none.
+	// servers waits until a StorageVersion has exactly the entries of the servers in want, or is
+	// deleted if want is empty.
 	servers := func(name string, want ...string) {
 		t.Helper()
 		controllertest.Eventually(t, name, func(ctx context.Context) (any, bool) {
@@ -79,7 +79,7 @@ func TestServersThatGo(t *testing.T) {
 	tell("a.b.twos", "two")
 	tell("a.b.others", "other")
 	tell("a.b.some", "one", "nobody")
-	// The server writes its own entry some time after it has started to serve.
+	// Wait, because the server writes its own entry some time after it has started to serve.
 	controllertest.Eventually(t, "core.pods", func(ctx context.Context) (any, bool) {
 		v, err := versions.Get(ctx, "core.pods", metav1.GetOptions{})
 		return err, err == nil && len(v.Status.StorageVersions) == 1

@@ -1,16 +1,18 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storageversionmigrator rewrites all objects of a resource, so that they are stored in the
-// present version and with the present encryption key, as StorageVersionMigrations request.
+// Package storageversionmigrator carries out StorageVersionMigrations: it rewrites all objects of a
+// resource, so that they are stored in the present version and with the present encryption key.
 //
-// One migration of each resource runs at a time, the oldest first. It records the resource version
-// at which it began: objects written since are stored correctly. All older objects are rewritten
-// with an empty apply, which changes nothing else. After a restart the controller continues with
-// the objects that are still older than the recorded version; it stores no other progress.
+// One migration of each resource runs at a time, the oldest first. The controller records the
+// resource version at which a migration begins. Objects that are written after that are stored
+// correctly. All older objects are rewritten with an empty apply, which changes nothing else. After
+// a restart the controller continues with the objects that are still older than the recorded
+// version; it records no other progress.
 //
-// The status of a CustomResourceDefinition shows that its objects are being migrated. Afterwards
-// the earlier stored versions are removed from it, unless the definition has changed meanwhile.
+// While the objects of a CustomResourceDefinition are migrated, its status has a condition that
+// says so. Afterwards the controller removes the earlier versions from status.storedVersions,
+// unless the definition has changed in the meantime.
 package storageversionmigrator
 
 import (
@@ -31,7 +33,7 @@ import (
 // Name is the controller's name.
 const Name = "storage-version-migrator-controller"
 
-// Reasons of conditions.
+// Reasons of conditions in the status of migrations.
 const (
 	reasonRunning   = "MigrationRunning"
 	reasonCompleted = "MigrationCompleted"
@@ -54,18 +56,19 @@ func New(d controller.Deps) (controller.Controller, error) {
 	c := &Controller{Deps: d, migrations: migrations.Lister()}
 	c.queue = controller.NewQueue(Name, d.Clock, d.Log, d.Options.Workers, c.sync)
 	return c, controller.OnChange(migrations.Informer(), func(old, m *migration) {
-		// The deletion of a migration may allow the next one of the resource to start.
+		// Queue the resource also if a migration was deleted, because its next migration may start
+		// now.
 		c.queue.Add(keyOf(controller.Latest(old, m)))
 	})
 }
 
-// keyOf returns the resource of a migration.
+// keyOf returns the resource of a migration as a text. It is the key in the queue.
 func keyOf(m *migration) string { return m.Spec.Resource.String() }
 
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// sync continues the migrations of a resource.
+// sync continues the migrations of the resource with the given key.
 func (c *Controller) sync(ctx context.Context, key string) error {
 	all, err := c.migrations.List(labels.Everything())
 	if err != nil {
@@ -86,7 +89,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// start marks a migration as running.
+// start marks a migration as running, both in the definition of its resource and in its own status.
 func (c *Controller) start(ctx context.Context, m *migration) error {
 	err := c.mark(ctx, m,
 		mark{status: true, reason: reasonRunning, message: fmt.Sprintf("Migration %s is running", m.Name)})
@@ -96,7 +99,7 @@ func (c *Controller) start(ctx context.Context, m *migration) error {
 	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationRunning, reasonRunning, "The migration is running")
 }
 
-// finish marks an ended migration as not running.
+// finish marks a migration that has succeeded or failed as not running any more.
 func (c *Controller) finish(ctx context.Context, m *migration) error {
 	how := mark{reason: "MigrationFailed", message: "The migration has failed"}
 	if is(m, storagemigrationv1beta1.MigrationSucceeded) {
@@ -113,7 +116,8 @@ func (c *Controller) finish(ctx context.Context, m *migration) error {
 	return c.update(ctx, done)
 }
 
-// addCondition adds a true condition to a migration.
+// addCondition adds a condition with the status True to a migration, unless it has a condition of
+// this type.
 func (c *Controller) addCondition(ctx context.Context, m *migration,
 	what storagemigrationv1beta1.MigrationConditionType, reason, message string) error {
 	told := m.DeepCopy()
@@ -139,14 +143,16 @@ func (c *Controller) update(ctx context.Context, m *migration) error {
 	return nil
 }
 
-// patience is how long to wait for a resource that is not served: its definition may be new, so
-// that not all servers know it yet.
+// patience is how long after its creation a migration waits for a resource that is not served. The
+// definition of the resource may be new, so that not all API servers serve it yet. retry is the
+// interval at which the controller checks this.
 const (
 	patience = time.Minute
 	retry    = 5 * time.Second
 )
 
-// run continues a migration. It first records where the migration begins.
+// run continues a migration. First it records the resource version at which the migration begins.
+// The event of this write queues the resource again.
 func (c *Controller) run(ctx context.Context, m *migration) error {
 	what, err := c.find(m.Spec.Resource)
 	switch {
@@ -174,7 +180,8 @@ func (c *Controller) run(ctx context.Context, m *migration) error {
 	return c.addCondition(ctx, m, storagemigrationv1beta1.MigrationSucceeded, reasonSucceeded, "")
 }
 
-// recordStart records the resource version at which a migration begins.
+// recordStart records the present resource version in the status, as the beginning of the
+// migration.
 func (c *Controller) recordStart(ctx context.Context, m *migration, what *target) error {
 	list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -38,7 +38,7 @@ func start(t *testing.T) *testserver.Server {
 	}})
 }
 
-// ended creates a migration and returns it when it has ended.
+// ended creates a migration, waits until it has ended, and returns it.
 func ended(t *testing.T, s *testserver.Server, group,
 	resource string) *storagemigrationv1beta1.StorageVersionMigration {
 	t.Helper()
@@ -68,8 +68,8 @@ func succeeded(m *storagemigrationv1beta1.StorageVersionMigration) bool {
 const versions = `[{"name":"v1","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 	{"name":"v2","served":true,"storage":%t,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]`
 
-// TestCustomResources checks that after a migration all objects are stored in the new version and
-// the definition's status shows that.
+// TestCustomResources checks that a migration stores all objects of a custom resource in the new
+// version, and updates the status of the definition.
 func TestCustomResources(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()
@@ -107,7 +107,7 @@ func TestCustomResources(t *testing.T) {
 		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Wait until the server knows the new definition, which means that it stores objects in the new
+	// Wait until the server uses the changed definition, so that it stores objects in the new
 	// version.
 	controllertest.Eventually(t, "the new version", func(ctx context.Context) (any, bool) {
 		_, err := dyn.Resource(things).Namespace("default").Patch(ctx, "t-0", types.MergePatchType,
@@ -137,7 +137,7 @@ func TestCustomResources(t *testing.T) {
 			t.Errorf("condition %+v", c)
 		}
 	}
-	// The old version can be removed from the definition now.
+	// After the migration, the old version can be removed from the definition.
 	only := `{"spec":{"versions":[{"name":"v2","served":true,"storage":true,` +
 		`"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`
 	if _, err := crds.Patch(ctx, "things.example.com", types.MergePatchType, []byte(only),
@@ -146,7 +146,8 @@ func TestCustomResources(t *testing.T) {
 	}
 }
 
-// stored returns the number of objects in the store, and how many of them are in the old version.
+// stored returns the number of objects in the old version, and the number of all objects in the
+// store.
 func stored(t *testing.T, s *testserver.Server) (old, all int) {
 	t.Helper()
 	r, err := s.KV.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/example.com/things/"})
@@ -165,8 +166,8 @@ func stored(t *testing.T, s *testserver.Server) (old, all int) {
 	return old, all
 }
 
-// TestNothingChanges checks that objects that are stored correctly are not changed, and that an
-// impossible migration fails.
+// TestNothingChanges checks that a migration does not change objects that are already stored
+// correctly, and that a migration that is not possible fails.
 func TestNothingChanges(t *testing.T) {
 	s := start(t)
 	ctx := t.Context()

@@ -15,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// mark is the migration status in a definition.
+// mark is the StorageMigrating condition to set in the status of a CustomResourceDefinition.
 type mark struct {
 	status          bool
 	reason, message string
-	// migrated means that all objects are stored in the present storage version.
+	// migrated means that all objects are stored in the present storage version now.
 	migrated bool
 }
 
-// mark writes the migration status, if the resource has a definition.
+// mark sets the condition how in the CustomResourceDefinition of a migration's resource. It does
+// nothing if the resource is built in.
 func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	if m.Spec.Resource.Group == "" {
 		return nil
@@ -40,8 +41,7 @@ func (c *Controller) mark(ctx context.Context, m *migration, how mark) error {
 	if !changed {
 		return nil
 	}
-	// The resource version ensures that the stored versions are those of the definition that was
-	// read.
+	// With the resource version, the write fails if the definition has changed since it was read.
 	body, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"resourceVersion": crd.ResourceVersion},
 		"status":   map[string]any{"conditions": status.Conditions, "storedVersions": status.StoredVersions},
@@ -67,9 +67,9 @@ func (c *Controller) definition(ctx context.Context, name string) (*apiextension
 	return crd, json.Unmarshal(b, crd)
 }
 
-// marked returns a definition's status with a mark, and whether the status differs from the present
-// one. Old stored versions are removed only if the definition has not changed since the migration
-// began.
+// marked returns the status of a definition with the condition how, and whether it differs from the
+// present status. It removes old versions from storedVersions only if the definition has not
+// changed since the migration began.
 func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 	now metav1.Time) (*apiextensionsv1.CustomResourceDefinitionStatus, bool) {
 	status := crd.Status.DeepCopy()
@@ -77,7 +77,7 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 		return c.Type == apiextensionsv1.StorageMigrating
 	})
 	if !how.status && (at < 0 || status.Conditions[at].Status != apiextensionsv1.ConditionTrue) {
-		return status, false // an earlier process wrote the mark before it was killed
+		return status, false // an earlier process wrote this condition already before it was killed
 	}
 	if how.migrated {
 		if status.Conditions[at].ObservedGeneration == crd.Generation {
@@ -106,10 +106,10 @@ func marked(crd *apiextensionsv1.CustomResourceDefinition, how mark,
 	return status, true
 }
 
-// storage returns the storage version of a definition.
+// storage returns the name of the version in which objects of a definition are stored.
 func storage(crd *apiextensionsv1.CustomResourceDefinition) string {
 	at := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Storage
 	})
-	return crd.Spec.Versions[at].Name // every definition has a storage version
+	return crd.Spec.Versions[at].Name // every definition has exactly one storage version
 }

@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// TestKeys checks that after a migration all objects are encrypted with the first key, and can be
-// read after the other key was removed.
+// TestKeys checks that after a migration all objects are encrypted with the first key of the
+// configuration, so that they can be read after the other key was removed.
 func TestKeys(t *testing.T) {
 	const (
 		a = "secretbox: {keys: [{name: a, secret: MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=}]}"

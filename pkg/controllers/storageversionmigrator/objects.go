@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// page is the maximum number of objects in the response to a list request, and atOnce the
-	// number of parallel writes.
+	// page is the maximum number of objects that one list request returns. atOnce is the maximum
+	// number of objects that are written in parallel.
 	page   = 500
 	atOnce = 8
 )
 
-// needed are the verbs that a resource needs for a migration.
+// needed returns the verbs that a resource must support for a migration.
 func needed() []string { return []string{"update", "patch", "list"} }
 
-// target is a resource whose objects are migrated.
+// target is a resource to migrate. migratable reports whether it supports all needed verbs.
 type target struct {
 	gvr        schema.GroupVersionResource
 	gvk        schema.GroupVersionKind
 	migratable bool
 }
 
-// find returns a resource, or nil if it does not exist.
+// find looks up a resource with discovery. It returns nil if the resource is not served.
 func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	gvr, err := c.Mapper.ResourceFor(schema.GroupVersionResource{Group: what.Group, Resource: what.Resource})
 	if meta.IsNoMatchError(err) || err == nil && (gvr.Group != what.Group || gvr.Resource != what.Resource) {
@@ -64,13 +64,13 @@ func (c *Controller) find(what metav1.GroupResource) (*target, error) {
 	return nil, nil
 }
 
-// migrate rewrites all objects that were last written at or before a resource version. refused is
-// an error that a retry will not solve.
+// migrate rewrites all objects that were last written at version or before. refused is an error
+// that makes a retry pointless; err is any other error.
 func (c *Controller) migrate(ctx context.Context, what *target, version string) (refused, err error) {
 	for more := ""; ; {
 		list, err := c.Metadata.Resource(what.gvr).List(ctx, metav1.ListOptions{Limit: page, Continue: more})
 		if apierrors.IsResourceExpired(err) && more != "" {
-			more = "" // the list begins again; rewritten objects are newer than version and are skipped
+			more = "" // list from the beginning again; objects that were rewritten are newer than version and are skipped
 			continue
 		}
 		if err != nil {
@@ -100,13 +100,14 @@ func (c *Controller) migrate(ctx context.Context, what *target, version string) 
 	}
 }
 
-// refusal is an error that is caused by the object, so that it would occur again.
+// refusal wraps an error that is caused by an object, so that a retry would fail in the same way.
 type refusal struct{ error }
 
-// rewrite makes the API server store an object again. The UID and resource version ensure that it
-// does not recreate a deleted object or overwrite a newer one. A conflict is handled like other
-// errors and not as proof that the object was written, because the error may come from a component
-// in front of the server. The next list shows whether the object was written.
+// rewrite makes the API server store an object again. Because of the UID and resource version in
+// the request, it does not create a deleted object again and does not overwrite a newer version.
+// After a Conflict error it does not assume that another client wrote the object, because the error
+// may come from a proxy in front of the server. The migration is retried, and its next list shows
+// whether the object was written.
 func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.PartialObjectMetadata) error {
 	version, kind := what.gvk.ToAPIVersionAndKind()
 	body, err := json.Marshal(map[string]any{
@@ -126,7 +127,8 @@ func (c *Controller) rewrite(ctx context.Context, what *target, o *metav1.Partia
 	return fmt.Errorf("write %s: %w", o.Name, err)
 }
 
-// isRejected reports whether an error rejects the call itself, so that a retry does not help.
+// isRejected reports whether an error means that the server rejects the request itself, so that a
+// retry does not help.
 func isRejected(err error) bool {
 	var s apierrors.APIStatus
 	if !errors.As(err, &s) {

@@ -16,8 +16,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// TestConflict checks that a conflict does not count as a rewritten object, nor as a refusal, and
-// that the write is retried.
+// TestConflict checks that after a Conflict error an object counts neither as rewritten nor as
+// refused, and that a retry writes it.
 func TestConflict(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := metav1.AddMetaToScheme(scheme); err != nil {

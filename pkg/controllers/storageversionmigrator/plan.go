@@ -12,16 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// step is what to do with the migrations of one resource.
+// step is what to do now with the migrations of one resource.
 type step struct {
-	// finish are ended migrations that are still marked as running.
+	// finish are migrations that have ended but are still marked as running.
 	finish []*migration
-	// start is a migration to mark as running, and run the migration that is running already. At
-	// most one of them is set.
+	// start is the migration to start, and run is the running migration to continue. At most one of
+	// them is set.
 	start, run *migration
 }
 
-// next decides what to do with the migrations of one resource.
+// next decides what to do now with the migrations of one resource.
 func next(all []*migration) step {
 	var s step
 	for _, m := range all {
@@ -43,7 +43,7 @@ func next(all []*migration) step {
 	return s
 }
 
-// order is the order in which migrations run.
+// order compares two migrations in the order in which they run: the older one first.
 func order(a, b *migration) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }

@@ -71,8 +71,8 @@ func nameOf(m *migration) string {
 	return m.Name
 }
 
-// TestMarked checks that old stored versions are removed only if the definition is unchanged since
-// the migration began.
+// TestMarked checks that marked removes old stored versions only if the definition has not changed
+// since the migration began.
 func TestMarked(t *testing.T) {
 	starts, ends, fails := mark{status: true, reason: reasonRunning}, mark{reason: "S", migrated: true}, mark{reason: "F"}
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Generation: 1}}
@@ -81,7 +81,7 @@ func TestMarked(t *testing.T) {
 	type change struct {
 		how     mark
 		changes bool
-		// then is the definition's generation after the change.
+		// then is the generation of the definition at the end of the migration.
 		then int64
 	}
 	for name, tc := range map[string]struct {

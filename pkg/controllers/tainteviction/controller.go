@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node: at once,
-// or when their toleration has expired.
+// Package tainteviction deletes pods that do not tolerate a NoExecute taint of their node. It
+// deletes a pod at once or, if a toleration has a time limit, when this time has passed.
 //
-// The time of a toleration starts when the taint was added, or when the pod was bound if that was
-// later. If the taint has no time, it starts when this process first saw the taint, and again after
-// a restart.
+// The time of a toleration begins when the taint was added to the node, or when the pod was bound
+// to the node if that was later. If the taint contains no time, the toleration begins when this
+// process first saw the taint, so it begins again after a restart.
 package tainteviction
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics have Kubernetes' names and help texts.
+// metrics are the controller's metrics. They have Kubernetes' names and help texts.
 type metrics struct {
 	deletions prometheus.Counter
 	latency   prometheus.Histogram
@@ -34,7 +34,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// deleted counts a deleted pod. late is the time since the pod had to be deleted.
+// deleted counts a deleted pod. late is the time from when the pod had to be deleted until it was
+// deleted.
 func (m *metrics) deleted(late time.Duration) {
 	m.deletions.Inc()
 	m.latency.Observe(late.Seconds())

@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// evictAt returns when a pod must be deleted from a node with these taints, or leaves = false if it
-// may stay. since returns when a taint was added.
+// evictAt returns the time at which a pod must be deleted from a node with these taints. leaves is
+// false if the pod may stay. since returns the time at which a taint was added.
 func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (at time.Time, leaves bool) {
 	placed := placedAt(pod)
 	for i := range taints {
@@ -37,7 +37,8 @@ func evictAt(pod *v1.Pod, taints []v1.Taint, since func(*v1.Taint) time.Time) (a
 	return at, leaves
 }
 
-// placedAt returns when a pod was bound to its node.
+// placedAt returns the time at which a pod was bound to its node, or of its creation if that is
+// unknown.
 func placedAt(pod *v1.Pod) time.Time {
 	if c := controller.Condition(pod, v1.PodScheduled); c != nil && c.Status == v1.ConditionTrue &&
 		!c.LastTransitionTime.IsZero() {
@@ -46,8 +47,8 @@ func placedAt(pod *v1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// patience returns how long a pod tolerates a taint: the shortest time of its matching tolerations,
-// or 0 if none matches.
+// patience returns how long a pod tolerates a taint: the shortest time of the tolerations that
+// match, or 0 if none matches. forever is true if some match and none of these has a time limit.
 func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, forever bool) {
 	tolerated, limited := false, false
 	for i := range tolerations {
@@ -67,7 +68,8 @@ func patience(t *v1.Taint, tolerations []v1.Toleration) (limit time.Duration, fo
 	return limit, tolerated && !limited
 }
 
-// sightings records when taints without a time were first seen. It is safe for concurrent use.
+// sightings records the times at which this process first saw NoExecute taints that contain no
+// time. It is safe for concurrent use.
 type sightings struct {
 	mu     sync.Mutex
 	byNode map[string]map[taintID]time.Time
@@ -77,7 +79,8 @@ type taintID struct{ key, value string }
 
 func newSightings() *sightings { return &sightings{byNode: map[string]map[taintID]time.Time{}} }
 
-// record records the present taints of a node and drops taints that it no longer has.
+// record records the present taints of a node, and drops taints that the node does not have any
+// more.
 func (s *sightings) record(n *v1.Node, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +107,8 @@ func (s *sightings) forget(node string) {
 	delete(s.byNode, node)
 }
 
-// since returns when a taint was added or first seen, or now if it was never seen.
+// since returns the time at which a taint was added to a node. If the taint contains no time, it is
+// the time at which this process first saw it, or now.
 func (s *sightings) since(node string, t *v1.Taint, now time.Time) time.Time {
 	if t.TimeAdded != nil {
 		return t.TimeAdded.Time

@@ -35,8 +35,8 @@ func TestEvictAt(t *testing.T) {
 		name        string
 		taints      []v1.Taint
 		tolerations []v1.Toleration
-		placed      time.Duration // when the pod was bound, relative to the taint
-		want        time.Duration // when the pod is deleted, relative to the taint; -1 if it stays
+		placed      time.Duration // when the pod was bound, as the time after the taint was added
+		want        time.Duration // when the pod must be deleted, as the time after the taint was added; -1 if it may stay
 	}{
 		{name: "no taint", want: -1},
 		{name: "another effect", taints: []v1.Taint{{Key: "a", Effect: v1.TaintEffectNoSchedule}}, want: -1},
@@ -87,8 +87,8 @@ func TestSightings(t *testing.T) {
 	}
 }
 
-// TestPatienceEnds checks that pods are deleted when their toleration for a taint without a time
-// expires, and that syncing them again does not delay this.
+// TestPatienceEnds checks that a pod with a toleration of limited time is deleted when this time
+// has passed, also if the taint contains no time, and that more syncs of the pod do not delay this.
 func TestPatienceEnds(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokensecret fills Secrets that request a token for a service account, and deletes these
-// Secrets with their account. These tokens do not expire. They are for clients that cannot request
-// tokens from the API.
+// Package tokensecret fills Secrets of type kubernetes.io/service-account-token with a token for
+// the service account that they name, and deletes such a Secret when its service account was
+// deleted. The tokens do not expire. They are meant for clients that cannot request tokens from the
+// API.
 package tokensecret
 
 import (
@@ -24,8 +25,8 @@ import (
 // Name is the controller's name.
 const Name = "serviceaccount-token-controller"
 
-// recheck is the time after which a Secret is synced again if the cache does not show its account
-// yet.
+// recheck is the time after which a Secret is synced again if the cache did not show its service
+// account.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -66,7 +67,7 @@ func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 func (c *Controller) accountChanged(sa *v1.ServiceAccount) {
 	list, err := c.secrets.Secrets(sa.Namespace).List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	for _, s := range list {
 		if s.Type == v1.SecretTypeServiceAccountToken && s.Annotations[v1.ServiceAccountNameKey] == sa.Name {
@@ -94,21 +95,22 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return c.fill(ctx, secret, account)
 }
 
-// account returns the service account of a Secret, or nil if it does not exist.
+// account returns the service account that a Secret names, or nil if it does not exist or was
+// replaced by another one.
 func (c *Controller) account(ctx context.Context, s *v1.Secret) (*v1.ServiceAccount, error) {
 	name, uid := s.Annotations[v1.ServiceAccountNameKey], s.Annotations[v1.ServiceAccountUIDKey]
 	right := func(sa *v1.ServiceAccount) bool { return uid == "" || string(sa.UID) == uid }
 	if sa, err := c.accounts.ServiceAccounts(s.Namespace).Get(name); err == nil && right(sa) {
 		return sa, nil
 	}
-	// The cache may lag behind, and the Secret must not be deleted if only the cache does not show
-	// the account.
+	// The cache may lag. Ask the API server, because the Secret is deleted if the account does not
+	// exist.
 	sa, err := c.Client.CoreV1().ServiceAccounts(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && !right(sa) {
 		return nil, nil
 	}
-	// If the account is deleted before the cache has shown it, there is no event. So check again
-	// later.
+	// If the account is deleted before the cache shows it, there is no event of the deletion.
+	// Therefore check the Secret again later.
 	c.queue.AddAfter(controller.Key(s), recheck)
 	return sa, err
 }

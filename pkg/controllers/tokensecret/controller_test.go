@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/tokensecret"
 )
 
-// world is a server with the controller.
+// world is an API server with the controller.
 type world struct {
 	*testing.T
 	*testserver.Server
@@ -84,8 +84,8 @@ func of(sa *v1.ServiceAccount) map[string]string {
 	return map[string]string{v1.ServiceAccountNameKey: sa.Name, v1.ServiceAccountUIDKey: string(sa.UID)}
 }
 
-// TestServer checks that a Secret gets a token that authenticates its account, and that the Secret
-// is deleted with the account.
+// TestServer checks that a Secret gets a token that authenticates its service account, and that the
+// Secret is deleted when the account is deleted.
 func TestServer(t *testing.T) {
 	w := start(t, testserver.Start(t, testserver.Options{}), controller.Options{RootCA: []byte("authority")})
 	robot, other := w.account("robot"), w.account("other")
@@ -105,9 +105,10 @@ func TestServer(t *testing.T) {
 		review.Status.User.Username != "system:serviceaccount:default:robot" || review.Status.User.UID != string(robot.UID) {
 		t.Errorf("the token is %+v, %v", review, err)
 	}
-	// Removed data is restored, and an existing token stays the same.
+	// Data that was removed is added again, and the existing token does not change.
 	token := string(s.Data[v1.ServiceAccountTokenKey])
-	// with a merge patch, because the API server records the token's use at the same time
+	// Use a merge patch, because an update might conflict with the API server, which records the
+	// use of the token.
 	patch := []byte(`{"data":{"` + v1.ServiceAccountRootCAKey + `":null}}`)
 	if _, err := w.Client.CoreV1().Secrets("default").Patch(t.Context(), "asks", types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
@@ -123,7 +124,7 @@ func TestServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.gone("asks")
-	// A Secret for an earlier account of the same name does not belong to the new account.
+	// A Secret for an earlier account is deleted, although another account has the same name now.
 	again := w.account("robot")
 	w.create("old", v1.SecretTypeServiceAccountToken, of(robot), nil)
 	w.gone("old")
@@ -136,7 +137,7 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestKey checks that an unusable key is an error at the start, not for each Secret.
+// TestKey checks that a key that cannot be used is reported when the controller is created.
 func TestKey(t *testing.T) {
 	for name, key := range map[string]string{"none": "",
 		"no key": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {

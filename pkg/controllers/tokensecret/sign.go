@@ -16,10 +16,10 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// issuer is the issuer of all tokens in Secrets.
+// issuer is the issuer claim of all tokens in Secrets.
 const issuer = "kubernetes/serviceaccount"
 
-// claims are the claims of a token in a Secret, in addition to issuer and subject.
+// claims are the claims in a token, in addition to the standard claims issuer and subject.
 type claims struct {
 	Namespace   string `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret      string `json:"kubernetes.io/serviceaccount/secret.name"`
@@ -30,7 +30,7 @@ type claims struct {
 // signer signs tokens.
 type signer struct{ jose.Signer }
 
-// newSigner parses a private key in PEM.
+// newSigner returns a signer with the given private key, in PEM.
 func newSigner(pem []byte) (signer, error) {
 	key, err := keyutil.ParsePrivateKeyPEM(pem)
 	if err != nil {

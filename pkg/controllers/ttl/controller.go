@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttl sets an annotation on nodes with the time for which kubelets may cache Secrets and
-// ConfigMaps. It is longer in larger clusters.
+// Package ttl sets an annotation on each node with the time for which the kubelet may cache Secrets
+// and ConfigMaps. The time is longer in larger clusters.
 package ttl
 
 import (
@@ -31,7 +31,7 @@ type Controller struct {
 
 	mu    sync.Mutex
 	count int // number of nodes
-	step  int // index of the present step
+	step  int // index of the present step in steps
 }
 
 // New returns the controller.
@@ -67,16 +67,17 @@ func (c *Controller) seconds() int {
 	return steps()[c.step].seconds
 }
 
-// step is a range of cluster sizes, in nodes, with the cache time for these clusters.
+// step contains the cache time in seconds for clusters with from to `to` nodes.
 type step struct{ from, to, seconds int }
 
-// steps returns the steps. Their ranges overlap, so that a cluster whose size is near a limit does
-// not alternate between two steps.
+// steps returns the steps for all sizes of clusters. The ranges overlap, so that a cluster whose
+// size is near a limit does not alternate between two steps.
 func steps() []step {
 	return []step{{0, 100, 0}, {90, 500, 15}, {450, 1000, 30}, {900, 2000, 60}, {1800, 1 << 31, 300}}
 }
 
-// next returns the index of the step for a number of nodes. at is the index of the present step.
+// next returns the index of the step for the given number of nodes. at is the index of the present
+// step.
 func next(at, nodes int) int {
 	all := steps()
 	for at < len(all)-1 && nodes > all[at].to {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ttlafterfinished deletes finished jobs with their pods after the time that
-// spec.ttlSecondsAfterFinished sets.
+// Package ttlafterfinished deletes finished jobs, with their pods, when the time in
+// spec.ttlSecondsAfterFinished has passed.
 package ttlafterfinished
 
 import (
@@ -55,7 +55,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// expiry returns when a job must be deleted. It returns false if the job must not be deleted.
+// expiry returns the time at which a job must be deleted. It returns false if the job must not be
+// deleted.
 func expiry(job *batchv1.Job) (time.Time, bool) {
 	ttl := job.Spec.TTLSecondsAfterFinished
 	if ttl == nil || job.DeletionTimestamp != nil {
@@ -73,7 +74,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	namespace, name := controller.SplitKey(key)
 	job, err := c.jobs.Jobs(namespace).Get(name)
 	if err == nil && c.expired(job) {
-		// The job's TTL may have been changed since the cache was updated.
+		// Check the job on the API server too, because its TTL may have been changed.
 		job, err = c.Client.BatchV1().Jobs(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil && c.expired(job) {
 			foreground := metav1.DeletePropagationForeground
@@ -92,8 +93,8 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	return nil
 }
 
-// expired reports whether a job must be deleted now. If it expires later, expired queues it for
-// that time.
+// expired reports whether a job must be deleted now. If it must be deleted later, expired queues it
+// for that time.
 func (c *Controller) expired(job *batchv1.Job) bool {
 	at, ends := expiry(job)
 	left := at.Sub(c.Clock.Now())

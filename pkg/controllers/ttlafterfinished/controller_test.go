@@ -34,7 +34,7 @@ func TestExpiry(t *testing.T) {
 	going.DeletionTimestamp = &metav1.Time{}
 	for name, tc := range map[string]struct {
 		job  *batchv1.Job
-		want int64 // 0 if the job is never deleted
+		want int64 // Unix time in seconds at which the job must be deleted; 0 if it is kept
 	}{
 		"completed": {ended(ptr.To[int32](5), batchv1.JobSuccessCriteriaMet, batchv1.JobComplete), 105},
 		"failed":    {ended(ptr.To[int32](0), batchv1.JobFailed), 100},
@@ -74,7 +74,7 @@ func TestServer(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// No garbage collector runs here, so a deleted job waits for its dependents.
+	// No garbage collector runs here, so a deleted job remains with a deletion timestamp.
 	deleted := func(name string) (time.Time, bool) {
 		job, err := jobs.Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil || job.DeletionTimestamp == nil {

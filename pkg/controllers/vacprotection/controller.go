@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package vacprotection adds a finalizer to VolumeAttributesClasses. A class that is being deleted
-// keeps it as long as a volume or a claim names the class.
+// keeps the finalizer while a volume or a claim names the class.
 package vacprotection
 
 import (
@@ -27,12 +27,12 @@ const Name = "volumeattributesclass-protection-controller"
 
 const (
 	finalizer = "kubernetes.io/vac-protection"
-	// byClass is the index of volumes and claims by the classes that they name.
+	// byClass is the name of the indexes of volumes and of claims by the classes that they name.
 	byClass = "volumeattributesclass"
 )
 
-// recheck is the time after which a class is synced again if it has users that the caches do not
-// show.
+// recheck is the time after which a class is synced again if it is used by an object that the
+// caches do not show.
 const recheck = time.Minute
 
 // Controller implements controller.Controller.
@@ -60,8 +60,8 @@ func New(d controller.Deps) (controller.Controller, error) {
 	)
 }
 
-// follow indexes objects by the classes that they name, and queues classes that an object no longer
-// names.
+// follow adds the index byClass to an informer, and queues classes when an object does not name
+// them any more. classes returns the classes that an object names.
 func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes func(*T) []string) error {
 	err := informer.AddIndexers(cache.Indexers{byClass: func(o any) ([]string, error) {
 		if t, ok := o.(*T); ok {
@@ -88,10 +88,10 @@ func follow[T any](c *Controller, informer cache.SharedIndexInformer, classes fu
 	})
 }
 
-// ofVolume returns the classes that a volume names.
+// ofVolume returns the class that a volume names, if it names one.
 func ofVolume(v *v1.PersistentVolume) []string { return named(v.Spec.VolumeAttributesClassName) }
 
-// ofClaim returns the classes that a claim requests, has, or is being changed to.
+// ofClaim returns the classes that a claim requests, has now, or is being changed to.
 func ofClaim(c *v1.PersistentVolumeClaim) []string {
 	names := append(named(c.Spec.VolumeAttributesClassName), named(c.Status.CurrentVolumeAttributesClassName)...)
 	if m := c.Status.ModifyVolumeStatus; m != nil {
@@ -110,7 +110,8 @@ func named(name *string) []string {
 // Run implements controller.Controller.
 func (c *Controller) Run(ctx context.Context) error { return c.queue.Run(ctx) }
 
-// mustSync reports whether a class lacks the finalizer, or may no longer need it.
+// mustSync reports whether the finalizer of a class may have to change: it is missing, or the class
+// is being deleted and has it.
 func mustSync(class *storagev1.VolumeAttributesClass) bool {
 	return (class.DeletionTimestamp != nil) == slices.Contains(class.Finalizers, finalizer)
 }
@@ -131,8 +132,8 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 			return err
 		}
 		if used, err := c.stillUsed(ctx, name); err != nil || used {
-			// If the object that uses the class is deleted before the caches have shown it, there
-			// is no event. So check again later.
+			// If the object that uses the class is deleted before the caches show it, there is no
+			// event of the deletion. Therefore check the class again later.
 			c.queue.AddAfter(name, recheck)
 			return err
 		}
@@ -156,8 +157,8 @@ func (c *Controller) used(name string) (bool, error) {
 	return false, nil
 }
 
-// stillUsed reports whether a volume or a claim names the class, according to the API server. The
-// caches may lag behind.
+// stillUsed asks the API server whether a volume or a claim names the class, because the caches may
+// lag.
 func (c *Controller) stillUsed(ctx context.Context, name string) (bool, error) {
 	volumes, err := c.Client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -71,7 +71,8 @@ func TestServer(t *testing.T) {
 	if got, yes := gone("used")(t.Context()); yes {
 		t.Fatalf("the class that a claim names was deleted: %v", got)
 	}
-	// The controller that protects claims in use does not run here.
+	// Remove the finalizer that protects claims, because the controller that does so does not run
+	// here.
 	if _, err := claims.Patch(t.Context(), "c", "application/merge-patch+json",
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

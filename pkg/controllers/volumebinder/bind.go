@@ -15,11 +15,11 @@ import (
 	"k8s.io/component-helpers/storage/volume"
 )
 
-// preResize is the annotation with the size that a volume had before it was expanded, if the
-// claim's status does not show the new size yet.
+// preResize is the annotation of a volume with the size that it had before it was expanded. The
+// volume has it as long as the claim's status does not show the new size.
 const preResize = "volume.alpha.kubernetes.io/pre-resize-capacity"
 
-// bind writes the missing parts of the binding of a volume and a claim.
+// bind writes those parts of the binding of a volume and a claim that are missing.
 func (c *Controller) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) error {
 	bound, dirty, err := volume.GetBindVolumeToClaim(v, claim)
 	if err != nil {
@@ -42,7 +42,8 @@ func (c *Controller) bind(ctx context.Context, v *v1.PersistentVolume, claim *v1
 	return err
 }
 
-// boundClaim returns a claim bound to its volume, and whether it differs from the given claim.
+// boundClaim returns a copy of the claim that is bound to the volume, and whether it differs from
+// the claim.
 func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, bool) {
 	out, dirty := claim.DeepCopy(), false
 	if claim.Spec.VolumeName != v.Name {
@@ -56,8 +57,8 @@ func boundClaim(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) (*v1.Pe
 	return out, dirty
 }
 
-// unbind removes the reservation of a volume for a claim that is bound to another volume. A
-// reservation that a user made remains, for a future claim with that name.
+// unbind removes the claim from a volume, because the claim is bound to another volume. If a user
+// had reserved the volume for the claim's name, that reservation remains.
 func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	next := v.DeepCopy()
 	if metav1.HasAnnotation(v.ObjectMeta, volume.AnnBoundByController) {
@@ -74,7 +75,8 @@ func (c *Controller) unbind(ctx context.Context, v *v1.PersistentVolume) error {
 	return err
 }
 
-// assignProvisioner sets the annotation that assigns a claim to a provisioner.
+// assignProvisioner sets the annotation of a claim with the provisioner that must create its
+// volume.
 func (c *Controller) assignProvisioner(ctx context.Context, claim *v1.PersistentVolumeClaim, provisioner string) error {
 	next := claim.DeepCopy()
 	for _, name := range []string{volume.AnnBetaStorageProvisioner, volume.AnnStorageProvisioner} {
@@ -125,9 +127,9 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 	return got, nil
 }
 
-// claimStatus returns the status of a claim in a phase, with or without a volume. It sets the size
-// and the attributes class when the claim is bound. Later the components that resize and modify
-// volumes set these fields.
+// claimStatus returns the status of a claim with the given phase and the volume v, or nil for none.
+// The size and the attributes class are set only when the claim becomes bound. Later the components
+// that expand and modify volumes set them.
 func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase,
 	v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	out := *claim.Status.DeepCopy()

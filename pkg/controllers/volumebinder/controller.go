@@ -1,14 +1,15 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package volumebinder binds each claim to one volume: the volume that the claim names, the one
-// that is reserved for it, or the volume that matches it best. If no volume matches, an annotation
-// assigns the claim to the provisioner of its class. A volume whose claim was deleted gets the
-// phase Released; its provisioner deletes it.
+// Package volumebinder binds each PersistentVolumeClaim to one PersistentVolume: the volume that
+// the claim names, or the volume that is reserved for it, or the volume that matches it best. If no
+// volume matches, an annotation assigns the claim to the provisioner of its class. A volume whose
+// claim was deleted gets the phase Released; its provisioner deletes it.
 //
-// The pure functions planClaim and planVolume decide what to do. A binding is written to the volume
-// first and to the claim last, and missing parts are written by the next sync. Two claims cannot
-// get the same volume, because the second write meets a conflict.
+// The functions planClaim and planVolume decide what to do, without I/O. A binding is written to
+// the volume first and to the claim last. If a write fails, the next sync writes the missing parts.
+// Two claims cannot get the same volume, because the second write to the volume fails with a
+// Conflict error.
 package volumebinder
 
 import (
@@ -32,12 +33,12 @@ import (
 // Name is the controller's name.
 const Name = "persistentvolume-binder-controller"
 
-// Names of indexes of claims and volumes.
+// Names of the indexes of claims and volumes.
 const (
-	byVolume    = "volume"           // claims by the volume they name
-	unbound     = "unbound"          // claims without a volume; all have the key waits
-	freeOfClass = "freestorageclass" // volumes without a claim, by class
-	byClaim     = "claim"            // volumes by the claim they are reserved for
+	byVolume    = "volume"           // claims, by the name of the volume that they name
+	unbound     = "unbound"          // claims whose binding is not complete, all under the value waits
+	freeOfClass = "freestorageclass" // volumes without a claim, by the name of their class
+	byClaim     = "claim"            // volumes, by the key of the claim that they are reserved for
 	waits       = "yes"
 )
 
@@ -128,12 +129,12 @@ func (c *Controller) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.claims.Run(ctx) })
 	g.Go(func() error { return c.volumes.Run(ctx) })
-	// Periodically repeat the events that tell users why a claim is pending.
+	// Sync pending claims periodically. This repeats the events that say why a claim is pending.
 	controller.RunEvery(ctx, c.Clock, c.Options.Periods.Claims, func(context.Context) { c.queueWaiting(anyClaim) })
 	return g.Wait()
 }
 
-// claimChanged queues a claim and the volumes that it is or was bound to.
+// claimChanged queues a claim, and the volumes that it names or that are reserved for it.
 func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	if claim != nil {
 		c.claims.AddObject(claim)
@@ -150,7 +151,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 		}
 		names, err := c.volumeCache.IndexKeys(byClaim, controller.Key(x))
 		if err != nil {
-			continue // New has added the index
+			continue // cannot happen: New has added the index
 		}
 		for _, name := range names {
 			c.volumes.Add(name)
@@ -158,7 +159,7 @@ func (c *Controller) claimChanged(old, claim *v1.PersistentVolumeClaim) {
 	}
 }
 
-// volumeChanged queues a volume and the claims that name it or may be bound to it now.
+// volumeChanged queues a volume, and the claims that name it or may now be bound to it.
 func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	name := controller.Latest(old, v).Name
 	c.volumes.Add(name)
@@ -182,11 +183,11 @@ func (c *Controller) volumeChanged(old, v *v1.PersistentVolume) {
 	}
 }
 
-// queueWaiting queues unbound claims for which may returns true.
+// queueWaiting queues the claims whose binding is not complete and for which may returns true.
 func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 	waiting, err := c.claimCache.ByIndex(unbound, waits)
 	if err != nil {
-		return // New has added the index
+		return // cannot happen: New has added the index
 	}
 	for _, o := range waiting {
 		if claim := o.(*v1.PersistentVolumeClaim); may(claim) {
@@ -197,8 +198,8 @@ func (c *Controller) queueWaiting(may func(*v1.PersistentVolumeClaim) bool) {
 
 func anyClaim(*v1.PersistentVolumeClaim) bool { return true }
 
-// candidates returns the volumes that a claim may be bound to: free volumes of its class, and
-// volumes that are reserved for it.
+// candidates returns the volumes that a claim may be bound to: volumes of its class without a
+// claim, and volumes that are reserved for it.
 func (c *Controller) candidates(claim *v1.PersistentVolumeClaim) ([]*v1.PersistentVolume, error) {
 	free, err := c.volumeCache.ByIndex(freeOfClass, volume.GetPersistentVolumeClaimClass(claim))
 	if err != nil {

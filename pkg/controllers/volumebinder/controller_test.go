@@ -72,7 +72,8 @@ func (c cluster) phase(volume string, phase v1.PersistentVolumePhase) {
 	})
 }
 
-// remove deletes a claim. The controller that protects claims in use does not run here.
+// remove deletes a claim. It also removes the finalizer that protects claims, because the
+// controller that does so does not run here.
 func (c cluster) remove(claim string) {
 	c.Helper()
 	claims := c.client.CoreV1().PersistentVolumeClaims("default")
@@ -178,7 +179,7 @@ func TestClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.sees("delayed", handed)
-	// The volume that a provisioner creates is reserved for the claim.
+	// Create a volume that is reserved for the claim, as a provisioner does.
 	p, err := c.client.CoreV1().PersistentVolumeClaims("default").Get(t.Context(), "delayed", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

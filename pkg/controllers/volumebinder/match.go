@@ -14,10 +14,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// best returns the volume to which a claim should be bound, or nil. It prefers a volume reserved
-// for the claim, then volumes with the fewest access modes, and then the smallest volume. With
-// delayed binding the scheduler selects the volume, so best returns only a volume that is reserved
-// for the claim.
+// best returns the volume to which a claim should be bound, or nil if none matches. It prefers a
+// volume that is reserved for the claim, then volumes with the fewest access modes, and among these
+// the smallest one. If delayed is true, the scheduler selects the volume, so best returns only a
+// volume that is reserved for the claim.
 func best(claim *v1.PersistentVolumeClaim, volumes []*v1.PersistentVolume, delayed bool) (*v1.PersistentVolume, error) {
 	var fit []*v1.PersistentVolume
 	for _, v := range volumes {
@@ -64,7 +64,8 @@ func accessModes(v *v1.PersistentVolume) int {
 	return len(slices.Compact(modes))
 }
 
-// mismatch returns why a claim cannot be bound to the volume that it names.
+// mismatch returns an error if a claim cannot be bound to the volume v, which it names. The error
+// says why.
 func mismatch(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) error {
 	asked, has := claim.Spec.Resources.Requests[v1.ResourceStorage], v.Spec.Capacity[v1.ResourceStorage]
 	switch {

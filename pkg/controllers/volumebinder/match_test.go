@@ -15,7 +15,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// naive reports whether a claim may be bound to a volume, by the documented rules.
+// naive reports whether a claim may be bound to a volume, by the rules in Kubernetes'
+// documentation.
 func naive(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	for _, m := range claim.Spec.AccessModes {
 		if !slices.Contains(v.Spec.AccessModes, m) {
@@ -35,7 +36,8 @@ func reserved(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	return ref != nil && ref.Name == claim.Name && (ref.UID == "" || ref.UID == claim.UID)
 }
 
-// free reports whether a volume is available and has the class and mode that the claim requests.
+// free reports whether a volume has no claim, is in the phase Available, and has the class and
+// volume mode that the claim requests.
 func free(claim *v1.PersistentVolumeClaim, v *v1.PersistentVolume) bool {
 	if v.Spec.ClaimRef != nil || v.Status.Phase != v1.VolumeAvailable ||
 		v.Spec.StorageClassName != *claim.Spec.StorageClassName {

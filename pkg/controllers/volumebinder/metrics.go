@@ -12,10 +12,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// unknownPlugin is the label of volumes whose plugin the controller of Kubernetes does not have.
+// unknownPlugin is the value of the label plugin_name for volumes whose plugin Kubernetes'
+// controller does not have.
 const unknownPlugin = "N/A"
 
-// counts has the numbers of volumes and claims in the caches, with Kubernetes' names, labels and help texts.
+// counts is a prometheus.Collector of the numbers of volumes and claims in the caches. The metrics
+// have Kubernetes' names, labels and help texts.
 type counts struct {
 	volumes                                        corelisters.PersistentVolumeLister
 	claims                                         corelisters.PersistentVolumeClaimLister
@@ -46,7 +48,7 @@ func (c *counts) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// series is a metric with the values of its labels.
+// series is one metric with the values of its labels.
 type series struct {
 	desc   *prometheus.Desc
 	labels [3]string
@@ -57,7 +59,7 @@ type series struct {
 func (c *counts) Collect(ch chan<- prometheus.Metric) {
 	volumes, err := c.volumes.List(labels.Everything())
 	if err != nil {
-		return // a cache never fails
+		return // cannot happen: List of a cache returns no error
 	}
 	claims, err := c.claims.List(labels.Everything())
 	if err != nil {
@@ -86,7 +88,8 @@ func (c *counts) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// pluginOf returns Kubernetes' name of a volume's plugin. The name of CSI has the driver as suffix.
+// pluginOf returns Kubernetes' name of the plugin of a volume. For CSI volumes it contains the name
+// of the driver.
 func pluginOf(v *v1.PersistentVolume) string {
 	switch s := v.Spec.PersistentVolumeSource; {
 	case s.CSI != nil:

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestCounts checks how volumes and claims are counted.
+// TestCounts checks the metrics with the numbers of volumes and claims.
 func TestCounts(t *testing.T) {
 	volumes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	claims := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)

@@ -13,18 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// provisionOperation is the label of the only operation that is measured: provisioners delete
-// volumes by themselves.
+// provisionOperation is the value of the label operation_name. Only this operation is measured,
+// because provisioners delete volumes without this controller.
 const provisionOperation = "provision"
 
-// metrics are Kubernetes' metrics of operations on volumes and of claims that get a class.
+// metrics are the metrics of provisioning and of claims to which the default class is assigned.
+// They have Kubernetes' names.
 type metrics struct {
 	total               *prometheus.HistogramVec
 	errors              *prometheus.CounterVec
 	classes, unassigned prometheus.Counter
 
 	mu sync.Mutex
-	// begun is when claims were assigned to provisioners.
+	// begun contains the claims that wait for a provisioner, by UID.
 	begun map[types.UID]provisioning
 }
 
@@ -56,7 +57,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 }
 
-// provision notes that a claim waits for a provisioner.
+// provision records that a claim was assigned to a provisioner now, unless it was assigned before.
 func (m *metrics) provision(claim *v1.PersistentVolumeClaim, provisioner string, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -65,7 +66,8 @@ func (m *metrics) provision(claim *v1.PersistentVolumeClaim, provisioner string,
 	}
 }
 
-// bound records the time since a claim was assigned to a provisioner, if it was.
+// bound records the time that the provisioning of a claim took, if the claim was assigned to a
+// provisioner.
 func (m *metrics) bound(claim *v1.PersistentVolumeClaim, now time.Time) {
 	m.mu.Lock()
 	p, known := m.begun[claim.UID]
@@ -76,19 +78,20 @@ func (m *metrics) bound(claim *v1.PersistentVolumeClaim, now time.Time) {
 	}
 }
 
-// forget forgets a claim that was deleted.
+// forget drops the data of a claim that was deleted.
 func (m *metrics) forget(claim *v1.PersistentVolumeClaim) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.begun, claim.UID)
 }
 
-// failed counts a claim that could not be assigned to a provisioner.
+// failed counts a claim whose assignment to a provisioner could not be written.
 func (m *metrics) failed(provisioner string) {
 	m.errors.WithLabelValues(provisioner, provisionOperation).Inc()
 }
 
-// gotClass counts a claim to which the default class was assigned, or could not be.
+// gotClass counts an attempt to assign the default class to a claim. err is the error of the
+// attempt, or nil.
 func (m *metrics) gotClass(err error) {
 	m.classes.Inc()
 	if err != nil {

@@ -13,14 +13,15 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controllertest"
 )
 
-// TestOperations checks what is recorded about claims that are provisioned and that get a class.
+// TestOperations checks the metrics of claims that are provisioned and of claims that get the
+// default class.
 func TestOperations(t *testing.T) {
 	r := prometheus.NewRegistry()
 	m, now := newMetrics(r), time.Unix(100, 0)
 	done, deleted, other := claim(nil), claim(nil), claim(nil)
 	done.UID, deleted.UID, other.UID = "done", "deleted", "other"
 	m.provision(done, "p", now)
-	m.provision(done, "p", now.Add(time.Minute)) // another sync
+	m.provision(done, "p", now.Add(time.Minute)) // another sync of the same claim
 	m.provision(deleted, "p", now)
 	m.forget(deleted)
 	for range 2 {

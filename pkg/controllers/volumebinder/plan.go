@@ -15,10 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/api/intree"
 )
 
-// event is an event to record on a claim or a volume.
+// event is an event to record about a claim or a volume.
 type event struct {
 	kind, reason, message string
-	// onChange means that the event is recorded only if the phase changes.
+	// onChange means that the event is recorded only when the phase changes.
 	onChange bool
 }
 
@@ -30,22 +30,23 @@ func warning(reason, format string, args ...any) event {
 	return event{kind: v1.EventTypeWarning, reason: reason, message: fmt.Sprintf(format, args...)}
 }
 
-// claimFacts is the data about a claim from which a sync makes its plan.
+// claimFacts are the facts about a claim from which planClaim decides what to do.
 type claimFacts struct {
-	// found is the volume that the claim names, or else the best match.
+	// found is the volume that the claim names or, if it names none, the volume that matches best.
 	found *v1.PersistentVolume
-	// delayed means that the scheduler binds the claim when a pod uses it.
+	// delayed means that the class has delayed binding: the scheduler selects a volume or node when
+	// a pod uses the claim.
 	delayed bool
 	// class is the claim's class, and standard the default class.
 	class, standard *storagev1.StorageClass
-	// pods are the unscheduled pods that use the claim.
+	// pods are the names of the pods that use the claim and have no node yet.
 	pods []string
-	// fixed means that the controller does not have volumes provisioned (NoProvisioning).
+	// fixed means that the dynamic provisioning of volumes is turned off (Options.NoProvisioning).
 	fixed bool
 }
 
-// claimPlan is what to do for a claim: bind it, set its class, assign it to a provisioner, or set
-// its phase ("" for no change).
+// claimPlan is what to do for a claim: bind it to a volume, set its class, assign it to a
+// provisioner, or set its phase. Empty fields mean that there is nothing to do.
 type claimPlan struct {
 	bind        *v1.PersistentVolume
 	class       string
@@ -75,7 +76,8 @@ func planClaim(claim *v1.PersistentVolumeClaim, f claimFacts) claimPlan {
 		event: normal("FailedBinding", "no persistent volumes available for this claim and no storage class is set")}
 }
 
-// planBound checks a claim that was bound to a volume.
+// planBound returns the plan for a claim that was bound to a volume. The claim is lost if that
+// volume does not exist any more or is bound to another claim.
 func planBound(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
 	lost := func(reason, message string) claimPlan {
 		e := warning(reason, "%s", message)
@@ -93,7 +95,8 @@ func planBound(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) clai
 	return lost("ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly")
 }
 
-// planNamed binds a claim to the volume that it names, or leaves it pending.
+// planNamed returns the plan for a claim that names a volume: bind it to this volume, or set the
+// phase Pending.
 func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) claimPlan {
 	wait := claimPlan{phase: v1.ClaimPending}
 	switch {
@@ -112,7 +115,8 @@ func planNamed(claim *v1.PersistentVolumeClaim, found *v1.PersistentVolume) clai
 	return wait
 }
 
-// planProvisioning assigns a claim to the provisioner of its class.
+// planProvisioning returns the plan for a claim for which a volume must be provisioned: assign it
+// to the provisioner of its class.
 func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageClass) claimPlan {
 	if class == nil {
 		return claimPlan{event: warning("ProvisioningFailed", "storageclass.storage.k8s.io %q not found",
@@ -128,9 +132,9 @@ func planProvisioning(claim *v1.PersistentVolumeClaim, class *storagev1.StorageC
 			"the provisioner is running and correctly registered.", name)}
 }
 
-// provisionerOf returns the driver that provisions for a class. Names of in-tree provisioners are
-// mapped to the CSI driver that replaced them. unserved is true for in-tree names without a
-// replacement.
+// provisionerOf returns the CSI driver that provisions volumes for a class with the provisioner
+// name. If name is that of a provisioner that was part of Kubernetes (in-tree), it is the CSI
+// driver that has replaced it. unserved is true if there is no replacement.
 func provisionerOf(name string) (driver string, unserved bool) {
 	if driver := intree.ProvisionerDriver(name); driver != "" {
 		return driver, false
@@ -138,7 +142,8 @@ func provisionerOf(name string) (driver string, unserved bool) {
 	return name, strings.HasPrefix(name, "kubernetes.io/")
 }
 
-// waiting returns the event for a claim with delayed binding.
+// waiting returns the event for a claim that waits for the scheduler. pods are the pods that use
+// it.
 func waiting(pods []string) event {
 	switch len(pods) {
 	case 0:
@@ -149,19 +154,19 @@ func waiting(pods []string) event {
 	return normal("WaitForPodScheduled", "waiting for pods %s to be scheduled", strings.Join(pods, ","))
 }
 
-// volumePlan is what to do for a volume: set its phase, remove the reservation for a claim, or
-// queue the claim.
+// volumePlan is what to do for a volume: set its phase, remove its claim (unbind), or queue its
+// claim (wake).
 type volumePlan struct {
 	phase  v1.PersistentVolumePhase
 	unbind bool
 	wake   bool
 	event  event
-	// claimEvent is an event about the claim.
+	// claimEvent is an event to record about the claim.
 	claimEvent event
 }
 
-// planVolume returns the plan for a volume and the claim that it is bound to. claim is nil if the
-// claim does not exist.
+// planVolume returns the plan for a volume. claim is the claim that the volume refers to, or nil if
+// that does not exist.
 func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumePlan {
 	ref := v.Spec.ClaimRef
 	switch {
@@ -182,13 +187,13 @@ func planVolume(v *v1.PersistentVolume, claim *v1.PersistentVolumeClaim) volumeP
 		return volumePlan{phase: v1.VolumeBound}
 	case metav1.HasAnnotation(v.ObjectMeta, volume.AnnDynamicallyProvisioned) &&
 		v.Spec.PersistentVolumeReclaimPolicy == v1.PersistentVolumeReclaimDelete:
-		return reclaim(v) // the claim is bound to another volume
+		return reclaim(v) // the claim is bound to another volume, so this volume is not needed
 	}
 	return volumePlan{unbind: true}
 }
 
-// reclaim returns the plan for a volume whose claim was deleted. External provisioners delete
-// released volumes that they created.
+// reclaim returns the plan for a volume whose claim was deleted or is bound to another volume.
+// External provisioners delete released volumes that they have created.
 func reclaim(v *v1.PersistentVolume) volumePlan {
 	failed := func(reason, message string) volumePlan {
 		e := warning(reason, "%s", message)
@@ -197,7 +202,7 @@ func reclaim(v *v1.PersistentVolume) volumePlan {
 	}
 	released := volumePlan{phase: v1.VolumeReleased}
 	if v.Status.Phase == v1.VolumeFailed {
-		released.phase = "" // the phase Failed stays, so that users can see it
+		released.phase = "" // keep the phase Failed, so that users can see it
 	}
 	if v.Annotations[volume.AnnMigratedTo] != "" {
 		return released

@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/controllers/controller"
 )
 
-// ignoreNotFound returns a sync that ignores NotFound errors, because the event of the deletion
-// queues the objects again.
+// ignoreNotFound returns a sync function that ignores NotFound errors of sync. The event of the
+// deletion queues what must be synced.
 func ignoreNotFound(sync func(context.Context, string) error) func(context.Context, string) error {
 	return func(ctx context.Context, key string) error {
 		if err := sync(ctx, key); !apierrors.IsNotFound(err) {
@@ -79,7 +79,7 @@ func (c *Controller) recordEvent(o runtime.Object, e event, changed bool) {
 	}
 }
 
-// factsOf collects the facts about a claim.
+// factsOf collects the facts about a claim for planClaim.
 func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClaim) (claimFacts, error) {
 	f := claimFacts{fixed: c.Options.NoProvisioning}
 	var err error
@@ -110,8 +110,8 @@ func (c *Controller) factsOf(ctx context.Context, claim *v1.PersistentVolumeClai
 	return f, err
 }
 
-// volume returns a volume by name, or nil if it does not exist. If matters is true, it asks the API
-// server before it returns nil.
+// volume returns the volume with the given name, or nil if it does not exist. If matters is true
+// and the cache does not show the volume, it asks the API server.
 func (c *Controller) volume(ctx context.Context, name string, matters bool) (*v1.PersistentVolume, error) {
 	if name == "" {
 		return nil, nil
@@ -140,8 +140,8 @@ func (c *Controller) class(name string) (*storagev1.StorageClass, error) {
 	return class, nil
 }
 
-// standard returns the default class. If several classes are marked as default, it returns the
-// newest of them.
+// standard returns the default class, or nil if there is none. If several classes are marked as
+// default, it returns the newest of them.
 func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	var out *storagev1.StorageClass
 	for _, class := range classes {
@@ -157,7 +157,7 @@ func standard(classes []*storagev1.StorageClass) *storagev1.StorageClass {
 	return out
 }
 
-// unscheduled returns the pods that use a claim and have no node yet.
+// unscheduled returns the names of the pods that use a claim, have no node yet and have not ended.
 func (c *Controller) unscheduled(claim *v1.PersistentVolumeClaim) ([]string, error) {
 	pods, err := controller.PodsOfClaim(c.podCache, controller.Key(claim))
 	if err != nil {
@@ -202,8 +202,8 @@ func (c *Controller) syncVolume(ctx context.Context, name string) error {
 	return nil
 }
 
-// claimOf returns the claim that a volume is bound to, or nil. It asks the API server before it
-// returns nil, because data may be deleted as a result.
+// claimOf returns the claim that a volume refers to, or nil if that does not exist. It asks the API
+// server before it returns nil, because the volume's data may be deleted as a result.
 func (c *Controller) claimOf(ctx context.Context, v *v1.PersistentVolume) (*v1.PersistentVolumeClaim, error) {
 	ref := v.Spec.ClaimRef
 	if ref == nil || ref.UID == "" {
