@@ -22,7 +22,8 @@ func TestOlder(t *testing.T) {
 	const meta = `"metadata":{"name":"a"}`
 	for name, tc := range map[string]struct {
 		resource, apiVersion string
-		// stored is the stored object without its metadata; want is the part of the decoded object to compare
+		// stored is the stored object without its metadata. want is the part of the decoded object
+		// that is compared.
 		stored, want string
 	}{
 		"deployment of extensions": {"apps/deployments", "extensions/v1beta1",
@@ -148,7 +149,8 @@ func rowOf(t *testing.T, name string) *resource.Row {
 	return nil
 }
 
-// holds reports whether got contains all values in want. Lists must have the same length.
+// holds reports whether got contains all fields and values in want; got may have further fields.
+// Lists must have the same length.
 func holds(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -12,8 +12,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestReencode: objects that are stored in the current version are left as they are. Objects in
-// another version are rewritten, with their defaults.
+// TestReencode checks that objects that are stored in the current version are left as they are, and
+// that other stored objects are encoded in the current version, with their defaults.
 func TestReencode(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
@@ -30,7 +30,8 @@ func TestReencode(t *testing.T) {
 		if !ok {
 			t.Fatalf("%T is no protobuf type", bare)
 		}
-		// The current form, but its bytes do not contain the kind.
+		// These bytes have the form of the current version, but their header names only the kind
+		// and no API version.
 		data, err := wire.NewHeader("", row.Kind).Marshal(bare)
 		if err != nil {
 			t.Fatal(err)

@@ -16,16 +16,18 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// RuntimeConfig is the value of --runtime-config: which APIs the operator turns on or off. Keys are
-// "group/version", "group/version/resource", "api/all", "api/ga", "api/beta" and "api/alpha".
+// RuntimeConfig is the parsed flag --runtime-config, with which the operator turns APIs on (true)
+// or off (false). A key is "group/version", "group/version/resource", "api/all", "api/ga",
+// "api/beta" or "api/alpha".
 type RuntimeConfig map[string]bool
 
-// Served returns the rows that a server with this configuration has, each with the versions that it
-// serves. A more specific entry of config overrides a less specific one. Without an entry, stable
-// versions are served, and the versions of rows that are OnByDefault.
+// Served returns the rows of the resources that a server with this configuration serves. Each row
+// has only the versions that the server serves. If several entries of config apply to a version,
+// the most specific one decides. If none applies, the version is served if it is stable or if its
+// row is OnByDefault.
 //
-// enabled reports whether a feature gate is on. scheme has the kinds of all versions, served or
-// not. deps is what the rows need.
+// enabled reports whether a feature gate is on. scheme must have the kinds of all versions,
+// including those that are not served. deps has the dependencies of the rows.
 func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *runtime.Scheme, deps Deps) (
 	[]*resource.Row, error) {
 	rows := Rows(deps)
@@ -53,8 +55,8 @@ func Served(config RuntimeConfig, enabled func(feature string) bool, scheme *run
 	return served, nil
 }
 
-// storedVersions returns the versions of a row that have their own Go types and are not served.
-// Objects may have been stored in them while they were served.
+// storedVersions returns the versions of a row that have their own Go types and are not served. The
+// server must still read objects that were stored in these versions while they were served.
 func storedVersions(row *resource.Row, served []resource.Version) (others []resource.StoredForm) {
 	for i := range row.Versions {
 		v := &row.Versions[i]
@@ -65,17 +67,19 @@ func storedVersions(row *resource.Row, served []resource.Version) (others []reso
 	return others
 }
 
-// The stability of a version, by the part of its name that shows it:
+// The keys of RuntimeConfig that apply to many versions: to all, or to those of one stability. The
+// name of a version shows its stability: "v1" is stable, "v1beta1" is beta, "v1alpha1" is alpha.
 const (
 	allVersions   = "api/all"
 	gaVersions    = "api/ga"
 	betaVersions  = "api/beta"
 	alphaVersions = "api/alpha"
-	// legacyVersions are the keys that once stood for the versions of the core group.
+	// legacyVersions once stood for the versions of the core group. The key is still accepted, but
+	// has no effect.
 	legacyVersions = "api/legacy"
 )
 
-// enables reports whether a version of a row is to be served.
+// enables reports whether the server is to serve the version called name of a row.
 func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 	version := schema.GroupVersion{Group: row.Group, Version: name}.String()
 	stage := gaVersions
@@ -93,7 +97,8 @@ func (c RuntimeConfig) enables(row *resource.Row, name string) bool {
 	return stage == gaVersions || row.OnByDefault
 }
 
-// notImplemented reports whether Kubernetes serves a version for which there is no row.
+// notImplemented reports whether gv is a version that Kubernetes can serve but this server cannot,
+// because it has no row for it.
 func notImplemented(gv schema.GroupVersion) bool {
 	switch gv.String() {
 	case "admissionregistration.k8s.io/v1alpha1", "admissionregistration.k8s.io/v1beta1",
@@ -104,8 +109,9 @@ func notImplemented(gv schema.GroupVersion) bool {
 	return false
 }
 
-// checkKeys returns an error for invalid keys: first for malformed ones, then for unknown groups,
-// then for unknown versions, and then for resources that this server does not have.
+// checkKeys returns an error if config has invalid keys. It reports a malformed key first, then
+// unknown groups, then unknown versions, and then versions that are turned on although this server
+// does not have them.
 func checkKeys(config RuntimeConfig, scheme *runtime.Scheme) error {
 	var unknown, unregistered, unserved []string
 	for _, key := range report.Keys(config) {

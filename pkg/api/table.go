@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is the kind table of the built-in kinds. Its rows contain everything that the API
-// server knows about these kinds. Each API group has a package below this one.
+// Package api is the table of the built-in kinds. A row of the table (resource.Row) contains
+// everything that the API server needs to serve one kind. Each API group has a package below this
+// one, which returns the rows of the group.
 package api
 
 import (
@@ -37,27 +38,29 @@ import (
 	"keelson.dev/keelson/pkg/api/storagemigration"
 )
 
-// Deps has the dependencies of the rows that are not pure functions. With the zero value, objects
-// can be decoded and validated, but subresources such as logs cannot be served, and no addresses or
-// ports are allocated.
+// Deps has the dependencies of those functions in the rows that do more than compute, such as
+// handlers of subresources. With the zero value, objects can be decoded and validated, but
+// subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
 	Core           core.Deps
 	Authentication authentication.Deps
 	Authorization  authorization.Deps
-	// CheckEscalation checks writes of roles and their bindings.
+	// CheckEscalation checks writes of roles and their bindings. It may be nil.
 	CheckEscalation rbac.CheckEscalation
-	// CheckParams checks writes of admission policies and their bindings.
+	// CheckParams checks writes of admission policies and their bindings. It may be nil.
 	CheckParams admissionregistration.CheckParams
-	// Definitions are the hooks of definitions of custom resources.
+	// Definitions are called when definitions of custom resources are written.
 	Definitions resource.Hooks[*apiextensionsv1.CustomResourceDefinition]
-	// Claims checks writes of resource claims.
+	// Claims checks writes of resource claims. It may be nil.
 	Claims resourceclaims.Guard
-	// Batches answers the batches of schedulers.
+	// Batches has the handlers of bindingbatches and verdictbatches, with which a scheduler writes
+	// about many pods in one request.
 	Batches podbatches.Deps
 }
 
-// Rows returns every built-in resource, in discovery order. No other resources exist, except custom
-// resources. Served returns the rows that a server serves.
+// Rows returns the rows of all built-in resources, in the order in which discovery lists them. The
+// server has no other resources except custom resources. Served returns the rows of the resources
+// that a server with a given configuration serves.
 func Rows(deps Deps) []*resource.Row {
 	return slices.Concat(
 		core.Rows(deps.Core),

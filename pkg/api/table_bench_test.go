@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// runningPod is a pod with two containers that run.
+// runningPod returns a pod with two running containers.
 func runningPod() *corev1.Pod {
 	began := metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
 	pod := &corev1.Pod{
@@ -48,7 +48,8 @@ func runningPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkPodRow computes the row of a Table from a stored pod.
+// BenchmarkPodRow measures how long it takes to compute a pod's row in a Table response from the
+// stored pod.
 func BenchmarkPodRow(b *testing.B) {
 	all := api.Rows(api.Deps{})
 	row := all[slices.IndexFunc(all, func(r *resource.Row) bool { return r.Group == "" && r.Resource == "pods" })]

@@ -30,7 +30,7 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// rows runs check on every row of the table.
+// rows runs check in a subtest for every row of the table.
 func rows(t *testing.T, check func(t *testing.T, row *resource.Row)) {
 	t.Helper()
 	all := api.Rows(api.Deps{})
@@ -82,7 +82,7 @@ func TestStoragePrefixesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[string]string{}
 	for _, row := range api.Rows(api.Deps{}) {
-		if row.Ephemeral || row.Group == "events.k8s.io" { // stored in the form of the core group
+		if row.Ephemeral || row.Group == "events.k8s.io" { // stored as events of the core group
 			continue
 		}
 		if other, ok := seen[row.StoragePrefix]; ok {
@@ -109,7 +109,7 @@ func TestSelectableFieldsAreThere(t *testing.T) {
 	})
 }
 
-// env prints the same text for every age.
+// env is a cell environment that prints the same text for every age.
 var env = resource.CellEnv{Age: func(metav1.Time) string { return "age" }}
 
 func TestCellsFitColumns(t *testing.T) {
@@ -132,7 +132,7 @@ func TestCellsFitColumns(t *testing.T) {
 			}
 			want := len(row.Columns)
 			if row.Resource == "ipaddresses" {
-				want++ // as in Kubernetes, there is a cell for the age but no column
+				want++ // like Kubernetes, the row has a cell for the age but no column for it
 			}
 			if cells := row.Cells(obj, env); len(cells) != want {
 				t.Fatalf("%d cells for %d columns: %v", len(cells), len(row.Columns), cells)
@@ -141,17 +141,19 @@ func TestCellsFitColumns(t *testing.T) {
 	})
 }
 
-// filler generates random objects of a row's kind.
+// filler returns a generator of random objects of the row's kind. It always generates the same
+// objects.
 func filler(row *resource.Row) *randfill.Filler {
 	funcs := fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, func(serializer.CodecFactory) []any {
 		return []any{
-			// Schemas contain schemas, so filling every level would not end.
+			// A schema contains schemas. If the generator filled every level, it would not end.
 			func(s *apiextensionsv1.JSONSchemaProps, c randfill.Continue) {
 				s.Type, s.Description = c.String(8), c.String(8)
 				s.Enum = []apiextensionsv1.JSON{{Raw: []byte(`"a"`)}}
 				s.Properties = map[string]apiextensionsv1.JSONSchemaProps{"a": {Type: "object"}, "b": {Type: "string"}}
 			},
-			// The stored version is older and supports webhooks only with a client configuration.
+			// Definitions are stored in an older version, which supports webhooks only with a
+			// client configuration.
 			func(w *apiextensionsv1.WebhookConversion, c randfill.Continue) {
 				c.FillNoCustom(w)
 				w.ClientConfig = &apiextensionsv1.WebhookClientConfig{CABundle: []byte("x")}
@@ -164,8 +166,8 @@ func filler(row *resource.Row) *randfill.Filler {
 	return fuzzer.FuzzerFor(funcs, rand.NewSource(seed), serializer.NewCodecFactory(clientscheme.Scheme)).NilChance(0.4)
 }
 
-// TestRoundTrip stores random objects with defaults and reads them back. They must be unchanged,
-// as JSON and in the stored form.
+// TestRoundTrip stores random objects with defaults and reads them back. The objects must be
+// unchanged. It does the same with JSON in place of the stored form.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	rows(t, func(t *testing.T, row *resource.Row) {
@@ -200,14 +202,15 @@ func TestRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range data {
-				data[i] ^= 0xff // the bytes may be overwritten once Decode has returned
+				data[i] ^= 0xff // a caller may overwrite the bytes once Decode has returned
 			}
 			same(t, row, "storage", obj, stored)
 		}
 	})
 }
 
-// sent returns an object as a client would send it, without empty lists.
+// sent returns an object as it is decoded from its JSON, so that fields that clients do not send,
+// such as empty lists, are unset.
 func sent(t *testing.T, row *resource.Row, obj resource.Object) resource.Object {
 	t.Helper()
 	text, err := json.Marshal(obj)
@@ -233,13 +236,13 @@ func same(t *testing.T, row *resource.Row, how string, want, got resource.Object
 	a, errA := json.Marshal(want)
 	b, errB := json.Marshal(got)
 	if errA == nil && errB == nil && string(a) == string(b) {
-		return // an empty list is equal to a missing list
+		return // the JSON of an empty list can be the same as that of a missing list
 	}
 	t.Fatalf("%s changes the object:\n%s", how, cmp.Diff(string(a), string(b)))
 }
 
 // TestStrategiesDoNotPanic calls all functions of each row with random objects, most of which are
-// invalid.
+// invalid, to find functions that panic.
 func TestStrategiesDoNotPanic(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()

@@ -17,7 +17,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// randomObjects calls check with random stored objects of a row.
+// randomObjects generates n random objects of a row, stores each of them, and calls check with the
+// object and its stored bytes.
 func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resource.Object, data []byte)) {
 	fill, codec := filler(row), registry.Codec(row)
 	for i := range n {
@@ -36,7 +37,7 @@ func randomObjects(t *testing.T, row *resource.Row, n int, check func(obj resour
 		if obj, err = codec.Decode(data, int64(i)); err != nil {
 			t.Fatal(err)
 		}
-		// A second time, because defaults can depend on other defaults.
+		// Decode and encode a second time, because some defaults depend on other defaults.
 		if data, err = codec.Encode(obj); err != nil {
 			t.Fatal(err)
 		}
@@ -57,7 +58,7 @@ func TestTranscode(t *testing.T) {
 			return
 		}
 		program, err := types.Program(row.New())
-		if row.Resource == "statefulsets" { // the claim templates of stateful sets have a kind
+		if row.Resource == "statefulsets" { // in a stateful set, each claim template has a kind of its own
 			if err == nil {
 				t.Error("a kind within an object is in no bytes")
 			}
@@ -95,15 +96,16 @@ func TestTranscode(t *testing.T) {
 				t.Fatalf("metadata %s, want %s", got, parts.Metadata)
 			}
 		})
-		// some objects have empty lists in maps, which the transcoder leaves to the codec
+		// Some signing requests have empty lists in maps. The transcoder does not write such
+		// objects and leaves them to the codec.
 		if refused > 0 && row.Resource != "certificatesigningrequests" {
 			t.Errorf("%d objects refused", refused)
 		}
 	})
 }
 
-// TestPaths computes cells and selectable fields twice: from the parts of an object that the row
-// declares to need, and from the whole object. The results must be equal.
+// TestPaths computes cells and selectable fields twice: from only those parts of an object that the
+// row lists as needed, and from the whole object. The results must be equal.
 func TestPaths(t *testing.T) {
 	t.Parallel()
 	types := transcode.NewTypes()

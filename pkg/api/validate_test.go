@@ -10,7 +10,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate validates objects after their defaults are set.
+// TestValidate sets the defaults of objects, validates them, and compares the errors.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -21,8 +21,9 @@ import (
 
 const maxMatchConditions = 64
 
-// validator validates the kinds of the group. It keeps the compiler of CEL expressions, which is
-// expensive to create. It is created for the first object that has an expression.
+// validator validates the kinds of the group. compiler returns the compiler of CEL expressions,
+// which is expensive to create, so it is created when the first expression is compiled and then
+// kept.
 type validator struct {
 	compiler func() plugincel.Compiler
 }
@@ -35,24 +36,24 @@ func environments() *environment.EnvSet {
 	return environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 }
 
-// expressions compiles the expressions of one object.
+// expressions compiles the CEL expressions of one object.
 type expressions struct {
 	validator *validator
-	// stored are the expressions of the object before an update. They may use features that only
-	// a newer server supports.
+	// stored are the expressions that the object had before an update. They may use features that
+	// are too new for new expressions, because a newer server may have accepted them.
 	stored sets.Set[string]
-	// composed compiles expressions that may refer to variables. If it is nil, the validator's
-	// compiler is used.
+	// composed compiles expressions that may refer to the variables of a policy. If it is nil, the
+	// validator's compiler is used, and expressions cannot refer to variables.
 	composed *plugincel.CompositedCompiler
-	params   bool // whether expressions may use params
+	params   bool // whether expressions may refer to params
 }
 
-// stateless returns a compiler of expressions without variables and parameters.
+// stateless returns a compiler for expressions that refer neither to variables nor to params.
 func (v *validator) stateless() *expressions {
 	return &expressions{validator: v, stored: sets.New[string]()}
 }
 
-// composing returns a compiler like that of stateless, but one that supports variables.
+// composing returns a compiler for expressions that may refer to variables.
 func (v *validator) composing() (*expressions, error) {
 	x := v.stateless()
 	var err error
@@ -80,7 +81,8 @@ func (x *expressions) compiler() plugincel.Compiler {
 	return x.validator.compiler()
 }
 
-// compile reports errors in an expression. The expression may use the authorizer.
+// compile compiles e and reports its errors. The expression may use the authorizer. If patches is
+// true, it may also use the types for patches.
 func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.ExpressionAccessor, patches bool) {
 	result := x.compiler().CompileCELExpression(e, plugincel.OptionalVariableDeclarations{
 		HasParams: x.params, HasAuthorizer: true, HasPatchTypes: patches,
@@ -90,7 +92,8 @@ func (x *expressions) compile(r *report.Report, path *field.Path, e plugincel.Ex
 	}
 }
 
-// conditions checks match conditions. They cannot refer to variables.
+// conditions checks match conditions. Their expressions cannot refer to variables. params is true
+// if they can refer to params.
 func (x *expressions) conditions(r *report.Report, path *field.Path,
 	conditions []admissionregistrationv1.MatchCondition, params bool) {
 	if n := len(conditions); n > maxMatchConditions {
@@ -117,7 +120,8 @@ func (x *expressions) conditions(r *report.Report, path *field.Path,
 	}
 }
 
-// variables checks variables in order. Each variable may refer to earlier ones.
+// variables checks the variables of a policy in order, because the expression of a variable may
+// refer to earlier variables.
 func (x *expressions) variables(r *report.Report, path *field.Path, variables []admissionregistrationv1.Variable) {
 	for i, v := range variables {
 		at := path.Index(i)

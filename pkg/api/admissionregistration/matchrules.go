@@ -34,8 +34,8 @@ func checkReinvocation(r *report.Report, path *field.Path, p admissionregistrati
 		admissionregistrationv1.NeverReinvocationPolicy)
 }
 
-// checkMatch checks the rules and selectors that say which requests a policy or binding applies
-// to.
+// checkMatch checks the rules and selectors that select the requests that a policy or binding
+// applies to.
 func checkMatch(r *report.Report, path *field.Path, m *admissionregistrationv1.MatchResources) {
 	if m == nil {
 		return
@@ -63,7 +63,7 @@ func checkMatch(r *report.Report, path *field.Path, m *admissionregistrationv1.M
 	}
 }
 
-// checkMutable requires rules about requests that can be mutated. A delete has no object to mutate.
+// checkMutable reports rules about deletes, because a delete has no object to mutate.
 func checkMutable(r *report.Report, path *field.Path, m *admissionregistrationv1.MatchResources) {
 	for i := range m.ResourceRules {
 		for _, op := range m.ResourceRules[i].Operations {
@@ -118,7 +118,8 @@ func checkRule(r *report.Report, path *field.Path, rule *admissionregistrationv1
 	}
 }
 
-// checkList checks a list. If the list has a wildcard, it must have no other item.
+// checkList reports an empty list, and a list that has a wildcard and other items. others is the
+// name of such items in the message.
 func checkList(r *report.Report, path *field.Path, list []string, others string) {
 	if len(list) == 0 {
 		r.Required(path, "")
@@ -128,13 +129,13 @@ func checkList(r *report.Report, path *field.Path, list []string, others string)
 	}
 }
 
-// checkResources checks resources and subresources. It rejects an item that an earlier wildcard
-// already covers.
+// checkResources checks the items of a rule's resources, such as "pods" or "pods/status". It
+// reports an item that an earlier wildcard already covers.
 func checkResources(r *report.Report, path *field.Path, resources []string) {
 	if len(resources) == 0 {
 		r.Required(path, "")
 	}
-	wholes, subs := sets.New[string](), sets.New[string]() // all x of items x/*, and all y of items */y
+	wholes, subs := sets.New[string](), sets.New[string]() // resources of items x/*; subresources of items */y
 	plain := false
 	for i, name := range resources {
 		at := path.Index(i)
@@ -144,7 +145,7 @@ func checkResources(r *report.Report, path *field.Path, resources []string) {
 		}
 		resource, sub, ok := strings.Cut(name, "/")
 		if !ok {
-			plain = name != wildcard // the last item decides, as in Kubernetes
+			plain = name != wildcard // as in Kubernetes, the last item without a slash decides
 			continue
 		}
 		if wholes.Has(resource) {
@@ -182,10 +183,11 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 	}
 }
 
-// staticSuffix is the suffix of objects that a server reads from its own manifest files.
+// staticSuffix ends the names of objects that a server reads from its own manifest files.
 const staticSuffix = ".static.k8s.io"
 
-// warnStatic warns about names with the suffix that is reserved for manifest files.
+// warnStatic warns about an object whose name has the suffix that is reserved for objects from
+// manifest files.
 func warnStatic[T any](_ context.Context, obj, _ *T) []string {
 	if !strings.HasSuffix(any(obj).(metav1.Object).GetName(), staticSuffix) {
 		return nil

@@ -67,7 +67,7 @@ func (v *validator) mutatingPolicyUpdate(_ context.Context, p,
 	return v.mutating(p, old)
 }
 
-// mutating validates a policy. old is nil if the policy is new.
+// mutating validates a mutating admission policy. old is nil if the policy is new.
 func (v *validator) mutating(p, old *admissionregistrationv1.MutatingAdmissionPolicy) field.ErrorList {
 	var r report.Report
 	spec, path := &p.Spec, field.NewPath("spec")

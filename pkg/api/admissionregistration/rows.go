@@ -14,12 +14,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// CheckParams returns an error if the user may not read the parameters that obj, a policy or a
-// binding of one, refers to. old is what obj replaces, or nil.
+// CheckParams returns an error if the user may not read the parameter objects of obj, which is a
+// policy or a policy binding. old is the object that obj replaces, or nil if obj is new.
 type CheckParams func(ctx context.Context, obj, old resource.Object) field.ErrorList
 
-// Rows returns the rows of the group, in discovery order. check, which may be nil, checks the
-// policies and bindings in which validation finds no fault.
+// Rows returns the rows of the group, in the order in which discovery lists them. check is called
+// for policies and bindings in which validation finds no errors. It may be nil.
 func Rows(check CheckParams) []*resource.Row {
 	j := newValidator()
 	return []*resource.Row{
@@ -32,9 +32,8 @@ func Rows(check CheckParams) []*resource.Row {
 	}
 }
 
-// storedAsBeta makes a row store objects as the beta version, as Kubernetes does until the
-// previous release can read the final version. The two versions have the same fields, and both
-// can be read.
+// storedAsBeta makes a row store objects in v1beta1 and read them in v1beta1 and v1, which have the
+// same fields. Kubernetes also stores v1beta1, until its previous release can read v1.
 func storedAsBeta(row *resource.Row) *resource.Row {
 	stored := *row
 	stored.Version = "v1beta1"
@@ -43,7 +42,8 @@ func storedAsBeta(row *resource.Row) *resource.Row {
 	return row
 }
 
-// validated returns a function that runs rule and, if rule finds no fault, checks the parameters.
+// validated returns a function that validates an object with rule and, if rule finds no errors,
+// calls check.
 func validated[T any](check CheckParams, rule func(context.Context, *T) field.ErrorList) func(context.Context,
 	*T) field.ErrorList {
 	if check == nil {
@@ -57,7 +57,7 @@ func validated[T any](check CheckParams, rule func(context.Context, *T) field.Er
 	}
 }
 
-// validatedUpdate does the same as validated, for updates.
+// validatedUpdate does the same as validated, for a rule that validates updates.
 func validatedUpdate[T any](check CheckParams,
 	rule func(ctx context.Context, obj, old *T) field.ErrorList) func(ctx context.Context, obj, old *T) field.ErrorList {
 	if check == nil {

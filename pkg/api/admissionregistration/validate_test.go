@@ -17,7 +17,7 @@ const (
 	client = `"name":"a.b.c","admissionReviewVersions":["v1"],"clientConfig":{"url":"https://x/y"}`
 )
 
-// TestValidate validates new objects after their defaults are set.
+// TestValidate sets the defaults of new objects, validates them, and compares the errors.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -104,7 +104,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateUpdate checks that an update may keep faults that the object had before, but may not
+// TestValidateUpdate checks that an update may keep faults that the stored object has, but may not
 // add others.
 func TestValidateUpdate(t *testing.T) {
 	t.Parallel()

@@ -88,7 +88,7 @@ func (v *validator) validatingPolicyUpdate(_ context.Context, p,
 	return v.validating(p, old)
 }
 
-// validating validates a policy. old is nil if the policy is new.
+// validating validates a validating admission policy. old is nil if the policy is new.
 func (v *validator) validating(p, old *admissionregistrationv1.ValidatingAdmissionPolicy) field.ErrorList {
 	var r report.Report
 	spec, path := &p.Spec, field.NewPath("spec")
@@ -120,7 +120,8 @@ func (v *validator) validating(p, old *admissionregistrationv1.ValidatingAdmissi
 	return r.Errors
 }
 
-// compilerFor returns a compiler of the expressions of a new object.
+// compilerFor returns a compiler for the expressions of a new object. variables is true if the
+// object has variables.
 func (v *validator) compilerFor(variables bool) (*expressions, error) {
 	if variables {
 		return v.composing()
@@ -138,14 +139,14 @@ func (x *expressions) keepValidating(old *admissionregistrationv1.ValidatingAdmi
 	}
 }
 
-// sameConditions reports whether an update leaves match conditions and the kind of parameters
-// unchanged, so that the conditions need no check.
+// sameConditions reports whether an update leaves the match conditions and the kind of the params
+// unchanged. If it does, the conditions are not compiled again.
 func sameConditions(kind, oldKind *admissionregistrationv1.ParamKind, conditions,
 	oldConditions []admissionregistrationv1.MatchCondition) bool {
 	return equality.Semantic.DeepEqual(kind, oldKind) && equality.Semantic.DeepEqual(conditions, oldConditions)
 }
 
-// checkPolicy checks the fields that both kinds of policies share.
+// checkPolicy checks the fields that validating and mutating admission policies share.
 func checkPolicy(r *report.Report, path *field.Path, failure *admissionregistrationv1.FailurePolicyType,
 	params *admissionregistrationv1.ParamKind, match *admissionregistrationv1.MatchResources) {
 	if failure == nil {
@@ -224,7 +225,7 @@ func (x *expressions) validation(r *report.Report, path *field.Path, v *admissio
 	}
 }
 
-// message checks an expression that produces a message. It cannot use the authorizer.
+// message checks an expression that computes a message. It cannot use the authorizer.
 func (x *expressions) message(r *report.Report, path *field.Path, expression string) {
 	result := x.compiler().CompileCELExpression(&validating.MessageExpressionCondition{MessageExpression: expression},
 		plugincel.OptionalVariableDeclarations{HasParams: x.params}, x.environment(expression))
@@ -233,7 +234,8 @@ func (x *expressions) message(r *report.Report, path *field.Path, expression str
 	}
 }
 
-// auditAnnotations checks audit annotations. The name of the policy is a prefix of their keys.
+// auditAnnotations checks audit annotations. The server puts the name of the policy and a slash
+// before each key, and the result must be a qualified name.
 func (x *expressions) auditAnnotations(r *report.Report, path *field.Path, policy string,
 	annotations []admissionregistrationv1.AuditAnnotation) {
 	if len(annotations) > maxAuditAnnotations {

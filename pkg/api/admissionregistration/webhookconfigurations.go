@@ -126,7 +126,7 @@ func defaultWebhook(config *admissionregistrationv1.WebhookClientConfig,
 
 const maxTimeoutSeconds = 30
 
-// hook is a validating or mutating webhook. The field Reinvocation is nil if it is validating.
+// hook is a validating or mutating webhook. For a validating webhook, reinvocation is nil.
 type hook struct {
 	admissionregistrationv1.ValidatingWebhook
 	reinvocation *admissionregistrationv1.ReinvocationPolicyType
@@ -154,13 +154,14 @@ func mutatingHooks(c *admissionregistrationv1.MutatingWebhookConfiguration) []ho
 	return hooks
 }
 
-// leniency lists the faults that an update may keep, because the rules against them are newer
-// than the stored objects.
+// leniency says which rules an update need not comply with, because the stored webhooks violate
+// them. Each field is such a rule. The rules are newer than the stored objects.
 type leniency struct {
 	sideEffects, versions, names, selectors, conditions bool
 }
 
-// tolerate returns the faults that the old webhooks have.
+// tolerate returns the rules that the old webhooks violate. conditions is true if the match
+// conditions are unchanged.
 func tolerate(now, old []hook) leniency {
 	l := leniency{conditions: len(now) == len(old)}
 	names := sets.New[string]()
@@ -179,7 +180,7 @@ func tolerate(now, old []hook) leniency {
 	return l
 }
 
-// harmless returns the classes of side effects that are allowed in a dry run.
+// harmless returns the classes of side effects with which a webhook may be called in a dry run.
 func harmless() []admissionregistrationv1.SideEffectClass {
 	return []admissionregistrationv1.SideEffectClass{admissionregistrationv1.SideEffectClassNone,
 		admissionregistrationv1.SideEffectClassNoneOnDryRun}

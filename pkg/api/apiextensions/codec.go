@@ -18,8 +18,8 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// codec stores definitions as JSON of v1beta1, as Kubernetes still does. It also reads v1, as
-// JSON or in a protobuf envelope.
+// codec stores definitions as JSON of v1beta1, as Kubernetes still does. It also reads definitions
+// that were stored in v1, as JSON or in a protobuf envelope.
 type codec struct{}
 
 var _ store.Codec = codec{}
@@ -34,8 +34,8 @@ func (codec) Encode(obj store.Object) ([]byte, error) {
 		return nil, fmt.Errorf("encode %T: not a definition", obj)
 	}
 	var hub apiextensions.CustomResourceDefinition
-	// The conversion moves fields that all versions share to the top, and its result may alias
-	// its input.
+	// The conversion moves fields that all versions share to the top of the spec. Its result may
+	// share memory with its input, so the input is a copy.
 	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
 		crd.DeepCopy(), &hub, nil); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func (codec) Encode(obj store.Object) ([]byte, error) {
 	return data.Bytes(), err
 }
 
-// Decode reads a stored definition.
+// Decode returns the definition whose stored form is data.
 func (codec) Decode(data []byte, rev int64) (store.Object, error) {
 	crd, err := decode(data)
 	if err != nil {

@@ -35,8 +35,8 @@ func sample(t *testing.T) *apiextensionsv1.CustomResourceDefinition {
 	return crd
 }
 
-// TestStoredForm checks that in Kubernetes' stored form, fields that all versions share are at the
-// top of the spec.
+// TestStoredForm checks that the stored form is that of Kubernetes: fields that are equal in all
+// versions are at the top of the spec.
 func TestStoredForm(t *testing.T) {
 	data, err := codec{}.Encode(sample(t))
 	if err != nil {

@@ -30,7 +30,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in discovery order. hooks are the hooks of definitions.
+// Rows returns the rows of the group, in the order in which discovery lists them. hooks are called
+// when definitions are written.
 func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*resource.Row {
 	return []*resource.Row{
 		customResourceDefinitionRow(hooks),
@@ -57,8 +58,8 @@ func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomRes
 			ValidateName:  anyName,
 			Warnings:      warnOfFormats,
 
-			// A definition waits until its custom resources are deleted, so the garbage collector has
-			// nothing to do.
+			// If a delete names no policy for dependents, the garbage collector has nothing to do:
+			// a definition has a finalizer that keeps it until its custom resources are deleted.
 			DefaultGarbageCollection: "Unsupported",
 			AnyFinalizer:             true,
 			Validate:                 validateCustomResourceDefinition,
@@ -111,8 +112,8 @@ func prepareCustomResourceDefinitionUpdate(_ context.Context, crd, old *apiexten
 	recordStorageVersion(crd)
 }
 
-// recordStorageVersion adds the storage version to status.storedVersions, because objects may be
-// stored in it from now on.
+// recordStorageVersion adds the name of the version with storage: true to status.storedVersions,
+// because from now on objects may be stored in this version.
 func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Storage
@@ -122,19 +123,20 @@ func recordStorageVersion(crd *apiextensionsv1.CustomResourceDefinition) {
 	}
 }
 
-// prepareCustomResourceDefinitionStatus keeps the spec. As in Kubernetes, an update of the status
-// can change metadata.
+// prepareCustomResourceDefinitionStatus keeps the old spec. As in Kubernetes, an update of the
+// status can change metadata.
 func prepareCustomResourceDefinitionStatus(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec = old.Spec
 }
 
-// normalizeValues normalizes the JSON values in the schemas of a definition (defaults, enums,
-// examples) as Kubernetes' unversioned type does: members are sorted, and numbers and strings are
-// written in one way. If that fails, it does not change the definition, and validation reports the
-// error.
+// normalizeValues rewrites the JSON values in the schemas of a definition (defaults, enums,
+// examples) as they look after a conversion to Kubernetes' unversioned type and back: members are
+// sorted, and numbers and strings are written in one way. If a conversion fails, the definition
+// stays unchanged, and validation reports the error.
 func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	var hub apiextensions.CustomResourceDefinition
-	// The results of the conversions alias their input and share parts between versions.
+	// The results of the conversions share memory with their input and between versions, so the
+	// input and the final result are copied.
 	if apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
 		crd.DeepCopy(), &hub, nil) != nil {
 		return
@@ -148,8 +150,8 @@ func normalizeValues(crd *apiextensionsv1.CustomResourceDefinition) {
 	out.DeepCopyInto(crd)
 }
 
-// The library that applies schemas also validates them, including their CEL expressions. It
-// validates the unversioned type.
+// The Kubernetes library that applies schemas also validates definitions, including their CEL
+// expressions. It validates the unversioned type.
 
 func validateCustomResourceDefinition(ctx context.Context,
 	crd *apiextensionsv1.CustomResourceDefinition) field.ErrorList {
@@ -172,7 +174,8 @@ func validateCustomResourceDefinitionStatus(_ context.Context, crd,
 	}, withoutSchemas(crd), withoutSchemas(old))
 }
 
-// withoutSchemas returns crd without its schemas, which the validation of a status does not need.
+// withoutSchemas returns a copy of crd without schemas, because the validation of a status does not
+// need them.
 func withoutSchemas(crd *apiextensionsv1.CustomResourceDefinition) *apiextensionsv1.CustomResourceDefinition {
 	out := *crd
 	out.Spec.Versions = slices.Clone(crd.Spec.Versions)
@@ -187,8 +190,8 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 	in := make([]*apiextensions.CustomResourceDefinition, len(crds))
 	for i, crd := range crds {
 		in[i] = &apiextensions.CustomResourceDefinition{}
-		// The conversion moves fields that all versions share to the top, and its result may
-		// alias its input.
+		// The conversion moves fields that all versions share to the top of the spec. Its result
+		// may share memory with its input, so the input is a copy.
 		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
 			crd.DeepCopy(), in[i], nil); err != nil {
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", crd.Name, err))}
@@ -205,8 +208,9 @@ func validateWith(by func(...*apiextensions.CustomResourceDefinition) field.Erro
 	return slices.DeleteFunc(errs, checkedForAllKinds)
 }
 
-// attempt calls by and returns false if it panics. The library panics if a selectable field's path leads
-// through a schema that is missing or that the library has already rejected.
+// attempt calls by. If by panics, attempt returns false. The library's validation panics if the
+// path of a selectable field leads through a schema that is missing or that it has already
+// rejected.
 func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList,
 	in []*apiextensions.CustomResourceDefinition) (errs field.ErrorList, ok bool) {
 	defer func() {
@@ -217,9 +221,10 @@ func attempt(by func(...*apiextensions.CustomResourceDefinition) field.ErrorList
 	return by(in...), true
 }
 
-// checkedForAllKinds reports whether err is about metadata that the server checks for every kind.
-// Two rules are special to definitions: the name follows from the other names, and a definition
-// in one of Kubernetes' own groups needs an approval annotation.
+// checkedForAllKinds reports whether err is about metadata that the server checks for objects of
+// every kind, so that the error would be reported twice. Two rules about metadata are special to
+// definitions and are not among them: the name follows from the plural name and the group, and a
+// definition in one of Kubernetes' own groups needs an approval annotation.
 func checkedForAllKinds(err *field.Error) bool {
 	if (err.Field == "metadata.name" || err.Field == "metadata.generateName") &&
 		err.Type == field.ErrorTypeInvalid || strings.HasPrefix(err.Field, "metadata.annotations[") {
@@ -228,11 +233,11 @@ func checkedForAllKinds(err *field.Error) bool {
 	return err.Field == "metadata" || strings.HasPrefix(err.Field, "metadata.")
 }
 
-// anyName accepts any name, because the other rules check it.
+// anyName accepts any name, because the library's validation checks the name of a definition.
 func anyName(string, bool) []string { return nil }
 
-// warnOfFormats warns about formats that are new in crd and unknown to the server, which therefore
-// does not check values against them.
+// warnOfFormats warns about formats in the schemas of crd that are unknown to the server, so that
+// it does not check values against them. It does not warn about formats that old has too.
 func warnOfFormats(_ context.Context, crd, old *apiextensionsv1.CustomResourceDefinition) []string {
 	found := unknownFormats(crd)
 	if len(found) == 0 {

@@ -1,11 +1,11 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apiregistration declares API services: the groups that other servers serve.
+// Package apiregistration declares API services. An API service names an API group version that
+// another server serves.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// Each kind has a row, and next to it the functions that the row refers to: defaults, preparation,
+// validation and table cells. All of them are pure: they do no I/O and keep no state.
 package apiregistration
 
 import (
@@ -83,8 +83,8 @@ func defaultAPIService(s *apiregistrationv1.APIService) {
 	}
 }
 
-// prepareAPIServiceCreate marks an API service without a backend as available, because this
-// server serves its group.
+// prepareAPIServiceCreate clears the status. It then marks an API service without a backend service
+// as available, because this server serves its group itself.
 func prepareAPIServiceCreate(_ context.Context, s *apiregistrationv1.APIService) {
 	s.Status = apiregistrationv1.APIServiceStatus{}
 	if s.Spec.Service == nil {
@@ -124,8 +124,8 @@ func validateAPIServiceStatus(_ context.Context, s, old *apiregistrationv1.APISe
 	}, s, old)
 }
 
-// validateWith validates services with the aggregator's library, which validates objects of the
-// unversioned type.
+// validateWith converts services to the unversioned type and validates them with by, a function of
+// the aggregator's library.
 func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
 	services ...*apiregistrationv1.APIService) field.ErrorList {
 	in := make([]*apiregistration.APIService, len(services))
@@ -136,7 +136,8 @@ func validateWith(by func(...*apiregistration.APIService) field.ErrorList,
 			return field.ErrorList{field.InternalError(nil, fmt.Errorf("convert %s: %w", s.Name, err))}
 		}
 	}
-	// The server has already checked the metadata, as it does for every kind.
+	// The server has already checked the metadata, as it does for every kind. Only errors about the
+	// name that mention spec.version come from a rule that is special to API services.
 	return slices.DeleteFunc(by(in...), func(err *field.Error) bool {
 		return strings.HasPrefix(err.Field, "metadata.") && !strings.Contains(err.Detail, "spec.version")
 	})

@@ -12,7 +12,7 @@ import (
 	"keelson.dev/apiserver/wire"
 )
 
-// TestCodec compares the stored bytes with those of Kubernetes.
+// TestCodec checks that the stored bytes are those of Kubernetes.
 func TestCodec(t *testing.T) {
 	c := apiServiceRow().Codec
 	in := &apiregistrationv1.APIService{

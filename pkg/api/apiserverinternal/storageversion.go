@@ -80,8 +80,8 @@ func cells(v *apiserverinternalv1alpha1.StorageVersion, env resource.CellEnv) []
 		column.FewOrUnset(servers, shown), env.Age(v.CreationTimestamp)}
 }
 
-// Common returns the version that all servers store objects in, or nil if they differ or if there
-// are no servers.
+// Common returns the version in which all servers store objects, or nil if the servers do not agree
+// or if there are no servers.
 func Common(servers []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	if len(servers) == 0 {
 		return nil
@@ -95,8 +95,8 @@ func Common(servers []apiserverinternalv1alpha1.ServerStorageVersion) *string {
 	return &common
 }
 
-// Agree sets the common version and the condition of a status from its list of servers. Each
-// writer of the list must call it.
+// Agree computes the common version and its condition in the status of v from the status's list of
+// servers. Code that changes the list must call Agree afterwards.
 func Agree(v *apiserverinternalv1alpha1.StorageVersion, now time.Time) {
 	s := &v.Status
 	was := s.CommonEncodingVersion
@@ -180,8 +180,8 @@ func checkServer(r *report.Report, path *field.Path, s *apiserverinternalv1alpha
 	}
 }
 
-// checkVersion requires GROUP/VERSION or VERSION. It reports all faults of a value in one
-// finding.
+// checkVersion requires a value of the form GROUP/VERSION or VERSION. It reports all faults of the
+// value in one error.
 func checkVersion(r *report.Report, path *field.Path, apiVersion string) {
 	const form = "a DNS-1035 label, which must consist of lower case alphanumeric characters or '-', start " +
 		"with an alphabetic character, and end with an alphanumeric character"
@@ -227,7 +227,7 @@ func checkConditions(r *report.Report, path *field.Path,
 	conditions []apiserverinternalv1alpha1.StorageVersionCondition) {
 	seen := map[apiserverinternalv1alpha1.StorageVersionConditionType]int{}
 	for i, c := range conditions {
-		at := path.Index(i) // as in Kubernetes, the path does not contain the name of the list
+		at := path.Index(i) // as in Kubernetes, the path lacks "conditions"
 		if first, twice := seen[c.Type]; twice {
 			r.Invalid(at.Child("type"), string(c.Type),
 				fmt.Sprintf("the type of the condition is not unique, it also appears in conditions[%d]", first))

@@ -77,7 +77,7 @@ func TestStatus(t *testing.T) {
 }
 
 // TestAgree checks that the condition is computed from the servers, and that its transition time
-// changes only if its status changes.
+// changes only if its status or the common version changes.
 func TestAgree(t *testing.T) {
 	t.Parallel()
 	at := func(n int) time.Time { return time.Unix(int64(n), 0) }

@@ -199,7 +199,7 @@ func olderDaemonSets() []resource.StoredForm {
 }
 
 // The template generation counts changes of the pod template. Older versions of DaemonSet have a
-// field for it, and apps/v1 an annotation.
+// field for it. In apps/v1, it is in an annotation.
 
 func templateGeneration(d *appsv1.DaemonSet) int64 {
 	n, err := strconv.ParseInt(d.Annotations[appsv1.DeprecatedTemplateGeneration], 10, 64)
@@ -209,7 +209,8 @@ func templateGeneration(d *appsv1.DaemonSet) int64 {
 	return n
 }
 
-// readTemplateGeneration returns an error if the annotation is not a number.
+// readTemplateGeneration returns an error if the annotation with the template generation is there
+// but is not a number.
 func readTemplateGeneration(d *appsv1.DaemonSet) error {
 	said, ok := d.Annotations[appsv1.DeprecatedTemplateGeneration]
 	if !ok {

@@ -90,8 +90,8 @@ func prepareDeploymentCreate(_ context.Context, d *appsv1.Deployment) {
 	podspec.DropDisabled(&d.Spec.Template.Spec, nil)
 }
 
-// prepareDeploymentUpdate increments the generation also if annotations change, because they are
-// copied to ReplicaSets.
+// prepareDeploymentUpdate keeps the status. It increments the generation if the spec or the
+// annotations change. Annotations count because the controller copies them to ReplicaSets.
 func prepareDeploymentUpdate(_ context.Context, d, old *appsv1.Deployment) {
 	d.Status = old.Status
 	podspec.DropDisabled(&d.Spec.Template.Spec, &old.Spec.Template.Spec)
@@ -193,8 +193,8 @@ func deploymentScale() *resource.Scale {
 	})
 }
 
-// The kinds of this group were once in the group extensions. Fields that have been removed since
-// are kept in annotations.
+// The kinds of this group were once in the group extensions. Values of fields that apps/v1 does not
+// have are kept in annotations.
 
 func olderDeployments() []resource.StoredForm {
 	return []resource.StoredForm{

@@ -65,7 +65,8 @@ func statefulSetRow(p podspec.Policy) *resource.Row {
 	})
 }
 
-// nameStatefulSet requires a DNS label, because the name becomes a part of the pods' host names.
+// nameStatefulSet requires that the name is a DNS label, because it becomes a part of the pods'
+// host names.
 func nameStatefulSet(name string, prefix bool) []string {
 	return apivalidation.NameIsDNSLabel(name, prefix)
 }
@@ -79,7 +80,7 @@ func defaultStatefulSet(s *appsv1.StatefulSet) {
 		claim.APIVersion, claim.Kind = "v1", "PersistentVolumeClaim"
 	}
 	unset.Fill(&spec.PodManagementPolicy, appsv1.OrderedReadyPodManagement)
-	// If the client names a strategy without parameters, the parameters stay unset.
+	// If the client sends a type of strategy without parameters, the parameters stay unset.
 	if spec.UpdateStrategy.Type == "" {
 		spec.UpdateStrategy.Type = appsv1.RollingUpdateStatefulSetStrategyType
 		unset.Make(&spec.UpdateStrategy.RollingUpdate)
@@ -109,8 +110,8 @@ func prepareStatefulSetUpdate(_ context.Context, s, old *appsv1.StatefulSet) {
 	strategy.Count(s, old, equal.Values(s.Spec, old.Spec))
 }
 
-// dropMaxUnavailable clears maxUnavailable, because its feature gate is off by default, unless
-// old has it.
+// dropMaxUnavailable clears maxUnavailable unless old has a value, because the feature gate of the
+// field is off by default. old is nil on create.
 func dropMaxUnavailable(s, old *appsv1.StatefulSet) {
 	if old != nil && old.Spec.UpdateStrategy.RollingUpdate != nil &&
 		old.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable != nil {
@@ -125,8 +126,8 @@ func validateStatefulSet(ctx context.Context, s *appsv1.StatefulSet) field.Error
 	return validateStatefulSetSpec(ctx, &s.Spec, true)
 }
 
-// validateStatefulSetSpec validates spec. It checks the fields that an update cannot change only
-// if fixed is true.
+// validateStatefulSetSpec validates spec. fixed is true for a new object. It is false for an
+// update, in which the fields that cannot change need no check.
 func validateStatefulSetSpec(ctx context.Context, spec *appsv1.StatefulSetSpec, fixed bool) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
@@ -193,9 +194,9 @@ func checkStatefulStrategy(r *report.Report, s *appsv1.StatefulSetUpdateStrategy
 	}
 }
 
-// checkStatefulTemplate validates the pod template with the changes that the controller makes to
-// pods: it adds the volumes of the claims, and clears the host name and subdomain, which the
-// controller sets.
+// checkStatefulTemplate validates the pod template in the form in which the controller uses it for
+// pods: with the volumes of the claims, and without host name and subdomain, which the controller
+// sets for each pod.
 func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.StatefulSetSpec,
 	selector labels.Selector, path *field.Path) {
 	if selector != nil {
@@ -206,8 +207,8 @@ func checkStatefulTemplate(ctx context.Context, r *report.Report, spec *appsv1.S
 		t.Spec.Subdomain, t.Spec.Hostname = "", ""
 		t.Spec.Volumes = withClaims(t.Spec.Volumes, spec.VolumeClaimTemplates)
 		r.Add(podspec.ValidateTemplate(ctx, t, path)...)
-		// Kubernetes also checks the labels and annotations under these paths, and clients see
-		// both causes.
+		// Kubernetes checks the labels and annotations a second time under these paths, so that
+		// clients get each error twice.
 		r.Labels(path.Child("labels"), t.Labels)
 		r.Annotations(path.Child("annotations"), t.Annotations)
 		r.Add(podspec.ValidateAnnotations(t.Annotations, &t.Spec, path.Child("annotations"))...)

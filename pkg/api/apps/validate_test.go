@@ -11,10 +11,10 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// template is the pod template of the valid objects below.
+// template is the valid pod template of the workloads in the tests below.
 const template = `{metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: "web:1"}]}}`
 
-// templateCases are test cases for the rules that the templates of all workloads must comply with.
+// templateCases are test cases of rules that apply to the templates of all workloads.
 var templateCases = []rowtest.Case{
 	{"valid", ``, ""},
 	{"no replicas set", `spec: {replicas: null}`, ""},

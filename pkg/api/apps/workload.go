@@ -17,8 +17,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkSelector validates the selector of a workload of the given kind. It returns the selector,
-// or nil if it is invalid.
+// checkSelector validates the selector of a workload. kind names the kind of workload in messages.
+// checkSelector returns the parsed selector, or nil if it cannot be parsed.
 func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path *field.Path) labels.Selector {
 	if s == nil {
 		r.Required(path, "")
@@ -40,7 +40,8 @@ func checkSelector(r *report.Report, s *metav1.LabelSelector, kind string, path 
 	return selector
 }
 
-// checkTemplate validates the template of pods that run until they are deleted.
+// checkTemplate validates the template of pods that run until they are deleted. If the selector
+// could not be parsed and is nil, it checks nothing.
 func checkTemplate(ctx context.Context, r *report.Report, t *corev1.PodTemplateSpec, selector labels.Selector,
 	kind string, path *field.Path) {
 	if selector == nil {
@@ -67,7 +68,8 @@ func notNegative(r *report.Report, path *field.Path, n *int32) {
 	}
 }
 
-// warnTemplate returns warnings about a template that is new or has changed.
+// warnTemplate returns warnings about a template that is new or has changed. Only a new object gets
+// warnings about its name.
 func warnTemplate(name string, template *corev1.PodTemplateSpec, isNew, changed bool) []string {
 	path := field.NewPath("spec", "template")
 	switch {

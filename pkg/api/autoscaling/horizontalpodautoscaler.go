@@ -87,8 +87,8 @@ func defaultHorizontalPodAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 		defaultRules(&b.ScaleUp, ptr.To[int32](0),
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: policyPeriod},
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: policyPeriod})
-		// The stabilization window for scaling down has no default here: the controller has a
-		// setting for it.
+		// The stabilization window for scaling down stays unset, because the controller has a
+		// setting for its default.
 		defaultRules(&b.ScaleDown, nil,
 			autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: policyPeriod})
 	}
@@ -143,7 +143,7 @@ func metrics(h *autoscalingv2.HorizontalPodAutoscaler) string {
 	return strings.Join(texts, ", ")
 }
 
-// metric returns the current value and the target of a metric, as "current/target".
+// metric returns the text "current/target" of one metric.
 func metric(spec *autoscalingv2.MetricSpec, status *autoscalingv2.MetricStatus) string {
 	if status == nil {
 		status = &autoscalingv2.MetricStatus{}

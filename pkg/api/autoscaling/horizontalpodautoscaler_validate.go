@@ -27,7 +27,7 @@ func validateHorizontalPodAutoscaler(_ context.Context, h *autoscalingv2.Horizon
 	return autoscaler(h, 1)
 }
 
-// autoscaler validates h. minReplicas must not be less than least.
+// autoscaler validates h. least is the lowest allowed minReplicas.
 func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.ErrorList {
 	r, spec, path := &report.Report{}, &h.Spec, field.NewPath("spec")
 	if spec.MinReplicas != nil && *spec.MinReplicas < least {
@@ -52,8 +52,8 @@ func autoscaler(h *autoscalingv2.HorizontalPodAutoscaler, least int32) field.Err
 	return r.Errors
 }
 
-// validateHorizontalPodAutoscalerUpdate lets an update keep what older rules allowed: a minimum
-// of zero replicas, and an invalid scale target.
+// validateHorizontalPodAutoscalerUpdate validates h, but an update may keep two values that older
+// rules accepted: a minimum of zero replicas, and an invalid API version of the scale target.
 func validateHorizontalPodAutoscalerUpdate(_ context.Context, h,
 	old *autoscalingv2.HorizontalPodAutoscaler) field.ErrorList {
 	least := int32(1)
@@ -88,7 +88,7 @@ func reference(r *report.Report, path *field.Path, ref *autoscalingv2.CrossVersi
 	}
 }
 
-// segment validates a name that becomes a part of the path of a URL.
+// segment requires that value, which becomes a segment of a URL path, is not empty and can be one.
 func segment(r *report.Report, path *field.Path, value string) {
 	if value == "" {
 		r.Required(path, "")
@@ -145,13 +145,14 @@ func metricSpecs(r *report.Report, path *field.Path, spec *autoscalingv2.Horizon
 			m.Type == autoscalingv2.ExternalMetricSourceType
 	}
 	if spec.MinReplicas != nil && *spec.MinReplicas == 0 && !fromOutside {
-		// With no pods running, only an object or external metric can show that pods are needed.
+		// With zero pods, only an object metric or an external metric can show that pods are
+		// needed.
 		r.Forbidden(path, "must specify at least one Object or External metric to support scaling to zero replicas")
 	}
 }
 
-// source is one of the source fields of a metric. Exactly one must be set: the field that belongs
-// to the metric's type.
+// source is one of the fields of a metric that describe where its value comes from. Exactly one of
+// these fields must be set: the one that belongs to the metric's type.
 type source struct {
 	kind  autoscalingv2.MetricSourceType
 	name  string

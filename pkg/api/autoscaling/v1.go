@@ -20,8 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// In v1, annotations hold the values for which v1 has no fields. Kubernetes defines the names of
-// the annotations.
+// When an autoscaler is served as v1, these annotations hold the values for which v1 has no fields.
+// Kubernetes defines the names of the annotations.
 const (
 	metricsAnnotation        = "autoscaling.alpha.kubernetes.io/metrics"
 	currentMetricsAnnotation = "autoscaling.alpha.kubernetes.io/current-metrics"
@@ -29,7 +29,8 @@ const (
 	behaviorAnnotation       = "autoscaling.alpha.kubernetes.io/behavior"
 )
 
-// carriers returns all annotations that stand for fields. Objects in v2 have none of them.
+// carriers returns the keys of all annotations that stand for fields of v2. Objects in v2 do not
+// have these annotations.
 func carriers() []string {
 	return []string{
 		metricsAnnotation, currentMetricsAnnotation, conditionsAnnotation, behaviorAnnotation,
@@ -48,7 +49,7 @@ func withoutCarriers(annotations map[string]string) map[string]string {
 	return out
 }
 
-// v1 returns the version autoscaling/v1 of the row.
+// v1 returns the description of the version autoscaling/v1 for the row.
 func v1() resource.Version {
 	return resource.Version{
 		Name:        "v1",
@@ -64,7 +65,8 @@ func v1() resource.Version {
 	}
 }
 
-// isCPU reports whether m is the CPU utilization, the only metric that v1 has a field for.
+// isCPU reports whether m is a target for the average CPU utilization, the only metric for which v1
+// has a field.
 func isCPU(m autoscalingv2.MetricSpec) bool {
 	return m.Type == autoscalingv2.ResourceMetricSourceType && m.Resource != nil &&
 		m.Resource.Name == corev1.ResourceCPU && m.Resource.Target.AverageUtilization != nil
@@ -108,7 +110,7 @@ func toV1(o resource.Object) (resource.Object, error) {
 	return out, carry(out, others, current, in)
 }
 
-// carry writes values that have no fields in v1 into annotations.
+// carry writes values that have no fields in v1 into annotations of out.
 func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.MetricSpec,
 	current []autoscalingv1.MetricStatus, in *autoscalingv2.HorizontalPodAutoscaler) error {
 	carried := map[string]any{}
@@ -137,8 +139,8 @@ func carry(out *autoscalingv1.HorizontalPodAutoscaler, others []autoscalingv1.Me
 	return nil
 }
 
-// behavior is the scaling behavior as Kubernetes writes it into the annotation: with the names of
-// Go fields.
+// behavior is the scaling behavior in the form in which Kubernetes writes it into the annotation:
+// as JSON with the names of Go fields.
 type (
 	behavior struct{ ScaleUp, ScaleDown *rules }
 	rules    autoscalingv2.HPAScalingRules
@@ -185,7 +187,8 @@ func fromV1(o resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// unpack reads values from annotations. It ignores annotations that it cannot parse.
+// unpack sets the fields of out that v1 does not have, from the annotations of in and the CPU
+// fields of v1. It ignores annotations that it cannot parse.
 func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.HorizontalPodAutoscaler) {
 	var others []autoscalingv1.MetricSpec
 	if text, there := in.Annotations[metricsAnnotation]; there && json.Unmarshal([]byte(text), &others) == nil {
@@ -213,7 +216,7 @@ func unpack(in *autoscalingv1.HorizontalPodAutoscaler, out *autoscalingv2.Horizo
 	}
 	var current []autoscalingv1.MetricStatus
 	if text, there := in.Annotations[currentMetricsAnnotation]; there && json.Unmarshal([]byte(text), &current) == nil {
-		out.Status.CurrentMetrics = nil // the annotation has all current metrics, with more detail than the field
+		out.Status.CurrentMetrics = nil // the annotation has all metrics and more detail
 		for _, m := range current {
 			out.Status.CurrentMetrics = append(out.Status.CurrentMetrics, statusFromV1(m))
 		}
@@ -269,7 +272,7 @@ func metricFromV1(m autoscalingv1.MetricSpec) autoscalingv2.MetricSpec {
 		if s.AverageValue != nil {
 			out.Object.Target = autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType,
 				AverageValue: s.AverageValue}
-			if !s.TargetValue.IsZero() { // zero means unset, because the field is required in v1
+			if !s.TargetValue.IsZero() { // v1 requires the field, so zero means unset
 				out.Object.Target.Value = &s.TargetValue
 			}
 		}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// full returns an autoscaler that uses every feature for which v1 has no field.
+// full returns an autoscaler that uses every feature of v2 for which v1 has no field.
 func full() *autoscalingv2.HorizontalPodAutoscaler {
 	one, two := apiresource.MustParse("1"), apiresource.MustParse("2k")
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}

@@ -48,8 +48,8 @@ func leaseRow() *resource.Row {
 	})
 }
 
-// The feature gate for coordinated leader election is off by default, so its fields are not
-// stored.
+// The feature gate for coordinated leader election is off by default. Its fields are cleared unless
+// the stored lease has them.
 
 func prepareLeaseCreate(_ context.Context, l *coordinationv1.Lease) {
 	l.Spec.Strategy, l.Spec.PreferredHolder = nil, nil
