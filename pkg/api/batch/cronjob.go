@@ -74,7 +74,7 @@ func defaultCronJob(c *batchv1.CronJob) {
 	unset.Point(&c.Spec.FailedJobsHistoryLimit, 1)
 }
 
-// defaultJobTemplate sets the defaults that jobs and the templates of cron jobs share.
+// defaultJobTemplate sets those defaults of a job's spec that the templates of cron jobs get too.
 func defaultJobTemplate(spec *batchv1.JobSpec) {
 	podspec.DefaultSpec(&spec.Template.Spec)
 	if spec.PodFailurePolicy == nil {
@@ -100,8 +100,8 @@ func prepareCronJobUpdate(_ context.Context, c, old *batchv1.CronJob) {
 	strategy.Count(c, old, equality.Semantic.DeepEqual(c.Spec, old.Spec))
 }
 
-// maxCronJobName is the longest name of a cron job. The controller adds a suffix to name its
-// jobs.
+// maxCronJobName is the maximum length of a cron job's name. The controller adds a suffix to the
+// name to name the jobs.
 const maxCronJobName = 52
 
 func validateCronJob(ctx context.Context, c *batchv1.CronJob) field.ErrorList {
@@ -153,8 +153,8 @@ func checkJobTemplate(ctx context.Context, r *report.Report, spec *batchv1.JobSp
 	}
 }
 
-// checkSchedule checks a schedule. It accepts a time zone in the schedule only if the stored
-// schedule has one.
+// checkSchedule checks a schedule. hadZone is true if the stored schedule has a time zone. Only
+// then may the new schedule have one.
 func checkSchedule(r *report.Report, spec *batchv1.CronJobSpec, hadZone bool, path *field.Path) {
 	if _, err := schedule.Parse(spec.Schedule); err != nil {
 		r.Invalid(path, spec.Schedule, err.Error())

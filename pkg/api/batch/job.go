@@ -93,8 +93,8 @@ func defaultJob(j *batchv1.Job) {
 	unset.Point(&spec.ManualSelector, false)
 }
 
-// The older, unprefixed labels of a job's pods. They are still set in addition to the prefixed
-// labels.
+// The labels of a job's pods had no prefix in older versions. Jobs still set the labels without a
+// prefix in addition to those with one.
 const (
 	oldJobNameLabel       = "job-name"
 	oldControllerUIDLabel = "controller-uid"
@@ -106,23 +106,24 @@ func prepareJobCreate(_ context.Context, j *batchv1.Job) {
 		generateSelector(j)
 	}
 	if labelled {
-		inheritLabels(j) // if all labels are generated, Canonicalize copies them after validation
+		inheritLabels(j) // if the user set no labels, Canonicalize copies the generated ones
 	}
 	j.Status = batchv1.JobStatus{}
 	j.Generation = 1
 	podspec.DropDisabled(&j.Spec.Template.Spec, nil)
 }
 
-// inheritLabels copies the template's labels to a job that has no labels. When a job is read, its
-// defaults do the same.
+// inheritLabels copies the template's labels to a job that has no labels. The function that sets
+// the defaults of a job that is read does so too.
 func inheritLabels(j *batchv1.Job) {
 	if len(j.Labels) == 0 {
 		j.Labels = maps.Clone(j.Spec.Template.Labels)
 	}
 }
 
-// generateSelector adds labels with the job's name and UID to the template, and a selector of the
-// UID. It keeps labels that the user has set, so that validation can reject them.
+// generateSelector adds labels with the job's name and UID to the template, and sets a selector
+// that matches the UID. If the user has set one of these labels, its value stays, so that
+// validation can reject it.
 func generateSelector(j *batchv1.Job) {
 	t := &j.Spec.Template
 	if t.Labels == nil {
@@ -225,7 +226,7 @@ func jobStatus(j *batchv1.Job) string {
 	}
 }
 
-// is reports whether the first condition of the given type is true.
+// is reports whether the job's first condition of the given type is true.
 func is(j *batchv1.Job, kind batchv1.JobConditionType) bool {
 	for _, c := range j.Status.Conditions {
 		if c.Type == kind {

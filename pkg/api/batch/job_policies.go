@@ -168,8 +168,8 @@ func checkSuccessRule(r *report.Report, rule *batchv1.SuccessPolicyRule, complet
 	}
 }
 
-// countIndexes returns the number of indexes in a list such as "1,3-5". The indexes must increase
-// and must be below completions.
+// countIndexes returns the number of indexes in a list such as "1,3-5". It returns an error unless
+// the indexes increase and are below completions.
 func countIndexes(text string, completions int32) (int32, error) {
 	if text == "" {
 		return 0, nil

@@ -19,9 +19,10 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// statusUpdate is an update of a job's status. Other controllers can manage jobs, so the status
-// must be consistent for clients. Most rules check only what changes, because after a change of
-// the spec the status may be wrong until the controller corrects it.
+// statusUpdate validates an update of a job's status. Controllers outside of Kubernetes can manage
+// jobs, so the server checks that the status is consistent. Most rules check only values that
+// change: after a change of the spec, the stored status may violate rules until the controller
+// corrects it.
 type statusUpdate struct {
 	report.Report
 	job, old *batchv1.Job
@@ -41,7 +42,7 @@ func validateJobStatus(_ context.Context, j, old *batchv1.Job) field.ErrorList {
 	return u.Errors
 }
 
-// turned reports whether a condition of one of the kinds has become true or stopped being true.
+// turned reports whether the update makes a condition of one of the kinds true, or no longer true.
 func (u *statusUpdate) turned(kinds ...batchv1.JobConditionType) bool {
 	for _, kind := range kinds {
 		if is(u.job, kind) != is(u.old, kind) {
@@ -94,7 +95,7 @@ func checkUncounted(r *report.Report, u *batchv1.UncountedTerminatedPods, path *
 	}
 }
 
-// checkConditions checks the conditions that end the job.
+// checkConditions checks the conditions that end the job, and the completion time.
 func (u *statusUpdate) checkConditions() {
 	s, path := u.s, u.path
 	complete, failed := is(u.job, batchv1.JobComplete), is(u.job, batchv1.JobFailed)
@@ -122,7 +123,7 @@ func (u *statusUpdate) checkConditions() {
 		"cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 }
 
-// checkEnded checks fields that a finished job must have or must not have.
+// checkEnded checks the fields that the status of a finished job must have or must not have.
 func (u *statusUpdate) checkEnded() {
 	s, path := u.s, u.path
 	if !ended(u.job) {
@@ -176,8 +177,8 @@ func (u *statusUpdate) checkIndexLists() {
 	}
 }
 
-// overlap returns the first index that is in both lists. It skips malformed parts, which other
-// checks report.
+// overlap returns the first index that is in both lists of indexes. It skips malformed parts of the
+// lists, which other checks report.
 func overlap(a, b string, completions int32) (int32, bool) {
 	x, y := intervals(a, completions), intervals(b, completions)
 	for len(x) > 0 && len(y) > 0 {
@@ -233,8 +234,7 @@ func (u *statusUpdate) checkSuccess() {
 		"cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True")
 }
 
-// checkHistory rejects changes that would undo progress, such as a smaller count of succeeded
-// pods.
+// checkHistory rejects changes that would undo progress, such as a smaller number of failed pods.
 func (u *statusUpdate) checkHistory() {
 	s, was, spec := u.s, u.was, &u.job.Spec
 	for _, kind := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget} {
@@ -243,7 +243,8 @@ func (u *statusUpdate) checkHistory() {
 	if s.Failed < was.Failed {
 		u.Invalid(u.path.Child("failed"), s.Failed, "cannot decrease the failed counter")
 	}
-	// If the number of indexes was reduced, the number of succeeded indexes may be smaller.
+	// If completions and parallelism are equal, an update of the spec can reduce both. The number
+	// of succeeded indexes may then become smaller.
 	elastic := indexed(spec) && ptr.Equal(spec.Completions, spec.Parallelism)
 	if s.Succeeded < was.Succeeded && !elastic {
 		u.Invalid(u.path.Child("succeeded"), s.Succeeded, "cannot decrease the succeeded counter")

@@ -30,8 +30,8 @@ func TestJobStatusUpdate(t *testing.T) {
 			ptr.To[int32](5), ptr.To[int32](1)
 	}
 	for name, tc := range map[string]struct {
-		old, change func(*batchv1.Job) // change is applied to a copy of old
-		want        string             // part of the only error; empty if there must be no error
+		old, change func(*batchv1.Job) // changes a copy of old
+		want        string             // a part of the only error, or "" for no error
 	}{
 		"completes": {func(*batchv1.Job) {}, complete, ""},
 		"completes but is busy": {func(*batchv1.Job) {},

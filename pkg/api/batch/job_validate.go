@@ -23,7 +23,8 @@ func validateJob(ctx context.Context, j *batchv1.Job) field.ErrorList {
 	return checkWholeJob(ctx, j, true)
 }
 
-// checkWholeJob validates a job. If prefixed is true, the pods need the prefixed labels too.
+// checkWholeJob validates a job. prefixed says whether the pod template must have the labels with a
+// prefix, too.
 func checkWholeJob(ctx context.Context, j *batchv1.Job, prefixed bool) field.ErrorList {
 	var r report.Report
 	checkGenerated(&r, j, prefixed)
@@ -41,8 +42,8 @@ func indexed(spec *batchv1.JobSpec) bool {
 	return spec.CompletionMode != nil && *spec.CompletionMode == batchv1.IndexedCompletion
 }
 
-// checkGenerated checks that the labels and the selector of the job are those that
-// generateSelector sets.
+// checkGenerated requires the labels and the selector that generateSelector sets, unless the user
+// chose to set the selector. If prefixed is false, the labels with a prefix may be missing.
 func checkGenerated(r *report.Report, j *batchv1.Job, prefixed bool) {
 	if j.Spec.ManualSelector != nil && *j.Spec.ManualSelector || j.Spec.Selector == nil {
 		return
@@ -87,7 +88,7 @@ func checkJobWithSelector(ctx context.Context, r *report.Report, spec *batchv1.J
 
 const maxManagedBy = 63
 
-// checkJob checks the fields that jobs and the templates of cron jobs share.
+// checkJob checks the fields that jobs and the templates of cron jobs have in common.
 func checkJob(ctx context.Context, r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	counts := []struct {
 		name string
@@ -142,7 +143,7 @@ func checkReplacement(r *report.Report, spec *batchv1.JobSpec, path *field.Path)
 	}
 }
 
-// checkEnds requires a restart policy with which pods can finish.
+// checkEnds rejects a restart policy with which pods never finish.
 func checkEnds(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 	switch policy := spec.Template.Spec.RestartPolicy; policy {
 	case corev1.RestartPolicyAlways, "":
@@ -220,7 +221,7 @@ func checkIndexed(r *report.Report, spec *batchv1.JobSpec, path *field.Path) {
 func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList {
 	_, named := old.Spec.Template.Labels[batchv1.JobNameLabel]
 	_, owned := old.Spec.Template.Labels[batchv1.ControllerUidLabel]
-	r := report.Report{Errors: checkWholeJob(ctx, j, named && owned)} // older jobs may lack the prefixed labels
+	r := report.Report{Errors: checkWholeJob(ctx, j, named && owned)} // older jobs may lack labels with a prefix
 	spec, was, path := &j.Spec, &old.Spec, field.NewPath("spec")
 	if !indexed(spec) {
 		r.Immutable(path.Child("completions"), spec.Completions, was.Completions)
@@ -238,9 +239,9 @@ func validateJobUpdate(ctx context.Context, j, old *batchv1.Job) field.ErrorList
 	return r.Errors
 }
 
-// checkTemplateUpdate rejects changes of the template. While the job is suspended and has no pods,
-// it allows changes of labels, annotations and resources, and of fields that restrict where pods
-// may run.
+// checkTemplateUpdate rejects changes of the template, with one exception: while the job is
+// suspended and has no active pods, an update can change labels, annotations, resources, and the
+// fields that restrict where the pods can run.
 func checkTemplateUpdate(r *report.Report, j, old *batchv1.Job, path *field.Path) {
 	t, was := &j.Spec.Template, old.Spec.Template.DeepCopy()
 	suspended := old.Spec.Suspend != nil && *old.Spec.Suspend

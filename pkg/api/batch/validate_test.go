@@ -16,12 +16,12 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// template is the pod template of the valid objects below.
+// template is the valid pod template of the jobs in the tests below.
 const template = `{metadata: {labels: {app: work}}, spec: {restartPolicy: Never, containers: [{name: work, ` +
 	`image: "work:1"}]}}`
 
-// specCases returns test cases for the rules that jobs and the templates of cron jobs must comply
-// with. Each patch is put under path, such as "spec".
+// specCases returns test cases of rules that apply to jobs and to the job templates of cron jobs.
+// path leads to the job's spec in the object, such as "spec". The cases patch that spec.
 func specCases(path ...string) []rowtest.Case {
 	const failed, succeeded = "podFailurePolicy.rules", "successPolicy.rules"
 	rule := func(text string) string { return `{podFailurePolicy: {rules: [` + text + `]}}` }

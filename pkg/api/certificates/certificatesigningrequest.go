@@ -84,8 +84,8 @@ func certificateSigningRequestRow() *resource.Row {
 		})
 }
 
-// prepareCertificateSigningRequestCreate records the user who makes the request and overwrites
-// what the client sent in these fields.
+// prepareCertificateSigningRequestCreate records the user who sends the request. It overwrites what
+// the client sent in the user's fields.
 func prepareCertificateSigningRequestCreate(ctx context.Context, r *certificatesv1.CertificateSigningRequest) {
 	r.Spec.Username, r.Spec.UID, r.Spec.Groups, r.Spec.Extra = "", "", nil, nil
 	if user, ok := request.UserFrom(ctx); ok {
@@ -104,8 +104,8 @@ func prepareCertificateSigningRequestUpdate(_ context.Context, r, old *certifica
 	r.Spec, r.Status = old.Spec, old.Status
 }
 
-// prepareCertificateSigningRequestStatus keeps the conditions of approval and denial, which have
-// a subresource of their own.
+// prepareCertificateSigningRequestStatus keeps the spec and the conditions Approved and Denied,
+// which clients change through the subresource "approval".
 func prepareCertificateSigningRequestStatus(ctx context.Context, r, old *certificatesv1.CertificateSigningRequest) {
 	r.Spec = old.Spec
 	keepConditions(r, old, certificatesv1.CertificateApproved)
@@ -120,8 +120,8 @@ func prepareCertificateSigningRequestApproval(ctx context.Context, r, old *certi
 	r.Status.Conditions = conditions
 }
 
-// keepConditions restores the old conditions of one type if their number is unchanged. Otherwise
-// it leaves them, so that validation rejects the update.
+// keepConditions restores the old conditions of one type. If the client has added or removed such
+// conditions, it restores nothing, and validation rejects the update.
 func keepConditions(r, old *certificatesv1.CertificateSigningRequest, kind certificatesv1.RequestConditionType) {
 	was, is := conditionsOf(old, kind), conditionsOf(r, kind)
 	if len(was) != len(is) {
@@ -156,8 +156,8 @@ func stampConditions(ctx context.Context, r, old *certificatesv1.CertificateSign
 	}
 }
 
-// transitionOf returns the time of the last transition of a condition: the old time if the status
-// has not changed.
+// transitionOf returns the time of the last transition of condition c. If old has a condition of
+// the same type and status, it is the time in old; otherwise it is now.
 func transitionOf(c *certificatesv1.CertificateSigningRequestCondition,
 	old *certificatesv1.CertificateSigningRequest, now metav1.Time) metav1.Time {
 	for _, was := range conditionsOf(old, c.Type) {
@@ -174,8 +174,8 @@ func certificateSigningRequestFields(r *certificatesv1.CertificateSigningRequest
 
 const minLifetime = 600
 
-// usages returns every key usage that a request may have, in the order in which error messages
-// list them.
+// usages returns every key usage that a request may have, in the order in which error messages list
+// the usages.
 func usages() []certificatesv1.KeyUsage {
 	return []certificatesv1.KeyUsage{
 		certificatesv1.UsageAny, certificatesv1.UsageCertSign, certificatesv1.UsageClientAuth,
@@ -223,15 +223,15 @@ func validateCertificateSigningRequest(_ context.Context,
 	return r.Errors
 }
 
-// validateCertificateSigningRequestState validates an update of the approval or the status. It
-// does not check the spec, which never changes.
+// validateCertificateSigningRequestState validates an update of the subresource "approval" or
+// "status". It does not check the spec, because these updates cannot change it.
 func validateCertificateSigningRequestState(_ context.Context, in,
 	old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("status", "conditions")
 	conditions(r, path, in.Status.Conditions)
 	was, at := old.Status.Certificate, field.NewPath("status", "certificate")
 	changed := !slices.Equal(was, in.Status.Certificate)
-	// if an invalid certificate is stored, it may stay
+	// If the stored certificate is invalid, an invalid new one is not reported here.
 	if err := certificates(in.Status.Certificate); err != nil && changed && certificates(was) == nil {
 		r.Invalid(at, "<certificate data>", err.Error())
 	}
@@ -247,7 +247,9 @@ func validateCertificateSigningRequestState(_ context.Context, in,
 	return r.Errors
 }
 
-// validateCertificateSigningRequestStatus also rejects changes of the approval by a signer.
+// validateCertificateSigningRequestStatus validates an update of the subresource "status". In
+// addition to the common rules, it rejects new conditions Approved and Denied, so that a signer
+// cannot approve or deny requests.
 func validateCertificateSigningRequestStatus(ctx context.Context, in,
 	old *certificatesv1.CertificateSigningRequest) field.ErrorList {
 	r := &report.Report{Errors: validateCertificateSigningRequestState(ctx, in, old)}
@@ -285,7 +287,8 @@ func conditions(r *report.Report, path *field.Path, list []certificatesv1.Certif
 	}
 }
 
-// signed returns an error if data is not a certificate request that is signed with its own key.
+// signed returns an error unless data is a PEM-encoded certificate request that is signed with its
+// own key.
 func signed(data []byte) error {
 	block, _ := pem.Decode(data)
 	if block == nil || block.Type != "CERTIFICATE REQUEST" {
@@ -293,9 +296,9 @@ func signed(data []byte) error {
 	}
 	request, err := x509.ParseCertificateRequest(block.Bytes)
 	if err != nil {
-		return err // the message contains the text of the error
+		return err // the caller puts the text of the error in its message
 	}
-	return request.CheckSignature() // the message contains the text of the error
+	return request.CheckSignature() // the caller puts the text of the error in its message
 }
 
 func certificates(data []byte) error {
@@ -312,7 +315,7 @@ func certificates(data []byte) error {
 		}
 		found, err := x509.ParseCertificates(block.Bytes)
 		if err != nil {
-			return err // the message contains the text of the error
+			return err // the caller puts the text of the error in its message
 		}
 		if len(found) == 0 {
 			return errors.New("found CERTIFICATE PEM block containing 0 certificates")
@@ -325,7 +328,7 @@ func certificates(data []byte) error {
 	return nil
 }
 
-// signerName requires a domain and a path with exactly one slash between them.
+// signerName requires a name such as "example.com/signer-name", with exactly one slash.
 func signerName(r *report.Report, path *field.Path, name string) {
 	if name == "" {
 		r.Required(path, "")
@@ -346,7 +349,8 @@ func signerName(r *report.Report, path *field.Path, name string) {
 	nameParts(r, path, rest, validation.IsDNS1123Subdomain)
 }
 
-// nameParts reports the first invalid part only, because all parts give the same message.
+// nameParts checks the parts of a name that are separated by dots. It reports only the first
+// invalid part.
 func nameParts(r *report.Report, path *field.Path, name string, check func(string) []string) {
 	for _, part := range strings.Split(name, ".") {
 		reasons := check(part)

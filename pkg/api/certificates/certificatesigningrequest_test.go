@@ -13,8 +13,9 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 )
 
-// TestCertificateStays checks that an issued certificate cannot be changed. An update that replaces
-// it with an invalid one is also rejected for that, unless the stored one is invalid too.
+// TestCertificateStays checks that an update cannot change an issued certificate. If the new
+// certificate is invalid, the update gets a second error, unless the stored certificate is invalid
+// too.
 func TestCertificateStays(t *testing.T) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	der, err := x509.CreateCertificate(nil, &x509.Certificate{SerialNumber: big.NewInt(1)}, &x509.Certificate{},

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package column has table columns and cell texts that several kinds share. kubectl prints them
-// as it does for Kubernetes.
+// Package column has the table columns and texts of cells that several kinds share. kubectl prints
+// the same columns and texts for Kubernetes.
 package column
 
 import (
@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// None is the text of a cell that has nothing to show.
+// None is the text of a cell that has no value to show.
 const None = "<none>"
 
-// Name returns the column with the object's name.
+// Name returns the definition of the column with the object's name.
 func Name() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Name", Type: "string", Format: "name",
@@ -24,7 +24,7 @@ func Name() metav1.TableColumnDefinition {
 	}
 }
 
-// Age returns the column with the time since the object was created.
+// Age returns the definition of the column with the time since the object was created.
 func Age() metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{
 		Name: "Age", Type: "string",
@@ -35,7 +35,8 @@ func Age() metav1.TableColumnDefinition {
 // Wide is the priority of columns that only "kubectl get -o wide" shows.
 const Wide int32 = 1
 
-// Containers returns the names and the images of containers, separated by commas.
+// Containers returns the names of containers, separated by commas, and their images, separated by
+// commas.
 func Containers(containers []corev1.Container) (names, images string) {
 	ns := make([]string, len(containers))
 	is := make([]string, len(containers))
@@ -53,7 +54,8 @@ func OrNone(s string) string {
 	return s
 }
 
-// Few joins the first n items, and appends the number of further items.
+// Few joins the first n items with commas. If there are more items, it appends their number. If
+// there are none, it returns None.
 func Few(items []string, n int) string {
 	if len(items) == 0 {
 		return None
@@ -64,7 +66,7 @@ func Few(items []string, n int) string {
 	return fmt.Sprintf("%s + %d more...", strings.Join(items[:n], ","), len(items)-n)
 }
 
-// Deref returns *p, or the value otherwise if p is nil.
+// Deref returns the text of *p, or otherwise if p is nil.
 func Deref[T any](p *T, otherwise string) string {
 	if p == nil {
 		return otherwise
@@ -75,7 +77,7 @@ func Deref[T any](p *T, otherwise string) string {
 // Unset is the text of a cell whose field is not set.
 const Unset = "<unset>"
 
-// FewOrUnset returns Unset if there are no items, and otherwise what Few returns.
+// FewOrUnset returns Unset if there are no items. Otherwise it returns the result of Few.
 func FewOrUnset(items []string, n int) string {
 	if len(items) == 0 {
 		return Unset

@@ -76,8 +76,8 @@ func prepareEndpointSliceCreate(_ context.Context, s *discoveryv1.EndpointSlice)
 	dropTopology(s)
 }
 
-// prepareEndpointSliceUpdate increments the generation if anything except for metadata changes,
-// or if the labels change.
+// prepareEndpointSliceUpdate increments the generation if the labels or any field outside of the
+// metadata changes.
 func prepareEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.EndpointSlice) {
 	content := func(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 		c := *s
@@ -90,7 +90,8 @@ func prepareEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.EndpointS
 	}
 }
 
-// dropTopology clears deprecatedTopology, a field of v1beta1 that v1 shows but does not accept.
+// dropTopology clears deprecatedTopology, a field of v1beta1. In v1, clients can read but not set
+// it.
 func dropTopology(s *discoveryv1.EndpointSlice) {
 	for i := range s.Endpoints {
 		s.Endpoints[i].DeprecatedTopology = nil
@@ -114,7 +115,8 @@ func validateEndpointSliceUpdate(_ context.Context, s, old *discoveryv1.Endpoint
 	return r.Errors
 }
 
-// validateSlice validates a slice. It checks the endpoints only if they have changed.
+// validateSlice validates an endpoint slice. old is nil if the slice is new. On update, endpoints
+// that have not changed are not checked.
 func validateSlice(s, old *discoveryv1.EndpointSlice) field.ErrorList {
 	var r report.Report
 	report.OneOfRequired(&r, field.NewPath("addressType"), s.AddressType,
@@ -252,7 +254,7 @@ func warnEndpointSlice(_ context.Context, s, old *discoveryv1.EndpointSlice) []s
 	}
 	switch s.Labels[discoveryv1.LabelManagedBy] {
 	case "endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io":
-		return nil // the endpoint slice controllers write addresses in canonical form
+		return nil // these controllers write addresses in canonical form
 	}
 	var warnings []string
 	for i := range s.Endpoints {
@@ -286,8 +288,8 @@ func endpointSliceCells(s *discoveryv1.EndpointSlice, env resource.CellEnv) []an
 	}
 }
 
-// olderEndpointSlices returns the older stored form, in which a map of labels says where an
-// endpoint is.
+// olderEndpointSlices returns the form in which servers stored slices of v1beta1. In this form, a
+// map of labels says where an endpoint is.
 func olderEndpointSlices() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(discoveryv1beta1.SchemeGroupVersion.WithKind("EndpointSlice"),

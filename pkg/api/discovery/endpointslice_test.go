@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// list returns a YAML list of n items. Each item is made from its index.
+// list returns a YAML list of n items. format makes an item from its index.
 func list(n int, format string) string {
 	items := make([]string, n)
 	for i := range items {
@@ -80,7 +80,8 @@ func TestEndpointSlice(t *testing.T) {
 	rowtest.Updates(t, row, "", valid, []rowtest.Case{
 		{"type", `{addressType: IPv6, endpoints: [{addresses: ["2001:db8::1"]}]}`, "addressType: Invalid value"},
 	})
-	// Stored endpoints that are invalid now do not block an update of other fields.
+	// The stored endpoints are invalid under today's rules. An update of other fields is still
+	// accepted.
 	const stored = `{metadata: {name: s}, addressType: IPv4, endpoints: [{addresses: [127.0.0.1]}]}`
 	rowtest.Updates(t, row, "", stored, []rowtest.Case{
 		{"labels", `metadata: {labels: {a: b}}`, ""},
@@ -88,8 +89,8 @@ func TestEndpointSlice(t *testing.T) {
 	})
 }
 
-// TestGeneration checks that changes of labels and content increment the generation, changes of
-// annotations do not.
+// TestGeneration checks that changes of labels and endpoints increment the generation, and changes
+// of annotations do not.
 func TestGeneration(t *testing.T) {
 	row := rowtest.Row(t, Rows(), "endpointslices")
 	slice := func(text string) *discoveryv1.EndpointSlice {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events declares events of events.k8s.io/v1. They are stored as events of the core
-// group, so that each group shows the events of the other.
+// Package events declares the events of events.k8s.io/v1. They are stored as events of the core
+// group, so that clients of each group see all events.
 package events
 
 import (
@@ -75,8 +75,8 @@ func eventRow(stored store.Codec) *resource.Row {
 	})
 }
 
-// fromCore converts an event of the core group. The result shares memory with e, which no other
-// code uses.
+// fromCore converts an event of the core group. The result shares memory with e, so the caller must
+// not use e afterwards.
 func fromCore(e *corev1.Event) *eventsv1.Event {
 	out := &eventsv1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
@@ -90,7 +90,7 @@ func fromCore(e *corev1.Event) *eventsv1.Event {
 	return out
 }
 
-// codec stores events in the core group's form, so that both groups can read them.
+// codec encodes and decodes events in the form of the core group.
 type codec struct{ core store.Codec }
 
 // Lossy implements store.Codec.
@@ -124,7 +124,7 @@ func validateEventUpdate(_ context.Context, e, old *eventsv1.Event) field.ErrorL
 	return core.ValidateEventUpdate(core.EventOf(e), core.EventOf(old))
 }
 
-// eventTTL returns the number of seconds after which an event is deleted.
+// eventTTL returns the time to live of an event in seconds.
 func eventTTL(*eventsv1.Event) int64 { return 60 * 60 }
 
 func eventCells(e *eventsv1.Event, env resource.CellEnv) []any {
@@ -146,7 +146,7 @@ func eventFields(e *eventsv1.Event) fields.Set {
 	}
 }
 
-// coreForm is the form in which both groups store events.
+// coreForm is the form in which the events of both groups are stored.
 func coreForm() resource.StoredForm {
 	return resource.StoredForm{
 		Kind: corev1.SchemeGroupVersion.WithKind("Event"),

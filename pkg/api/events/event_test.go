@@ -14,8 +14,9 @@ import (
 	"keelson.dev/keelson/pkg/api/core"
 )
 
-// TestStoredFields checks that every field by which events of this group can be selected is also one
-// of the core group: stored events are selected by the core group's fields.
+// TestStoredFields checks that each selectable field of this group has the same value as the field
+// of the core group that stands for it. The server selects stored events by the fields of the core
+// group.
 func TestStoredFields(t *testing.T) {
 	row := Rows()[0]
 	stored := core.EventRow()

@@ -56,7 +56,7 @@ func flowSchemaRow() *resource.Row {
 		},
 		Cells: flowSchemaCells,
 
-		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // in the order in which requests are matched
+		RowOrder: func(a, b *flowcontrolv1.FlowSchema) int { // requests are matched in this order
 			return cmp.Or(cmp.Compare(a.Spec.MatchingPrecedence, b.Spec.MatchingPrecedence), cmp.Compare(a.Name, b.Name))
 		},
 
@@ -116,7 +116,8 @@ func checkSchemaConditions(r *report.Report, s *flowcontrolv1.FlowSchema) {
 	checkConditions(r, conditions)
 }
 
-// checkConditions checks the types of a status's conditions for duplicates.
+// checkConditions reports empty and repeated types. conditions are the types of the conditions in a
+// status.
 func checkConditions(r *report.Report, conditions []string) {
 	for i, name := range conditions {
 		at := field.NewPath("status", "conditions").Index(i).Child("type")
@@ -174,7 +175,8 @@ func checkRules(r *report.Report, path *field.Path, rules *flowcontrolv1.PolicyR
 	}
 }
 
-// checkSubject validates a subject. Only the field that belongs to its kind must be set.
+// checkSubject validates a subject. Of the fields user, group and serviceAccount, only the one that
+// belongs to the subject's kind must be set.
 func checkSubject(r *report.Report, path *field.Path, s *flowcontrolv1.Subject) {
 	kinds := []flowcontrolv1.SubjectKind{flowcontrolv1.SubjectKindGroup,
 		flowcontrolv1.SubjectKindServiceAccount, flowcontrolv1.SubjectKindUser}
@@ -226,7 +228,7 @@ func checkAccount(r *report.Report, path *field.Path, a *flowcontrolv1.ServiceAc
 	r.Each(path.Child("namespace"), a.Namespace, apivalidation.ValidateNamespaceName(a.Namespace, false))
 }
 
-// verbs returns the verbs of requests, in the order in which messages list them.
+// verbs returns the verbs that a rule can have, in the order in which messages list them.
 func verbs() []string {
 	return []string{"create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch"}
 }
@@ -242,7 +244,8 @@ func checkVerbs(r *report.Report, path *field.Path, list []string) {
 	}
 }
 
-// checkAlone requires that a wildcard is the only item of its list.
+// checkAlone reports a list that contains a wildcard and other items. others names such items in
+// the message.
 func checkAlone(r *report.Report, path *field.Path, list []string, others string) {
 	if len(list) > 1 && slices.Contains(list, wildcard) {
 		r.Invalid(path, list, fmt.Sprintf("if '*' is present, must not specify other %s", others))
@@ -292,7 +295,7 @@ func checkPathRule(r *report.Report, path *field.Path, rule *flowcontrolv1.NonRe
 	}
 }
 
-// badPath returns the fault of a non-resource path, or "" if the path is valid.
+// badPath returns the fault of a non-resource URL path, or "" if the path is valid.
 func badPath(path string) string {
 	switch {
 	case path == "":

@@ -119,8 +119,8 @@ func checkLevelConditions(r *report.Report, c *flowcontrolv1.PriorityLevelConfig
 	checkConditions(r, conditions)
 }
 
-// checkMandatoryLevel requires that the two mandatory levels have their prescribed specs. Only the
-// shares of the exempt level can be chosen.
+// checkMandatoryLevel requires that a level with the name of a mandatory level has the prescribed
+// spec. In the level "exempt", the field spec.exempt can differ.
 func checkMandatoryLevel(r *report.Report, path *field.Path, c *flowcontrolv1.PriorityLevelConfiguration) {
 	all := bootstrap.MandatoryPriorityLevelConfigurations
 	i := slices.IndexFunc(all, func(m *flowcontrolv1.PriorityLevelConfiguration) bool { return m.Name == c.Name })
@@ -205,8 +205,9 @@ func checkLimitResponse(r *report.Report, path *field.Path, l *flowcontrolv1.Lim
 	}
 }
 
-// checkQueuing validates queue settings. A hand (the queues that one flow may use) must fit into
-// one 64-bit hash.
+// checkQueuing validates the settings for queues. A flow can use handSize of the queues, which are
+// chosen by the bits of a 64-bit hash. So queues and handSize must not need more bits than the hash
+// has.
 func checkQueuing(r *report.Report, path *field.Path, q *flowcontrolv1.QueuingConfiguration) {
 	const positive = "must be positive"
 	if q.QueueLengthLimit <= 0 {
@@ -244,8 +245,8 @@ func priorityLevelConfigurationCells(c *flowcontrolv1.PriorityLevelConfiguration
 	return []any{c.Name, string(c.Spec.Type), shares, queues, hand, length, env.Age(c.CreationTimestamp)}
 }
 
-// olderPriorityLevels returns the older stored form, in which a level's shares are called
-// assured.
+// olderPriorityLevels returns the forms in which servers stored levels of v1beta1 and v1beta2. In
+// these forms, the field for a level's shares is called assuredConcurrencyShares.
 func olderPriorityLevels() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(flowcontrolv1beta1.SchemeGroupVersion.WithKind("PriorityLevelConfiguration"),
@@ -263,8 +264,8 @@ func olderPriorityLevels() []resource.StoredForm {
 	}
 }
 
-// takeShares copies shares unless they are zero, because zero stands for the default in older
-// versions.
+// takeShares sets the nominal shares of level to shares of an older version. In older versions,
+// zero shares mean the default, so takeShares leaves the field unset.
 func takeShares(level *flowcontrolv1.PriorityLevelConfiguration, shares int32) {
 	if shares != 0 {
 		level.Spec.Limited.NominalConcurrencyShares = &shares

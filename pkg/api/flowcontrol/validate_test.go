@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate validates new objects after their defaults are set.
+// TestValidate sets the defaults of new objects, validates them, and compares the errors.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	const rule = `"resourceRules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"],"namespaces":["*"]}]`
@@ -64,8 +64,9 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestBootstrapObjects checks that the built-in objects are valid, and defaults do not change them.
-// The server compares stored mandatory objects with them.
+// TestBootstrapObjects checks that the built-in objects are valid after their defaults are set. A
+// mandatory object must be equal to the built-in one, so this also shows that the defaults do not
+// change it.
 func TestBootstrapObjects(t *testing.T) {
 	t.Parallel()
 	validate := func(name string, obj, fixed resource.Object) {

@@ -17,7 +17,8 @@ const (
 	vSphereVolume = "csi.vsphere.vmware.com"
 )
 
-// ProvisionerDriver returns the driver that replaces a provisioner, or "" if no driver does.
+// ProvisionerDriver returns the name of the CSI driver that replaces an in-tree provisioner. It
+// returns "" if no driver replaces it.
 func ProvisionerDriver(provisioner string) string {
 	return map[string]string{
 		"kubernetes.io/aws-ebs": awsEBS, "kubernetes.io/azure-disk": azureDisk,
@@ -27,8 +28,8 @@ func ProvisionerDriver(provisioner string) string {
 	}[provisioner]
 }
 
-// VolumeDriver returns the driver that replaces the plugin of a pod's volume, or "" if no driver
-// does.
+// VolumeDriver returns the name of the CSI driver that replaces the plugin of a pod's volume. It
+// returns "" if no driver replaces it.
 func VolumeDriver(v *corev1.VolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:
@@ -49,8 +50,8 @@ func VolumeDriver(v *corev1.VolumeSource) string {
 	return ""
 }
 
-// PersistentVolumeDriver returns the driver that replaces the plugin of a persistent volume, or ""
-// if no driver does.
+// PersistentVolumeDriver returns the name of the CSI driver that replaces the plugin of a
+// persistent volume. It returns "" if no driver replaces it.
 func PersistentVolumeDriver(v *corev1.PersistentVolumeSource) string {
 	switch {
 	case v.AWSElasticBlockStore != nil:

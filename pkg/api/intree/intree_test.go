@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestEveryPluginHasOneDriver checks that a plugin maps to the same driver as a provisioner, a
-// pod's volume and a persistent volume.
+// TestEveryPluginHasOneDriver checks that the three functions return the same driver for a plugin:
+// by its provisioner, by a pod's volume, and by a persistent volume.
 func TestEveryPluginHasOneDriver(t *testing.T) {
 	for provisioner, tc := range map[string]struct {
 		inline     corev1.VolumeSource

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package older declares older versions of kinds that have another form than the stored version
-// but the same meaning. Objects are converted when they are read and written.
+// Package older declares older versions of kinds that have other fields than the stored version but
+// the same meaning. The server converts objects of such a version when it reads and writes them.
 package older
 
 import (
@@ -13,21 +13,23 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Version is an older version of a kind.
+// Version describes an older version of a kind. Name is the name of the version. Deprecated is the
+// deprecation warning for clients.
 type Version struct {
 	Name       string
 	Deprecated string
-	// Stored and Object are empty objects of the stored version and of this version. List is an
-	// empty list of this version.
+	// Stored is an empty object of the stored version. Object is an empty object and List an empty
+	// list of the older version.
 	Stored, Object resource.Object
 	List           runtime.Object
-	// Convert converts in to out, in either direction. out may share memory with in.
+	// Convert converts in to out. It must support both directions: to and from the stored version.
+	// out may share memory with in.
 	Convert func(in, out resource.Object) error
-	// Default sets the defaults of this version. It may be nil.
+	// Default sets the defaults of an object of the older version. It may be nil.
 	Default func(resource.Object)
 }
 
-// Row returns the version in the form that a row needs.
+// Row returns the description of the version for the row of the kind.
 func (v *Version) Row() resource.Version {
 	return resource.Version{
 		Name:        v.Name,
@@ -48,7 +50,7 @@ func blank(o resource.Object) resource.Object {
 	return copied
 }
 
-// convert returns o as an object of into's type. It does not change o.
+// convert returns o converted to the type of into. It does not change o.
 func (v *Version) convert(o, into resource.Object) (resource.Object, error) {
 	out := blank(into)
 	if err := v.Convert(blank(o), out); err != nil {
@@ -57,13 +59,14 @@ func (v *Version) convert(o, into resource.Object) (resource.Object, error) {
 	return out, nil
 }
 
-// As returns a function that applies fill, which works on the stored version, to objects of this
-// version.
+// As returns a function that sets the defaults of objects of the older version. fill sets the
+// defaults of objects of the stored version; the function converts an object, calls fill, and
+// converts it back.
 func (v *Version) As(fill func(resource.Object)) func(resource.Object) {
 	return func(o resource.Object) {
 		stored, err := v.convert(o, v.Stored)
 		if err != nil {
-			return // the conversion for storage reports the error
+			return // the conversion to the stored version reports the error later
 		}
 		fill(stored)
 		kind := o.GetObjectKind().GroupVersionKind()

@@ -2,18 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package schedule parses the schedules of CronJobs. It uses the machine's time zone database, or
-// an embedded one if the machine has none.
+// an embedded copy if the machine has no database.
 package schedule
 
 import (
 	"fmt"
-	_ "time/tzdata" // embeds the time zones
+	_ "time/tzdata" // embeds the time zone database
 
 	"github.com/robfig/cron/v3"
 )
 
-// Parse parses a schedule. If the parser panics, as it does for some malformed time zones, Parse
-// returns an error.
+// Parse parses a schedule. The parser panics on some malformed time zones; Parse then returns an
+// error.
 func Parse(text string) (s cron.Schedule, err error) {
 	defer func() {
 		if p := recover(); p != nil {
