@@ -67,8 +67,8 @@ func ingressRow() *resource.Row {
 }
 
 const (
-	// classAnnotation is the annotation with the class of an ingress. It is older than the field
-	// for the class.
+	// classAnnotation is the key of the annotation with the class of an ingress. Clients used it
+	// before the field spec.ingressClassName existed.
 	classAnnotation = "kubernetes.io/ingress.class"
 	maxController   = 250
 	needsDNSName    = "must be a DNS name, not an IP address"
@@ -84,8 +84,8 @@ func validateIngress(_ context.Context, in *networkingv1.Ingress) field.ErrorLis
 	return r.Errors
 }
 
-// validateIngressUpdate accepts a class in both the field and the annotation, because stored
-// ingresses can have both.
+// validateIngressUpdate accepts an ingress whose field and annotation name different classes,
+// because such ingresses can be stored. In a new ingress, the classes must be equal.
 func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field.ErrorList {
 	return ingress(in).Errors
 }
@@ -93,7 +93,7 @@ func validateIngressUpdate(_ context.Context, in, _ *networkingv1.Ingress) field
 func validateIngressStatus(_ context.Context, in, old *networkingv1.Ingress) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("status", "loadBalancer", "ingress")
-	var known []string // addresses that are stored already may keep their form
+	var known []string // stored addresses, whose form need not be canonical
 	for _, at := range old.Status.LoadBalancer.Ingress {
 		known = append(known, at.IP)
 	}
@@ -157,7 +157,7 @@ func ingressRule(r *report.Report, path *field.Path, rule *networkingv1.IngressR
 	}
 }
 
-// hostPattern requires a host, or a wildcard in place of its first label.
+// hostPattern requires a DNS name. The first label of the name can be a wildcard.
 func hostPattern(r *report.Report, path *field.Path, host string) {
 	if strings.Contains(host, "*") {
 		r.Each(path, host, validation.IsWildcardDNS1123Subdomain(host))
@@ -230,7 +230,7 @@ func serviceBackend(r *report.Report, path *field.Path, s *networkingv1.IngressS
 	}
 }
 
-// reference validates a reference to another object. Its parts become parts of a URL.
+// reference validates a reference to another object. kind and name become segments of a URL path.
 func reference(r *report.Report, path *field.Path, group *string, kind, name string) {
 	if group != nil {
 		r.Subdomain(path.Child("apiGroup"), *group)
@@ -287,7 +287,7 @@ func ingressCells(i *networkingv1.Ingress, env resource.CellEnv) []any {
 
 const shownHosts = 3
 
-// hosts returns the first hosts of the rules and the number of further hosts.
+// hosts returns the text of a cell: the first hosts of the rules, and the number of further hosts.
 func hosts(rules []networkingv1.IngressRule) string {
 	var list []string
 	for _, rule := range rules {
@@ -304,8 +304,9 @@ func hosts(rules []networkingv1.IngressRule) string {
 	return strings.Join(list, ",")
 }
 
-// olderIngresses returns the older stored forms, in which a backend has the service's name and
-// port as two fields. They are the same in JSON and in protobuf.
+// olderIngresses returns the forms in which servers stored ingresses of older API groups and
+// versions. In these forms, a backend has the name and the port of the service as two fields. JSON
+// and protobuf have the same fields.
 func olderIngresses() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(networkingv1beta1.SchemeGroupVersion.WithKind("Ingress"), ofBeta),
@@ -328,7 +329,8 @@ func ofBeta(in *networkingv1beta1.Ingress, out *networkingv1.Ingress) {
 	}
 }
 
-// completePath sets fields of a path that have another form or a default in the older versions.
+// completePath sets those fields of a path that an older version has in another form, or for which
+// it has a default.
 func completePath(p *networkingv1.HTTPIngressPath, service *networkingv1.IngressServiceBackend) {
 	p.Backend.Service = service
 	if p.PathType == nil {

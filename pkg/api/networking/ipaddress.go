@@ -43,7 +43,7 @@ func ipAddressRow() *resource.Row {
 	})
 }
 
-// nameIPAddress requires an IP address in canonical form.
+// nameIPAddress requires that the name is an IP address in canonical form.
 func nameIPAddress(name string, _ bool) []string {
 	var reasons []string
 	for _, err := range validation.IsValidIP(nil, name) {
@@ -75,7 +75,8 @@ func validateIPAddressUpdate(ctx context.Context, a, old *networkingv1.IPAddress
 	return r.Errors
 }
 
-// ipAddressCells returns one cell more than there are columns, as Kubernetes does.
+// ipAddressCells returns the cells of an address. As in Kubernetes, there is one cell more than
+// there are columns.
 func ipAddressCells(a *networkingv1.IPAddress, env resource.CellEnv) []any {
 	parent := column.None
 	if ref := a.Spec.ParentRef; ref != nil {

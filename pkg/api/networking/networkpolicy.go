@@ -72,8 +72,8 @@ func validateNetworkPolicy(_ context.Context, p *networkingv1.NetworkPolicy) fie
 	return checkPolicy(p, nil)
 }
 
-// checkPolicy validates a policy. It accepts address ranges in a non-canonical form only if they
-// are in ranges, those of the stored policy.
+// checkPolicy validates a policy. ranges are the address ranges of the stored policy. Only these
+// ranges may have a form that is not canonical.
 func checkPolicy(p *networkingv1.NetworkPolicy, ranges []string) field.ErrorList {
 	var r report.Report
 	path := field.NewPath("spec")
@@ -144,7 +144,7 @@ func policyPort(r *report.Report, path *field.Path, p *networkingv1.NetworkPolic
 			return
 		}
 		if *p.EndPort < p.Port.IntVal {
-			// As in Kubernetes, the message shows the port instead of the end port.
+			// As in Kubernetes, the error is about endPort, but shows the value of port.
 			r.Invalid(end, p.Port.IntVal, "must be greater than or equal to `port`")
 		}
 		r.Each(end, *p.EndPort, validation.IsValidPortNum(int(*p.EndPort)))

@@ -66,7 +66,8 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 		r.Required(path, "at least one CIDR required")
 		return r.Errors
 	case n > maxCIDRs:
-		// As in Kubernetes, the message shows the value with the name of its Go field.
+		// As in Kubernetes, the message shows the value as a JSON object with the name of its Go
+		// field.
 		r.Invalid(path, struct{ CIDRs []string }{c.Spec.CIDRs}, "may only hold up to 2 values")
 		return r.Errors
 	}
@@ -82,9 +83,10 @@ func validateServiceCIDR(_ context.Context, c *networkingv1.ServiceCIDR) field.E
 	return r.Errors
 }
 
-// validateServiceCIDRUpdate accepts an additional range of the other family, but no removal,
-// because addresses are in use. If the number of ranges is unchanged, the ranges are not checked
-// again, because older rules were less strict.
+// validateServiceCIDRUpdate lets a client add a range of the other IP family. A range cannot be
+// changed or removed, because services can have addresses in it. If an update adds no range, the
+// stored ranges are not validated again, because they may have been accepted by older, less strict
+// rules.
 func validateServiceCIDRUpdate(ctx context.Context, c, old *networkingv1.ServiceCIDR) field.ErrorList {
 	r, path := &report.Report{}, field.NewPath("spec", "cidrs")
 	now, was := len(c.Spec.CIDRs), len(old.Spec.CIDRs)

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestOlderVersions checks that an object of an older version is unchanged after conversion to the
-// stored version and back.
+// TestOlderVersions converts objects of older versions to the stored version and back. The result
+// must be equal to the original object.
 func TestOlderVersions(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "a", Labels: map[string]string{"a": "b"}}
 	objects := []resource.Object{

@@ -104,7 +104,8 @@ func runtimeClassCells(c *nodev1.RuntimeClass, env resource.CellEnv) []any {
 	return []any{c.Name, c.Handler, env.Age(c.CreationTimestamp)}
 }
 
-// olderRuntimeClasses returns the older stored form, in which the fields are below spec.
+// olderRuntimeClasses returns the form in which servers stored classes of v1alpha1. In this form,
+// the fields of a class are below spec.
 func olderRuntimeClasses() []resource.StoredForm {
 	return []resource.StoredForm{
 		resource.NewStoredForm(nodev1alpha1.SchemeGroupVersion.WithKind("RuntimeClass"),

@@ -1,9 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openapi has the OpenAPI definitions of the built-in kinds. hack/generate-openapi.sh
-// generates them from k8s.io/api. They are compressed in the binary, and decompressed on each
-// call.
+// Package openapi has the OpenAPI definitions of the built-in kinds, which hack/generate-openapi.sh
+// generates from k8s.io/api. The binary contains them in compressed form.
 package openapi
 
 import (
@@ -22,11 +21,11 @@ var v2 []byte
 //go:embed v3.json.gz
 var v3 []byte
 
-// Source provides the definitions.
+// Source returns the definitions. Each call decompresses them.
 type Source struct{}
 
-// Definitions returns the definitions of OpenAPI version 2 or 3, as a JSON
-// object of schemas by name.
+// Definitions returns the definitions for version 2 or 3 of OpenAPI, as a JSON object of schemas by
+// name.
 func (Source) Definitions(version int) ([]byte, error) {
 	var packed []byte
 	switch version {

@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podbatches declares the batches of scheduling.keelson.dev, with which a scheduler writes
-// about many pods in one request. Batches are not stored.
+// Package podbatches declares the kinds BindingBatch and VerdictBatch of the group
+// scheduling.keelson.dev. A scheduler creates such a batch to write to many pods in one request.
+// Batches are not stored.
 package podbatches
 
 import (
@@ -12,7 +13,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Deps has the handlers of the batches. With the zero value, the rows have no handlers.
+// Deps has the functions that handle requests with batches. Rows that are made from the zero value
+// cannot handle such requests.
 type Deps struct{ Bindings, Verdicts resource.ConnectFunc }
 
 // Rows returns the rows of the group, in discovery order.

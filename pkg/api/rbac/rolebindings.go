@@ -200,7 +200,8 @@ func olderClusterRoleBindings() []resource.StoredForm {
 	}
 }
 
-// ownRole sets an empty API group of a role reference to the group of roles, which was the default.
+// ownRole sets the API group of a role reference if it is empty. In v1alpha1, the default was the
+// group of roles.
 func ownRole(ref *rbacv1.RoleRef) {
 	if ref.APIGroup == "" {
 		ref.APIGroup = rbacv1.GroupName
@@ -227,7 +228,7 @@ func subjectOf(older rbacv1alpha1.Subject) rbacv1.Subject {
 		}
 	}
 	if s.Kind == rbacv1.UserKind && s.Name == "*" {
-		// In the old form, "*" did not include anonymous users.
+		// In v1alpha1, "*" stood for all users except anonymous ones.
 		s.Kind, s.Name = rbacv1.GroupKind, "system:authenticated"
 	}
 	return s

@@ -49,7 +49,7 @@ func clusterRoleRow(check CheckEscalation) *resource.Row {
 	})
 }
 
-// Names of roles and bindings may contain anything that fits into a URL path segment, such as
+// Names of roles and bindings can be any names that fit into a segment of a URL path, such as
 // "system:node".
 
 func nameRole(name string, prefix bool) []string { return path.ValidatePathSegmentName(name, prefix) }
@@ -113,7 +113,7 @@ func checkRules(r *report.Report, rules []rbacv1.PolicyRule, namespaced bool) {
 	}
 }
 
-// In v1alpha1, the fields of rules have other protobuf numbers, and subjects have an API version
+// In v1alpha1, the fields of rules have other numbers in protobuf, and subjects have an API version
 // instead of a group.
 
 func olderRoles() []resource.StoredForm {

@@ -16,12 +16,12 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// CheckEscalation returns an error with code 403 if the user would gain or grant rights that the
-// user does not have, by storing obj in place of old. old is nil on create.
+// CheckEscalation returns an error with code 403 if obj would give rights to somebody that the user
+// does not have. obj replaces old, which is nil on create.
 type CheckEscalation func(ctx context.Context, obj, old runtime.Object) error
 
-// Rows returns the rows of the group, in discovery order. check, which may be nil, checks writes of
-// roles and bindings.
+// Rows returns the rows of the group, in the order in which discovery lists them. check is called
+// when roles and bindings are written. It may be nil.
 func Rows(check CheckEscalation) []*resource.Row {
 	return []*resource.Row{
 		clusterRoleBindingRow(check),
@@ -31,7 +31,8 @@ func Rows(check CheckEscalation) []*resource.Row {
 	}
 }
 
-// escalationHooks check every write of a role or binding. T is its type.
+// escalationHooks returns hooks that call check for every write of an object of type *T, a role or
+// binding.
 func escalationHooks[T any](check CheckEscalation) resource.Hooks[*T] {
 	if check == nil {
 		return resource.Hooks[*T]{}

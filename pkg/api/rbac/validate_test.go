@@ -104,8 +104,8 @@ func TestBindingCells(t *testing.T) {
 	}
 }
 
-// TestSubjectOf checks that subjects of v1alpha1 have an API version, and the user "*" stands for
-// all authenticated users.
+// TestSubjectOf converts subjects of v1alpha1, which have an API version. The user "*" becomes the
+// group of all authenticated users.
 func TestSubjectOf(t *testing.T) {
 	for _, tc := range []struct {
 		older rbacv1alpha1.Subject

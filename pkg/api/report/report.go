@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report collects the findings of validation in the order in which they are made, with the
-// reasons and messages of Kubernetes. Messages show invalid values as JSON with the API's field
-// names, while Kubernetes 1.36 shows some values with the names of Go fields.
+// Package report collects the errors that validation finds, in the order in which it finds them.
+// Their reasons and messages are those of Kubernetes, with one difference: messages show invalid
+// values as JSON with the API's field names. Kubernetes 1.36 shows some values with the names of Go
+// fields.
 package report
 
 import (
@@ -30,10 +31,10 @@ import (
 	"keelson.dev/apiserver/naming"
 )
 
-// Report is a list of findings. The zero Report is empty and ready to use.
+// Report is a list of errors. The zero Report is empty and ready to use.
 type Report struct{ Errors field.ErrorList }
 
-// Add appends errors and skips nil ones.
+// Add appends errors. It skips those that are nil.
 func (r *Report) Add(errs ...*field.Error) {
 	for _, err := range errs {
 		if err != nil {
@@ -50,36 +51,36 @@ func (r *Report) Invalid(path *field.Path, value any, detail string) {
 	r.Add(field.Invalid(path, value, detail))
 }
 
-// Forbidden reports a field that must not be set in this object.
+// Forbidden reports a field that must not be set.
 func (r *Report) Forbidden(path *field.Path, detail string) { r.Add(field.Forbidden(path, detail)) }
 
-// Duplicate reports a repeated value.
+// Duplicate reports a value that occurs earlier in the list.
 func (r *Report) Duplicate(path *field.Path, value any) { r.Add(field.Duplicate(path, value)) }
 
-// NotFound reports a reference to something that does not exist.
+// NotFound reports a reference to an object that does not exist.
 func (r *Report) NotFound(path *field.Path, value any) { r.Add(field.NotFound(path, value)) }
 
 // TooLong reports a string that is longer than limit bytes.
 func (r *Report) TooLong(path *field.Path, limit int) { r.Add(field.TooLong(path, "", limit)) }
 
-// TooMany reports a list of n items that must have at most limit items.
+// TooMany reports a list that has n items but must have at most limit items.
 func (r *Report) TooMany(path *field.Path, n, limit int) { r.Add(field.TooMany(path, n, limit)) }
 
-// Each reports value once for each reason.
+// Each reports the invalid value once for each reason.
 func (r *Report) Each(path *field.Path, value any, reasons []string) {
 	for _, reason := range reasons {
 		r.Invalid(path, value, reason)
 	}
 }
 
-// OneOf reports a value that is not among the supported values.
+// OneOf reports a value that is not one of the supported values.
 func OneOf[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	if !slices.Contains(supported, value) {
 		r.Add(field.NotSupported(path, value, supported))
 	}
 }
 
-// OneOfRequired does the same as OneOf, but reports an empty value as missing.
+// OneOfRequired does the same as OneOf, except that it reports an empty value as missing.
 func OneOfRequired[T ~string](r *Report, path *field.Path, value T, supported ...T) {
 	if value == "" {
 		r.Required(path, "")
@@ -88,22 +89,23 @@ func OneOfRequired[T ~string](r *Report, path *field.Path, value T, supported ..
 	OneOf(r, path, value, supported...)
 }
 
-// Label requires a DNS label.
+// Label reports a value that is not a DNS label.
 func (r *Report) Label(path *field.Path, value string) {
 	r.Each(path, value, naming.IsDNS1123Label(value))
 }
 
-// Subdomain requires a DNS subdomain.
+// Subdomain reports a value that is not a DNS subdomain.
 func (r *Report) Subdomain(path *field.Path, value string) {
 	r.Each(path, value, naming.IsDNS1123Subdomain(value))
 }
 
-// QualifiedName requires a qualified name, which is the form of label keys.
+// QualifiedName reports a value that is not a qualified name. The keys of labels are qualified
+// names.
 func (r *Report) QualifiedName(path *field.Path, value string) {
 	r.Each(path, value, naming.IsQualifiedName(value))
 }
 
-// RequiredLabel does the same as Label, but reports an empty value as missing.
+// RequiredLabel does the same as Label, except that it reports an empty value as missing.
 func (r *Report) RequiredLabel(path *field.Path, value string) {
 	if value == "" {
 		r.Required(path, "")
@@ -112,7 +114,7 @@ func (r *Report) RequiredLabel(path *field.Path, value string) {
 	r.Label(path, value)
 }
 
-// LabelName requires a valid label key.
+// LabelName reports a value that cannot be the key of a label.
 func (r *Report) LabelName(path *field.Path, value string) {
 	if len(naming.IsQualifiedName(value)) > 0 {
 		r.Add(metav1validation.ValidateLabelName(value, path)...)
@@ -126,14 +128,14 @@ func (r *Report) Labels(path *field.Path, labels map[string]string) {
 	}
 }
 
-// Annotations reports invalid annotations and annotations that are too large in total.
+// Annotations reports annotations with invalid keys, and annotations that are too large in total.
 func (r *Report) Annotations(path *field.Path, annotations map[string]string) {
 	if !naming.AnnotationsOK(annotations) {
 		r.Add(apivalidation.ValidateAnnotations(annotations, path)...)
 	}
 }
 
-// Selector reports invalid requirements of a label selector.
+// Selector reports invalid requirements in a label selector.
 func (r *Report) Selector(path *field.Path, s *metav1.LabelSelector) {
 	r.Add(metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, path)...)
 }
@@ -150,28 +152,30 @@ func (r *Report) Positive(path *field.Path, value int64) {
 	}
 }
 
-// Quantity reports a quantity below zero.
+// Quantity reports a negative quantity.
 func (r *Report) Quantity(path *field.Path, value resource.Quantity) {
 	if value.Sign() < 0 {
 		r.Invalid(path, value.String(), apivalidation.IsNegativeErrorMsg)
 	}
 }
 
-// Immutable reports a changed field.
+// Immutable reports a field whose value differs from the old value.
 func (r *Report) Immutable(path *field.Path, value, old any) {
 	r.Add(apivalidation.ValidateImmutableField(value, old, path)...)
 }
 
-// Keys returns the sorted keys of m, so that findings always have the same order.
+// Keys returns the sorted keys of m. A rule that checks a map in this order always finds its errors
+// in the same order.
 func Keys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }
 
-// SegmentName accepts any name that fits into a URL path segment.
+// SegmentName returns the reasons why name does not fit into a segment of a URL path. It has the
+// form of a function that checks the names of a kind.
 func SegmentName(name string, prefix bool) []string {
 	return path.ValidatePathSegmentName(name, prefix)
 }
 
-// LongName requires a DNS subdomain, whose length it counts in bytes. A prefix only has to fit into
-// a URL path segment.
+// LongName returns the reasons why name is not a DNS subdomain. It counts the length in bytes. A
+// name that is a prefix only has to fit into a segment of a URL path.
 func LongName(name string, prefix bool) []string {
 	if prefix {
 		return SegmentName(name, prefix)
@@ -183,21 +187,23 @@ func LongName(name string, prefix bool) []string {
 	return reasons
 }
 
-// Count is one of the counts in the status of a workload with replicas.
+// Count is one of the counters in the status of a workload with replicas. Name is the name of its
+// field.
 type Count struct {
 	Name string
 	N    int32
 }
 
-// Counts reports negative counts.
+// Counts reports negative counters.
 func (r *Report) Counts(path *field.Path, counts ...Count) {
 	for _, c := range counts {
 		r.NotNegative(path.Child(c.Name), int64(c.N))
 	}
 }
 
-// Replicas reports counts that are above replicas, and more available than ready replicas. The
-// last two counts are those of ready and available replicas.
+// Replicas reports counters that are greater than replicas. The last two counters must be those of
+// the ready and of the available replicas; it is an error if more replicas are available than
+// ready.
 func (r *Report) Replicas(path *field.Path, replicas int32, counts ...Count) {
 	for _, c := range counts {
 		if c.N > replicas {
@@ -210,8 +216,8 @@ func (r *Report) Replicas(path *field.Path, replicas int32, counts ...Count) {
 	}
 }
 
-// NotDecremented reports a counter that decreased or was removed. A new counter may have any
-// value.
+// NotDecremented reports a counter that has decreased or is no longer set. If it was not set
+// before, it may have any value.
 func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
 	switch {
 	case was == nil:
@@ -222,7 +228,7 @@ func (r *Report) NotDecremented(path *field.Path, is, was *int32) {
 	}
 }
 
-// IntOrPercent requires a number that is not negative, or a percentage.
+// IntOrPercent reports a value that is neither a non-negative number nor a percentage.
 func (r *Report) IntOrPercent(path *field.Path, value intstr.IntOrString) {
 	if value.Type == intstr.String {
 		r.Each(path, value, validation.IsValidPercent(value.StrVal))
@@ -254,7 +260,7 @@ func percent(value intstr.IntOrString) (int, bool) {
 	return n, err == nil
 }
 
-// EndpointIP reports an address that an endpoint cannot have, such as a loopback address.
+// EndpointIP reports an IP address that an endpoint cannot have, such as a loopback address.
 func (r *Report) EndpointIP(path *field.Path, address string) {
 	ip := netutils.ParseIPSloppy(address)
 	if ip == nil {
@@ -275,7 +281,7 @@ func (r *Report) EndpointIP(path *field.Path, address string) {
 	}
 }
 
-// Expression reports the error of compiling a CEL expression.
+// Expression reports err, which the compiler of CEL expressions has returned for expression.
 func (r *Report) Expression(path *field.Path, expression string, err error) {
 	var celErr *cel.Error
 	if !errors.As(err, &celErr) {
@@ -294,7 +300,8 @@ func (r *Report) Expression(path *field.Path, expression string, err error) {
 	}
 }
 
-// TemplateMeta validates the metadata of a template. It may have labels and annotations only.
+// TemplateMeta reports errors in the metadata of a template, which may only have labels and
+// annotations.
 func (r *Report) TemplateMeta(path *field.Path, meta *metav1.ObjectMeta) {
 	r.Annotations(path.Child("annotations"), meta.Annotations)
 	r.Labels(path.Child("labels"), meta.Labels)

@@ -68,7 +68,7 @@ const (
 	highestForUsers = int32(1000000000)
 )
 
-// systemClasses returns the built-in priority classes with their values.
+// systemClasses returns the names of the built-in priority classes and their values.
 func systemClasses() map[string]int32 {
 	return map[string]int32{
 		"system-cluster-critical": 2 * highestForUsers,
@@ -121,9 +121,9 @@ func validatePriorityClassUpdate(_ context.Context, c, old *schedulingv1.Priorit
 	return r.Errors
 }
 
-// priorityClassHooks reject deletion of the built-in priority classes, because system pods cannot
-// be created without them. Kubernetes rejects only a single delete and allows deletecollection; here
-// both are rejected.
+// priorityClassHooks reject the deletion of built-in priority classes, because system pods cannot
+// be created without them. Kubernetes rejects it for a delete of one object, but not for
+// deletecollection.
 func priorityClassHooks() resource.Hooks[*schedulingv1.PriorityClass] {
 	return resource.Hooks[*schedulingv1.PriorityClass]{
 		BeforeDelete: func(_ context.Context, class *schedulingv1.PriorityClass, _ *metav1.DeleteOptions) error {

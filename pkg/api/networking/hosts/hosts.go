@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosts returns the hosts that an Ingress names, and the times since which it names them.
+// Package hosts returns the hosts that an Ingress claims, and the times since which the Ingress has
+// claimed them. Of several Ingresses that claim a host, the time decides which one gets it.
 //
-// An Ingress counts as naming its hosts since it was created. If a host was added later, the
-// admission plugin IngressHosts records the time in an annotation that clients cannot write.
-// Without the plugin, clients can write the annotation: they can make a claim younger than the
-// Ingress, but never older.
+// An Ingress claims a host since the Ingress was created, unless an annotation has a later time. If
+// an update adds a host, the admission plugin IngressHosts records the time in this annotation. The
+// plugin overwrites what clients send. If the plugin is off, clients can write the annotation, but
+// they can only make a claim younger than the Ingress, never older.
 package hosts
 
 import (
@@ -19,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// Since is the annotation with the times at which hosts were added to an Ingress after it was
-// created. Its value is a JSON object.
+// Since is the key of the annotation with the times at which hosts were added to an Ingress after
+// it was created. The value is a JSON object from hosts to times.
 const Since = "ingress.keelson.dev/hosts-since"
 
 // Names returns the hosts that an Ingress claims: the hosts of its rules and the exact hosts of its
@@ -45,10 +46,10 @@ func Names(ing *networkingv1.Ingress) []string {
 	return slices.Compact(out)
 }
 
-// Name returns a host in lower case, without the trailing dot.
+// Name returns a host in lower case and without a trailing dot.
 func Name(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// Times returns when hosts were added to an Ingress, for the hosts that were added after creation.
+// Times returns the times at which hosts were added to an Ingress after it was created, by host.
 func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	var out map[string]time.Time
 	if text, ok := ing.Annotations[Since]; ok {
@@ -59,9 +60,9 @@ func Times(ing *networkingv1.Ingress) map[string]time.Time {
 	return out
 }
 
-// Record sets the annotation of an Ingress that is being created (old is nil) or updated at the
-// time now. It overwrites the value that the client sent. If the class changed, the Ingress counts
-// as naming all its hosts since now.
+// Record sets the annotation of an Ingress that a client creates (old is nil) or updates at the
+// time now. It overwrites the value that the client sent. If the update changes the class, the
+// Ingress claims all its hosts only since now.
 func Record(ing, old *networkingv1.Ingress, now time.Time) error {
 	delete(ing.Annotations, Since)
 	if old == nil {
