@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkSlice calls check for the items of a list up to its limit. It does not check the items
-// beyond.
+// checkSlice calls check for every item of list. If the list has more than limit items, checkSlice
+// reports this and checks no item. A negative limit means that there is no limit.
 func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, check func(*field.Path, *T)) {
 	if limit >= 0 && len(list) > limit {
 		r.TooMany(path, len(list), limit)
@@ -34,7 +34,8 @@ func checkSlice[T any](r *report.Report, path *field.Path, list []T, limit int, 
 	}
 }
 
-// checkSet does the same as checkSlice, and also reports items with the same key.
+// checkSet does the same as checkSlice, and also reports items for which key returns the same value
+// as for an earlier item.
 func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T, limit int, key func(*T) K,
 	check func(*field.Path, *T)) {
 	checkSlice(r, path, list, limit, check)
@@ -53,7 +54,9 @@ func checkSet[T any, K comparable](r *report.Report, path *field.Path, list []T,
 
 func same[T any](v *T) T { return *v }
 
-// checkMap checks the keys and values of a map, in the order of the keys.
+// checkMap calls key and value for every entry of m, in the order of the keys. If m has more than
+// limit entries, checkMap only reports this. A negative limit means that there is no limit. In
+// paths, keys are shortened to the length shown.
 func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, limit, shown int,
 	key func(*field.Path, string), value func(*field.Path, V)) {
 	if limit >= 0 && len(m) > limit {
@@ -66,7 +69,7 @@ func checkMap[K ~string, V any](r *report.Report, path *field.Path, m map[K]V, l
 	}
 }
 
-// shorten replaces the middle of a string that is too long to be shown.
+// shorten replaces the middle of s by dots if s is longer than limit bytes.
 func shorten(s string, limit int) string {
 	const gap, least = "...", 16
 	limit = max(limit, least)
@@ -110,8 +113,8 @@ func checkUID(r *report.Report, path *field.Path, uid string) {
 	}
 }
 
-// checkName validates the name of an attribute or capacity: an identifier with or without a domain.
-// A name without a domain is in the driver's domain.
+// checkName validates the name of an attribute or capacity. The name is an identifier, or a domain
+// and an identifier with a slash between them. Without a domain, the driver's domain applies.
 func checkName(r *report.Report, path *field.Path, name string) {
 	domain, id, ok := strings.Cut(name, "/")
 	switch {
@@ -119,7 +122,7 @@ func checkName(r *report.Report, path *field.Path, name string) {
 		checkIdentifier(r, path, name)
 		return
 	case strings.Contains(id, "/"):
-		return // Kubernetes does not report this
+		return // Kubernetes does not report a second slash either
 	case domain == "":
 		r.Invalid(path, "", "the domain must not be empty")
 	default:
@@ -146,7 +149,8 @@ func checkIdentifier(r *report.Report, path *field.Path, id string) {
 	r.Each(path, id, content.IsCIdentifier(id))
 }
 
-// checkRaw validates a JSON object of opaque parameters.
+// checkRaw validates opaque parameters, which must be a JSON object. limit is the maximum length in
+// bytes. stored is true if the parameters are stored already; then their length is not checked.
 func checkRaw(r *report.Report, path *field.Path, raw runtime.RawExtension, limit int, stored bool) {
 	const omitted = "<value omitted>"
 	var v any
@@ -169,8 +173,9 @@ func checkRaw(r *report.Report, path *field.Path, raw runtime.RawExtension, limi
 	}
 }
 
-// checkSelectors validates expressions that select devices. Stored expressions may use features
-// that only a newer server supports.
+// checkSelectors validates CEL expressions that select devices. stored is true if the expressions
+// are stored already. Such expressions may use features that are too new for new expressions,
+// because a newer server may have accepted them.
 func checkSelectors(r *report.Report, path *field.Path, list []resourcev1.DeviceSelector, stored bool) {
 	checkSlice(r, path, list, resourcev1.DeviceSelectorsMaxSize, func(at *field.Path, s *resourcev1.DeviceSelector) {
 		if s.CEL == nil {
@@ -233,7 +238,8 @@ func checkToleration(r *report.Report, path *field.Path, t *resourcev1.DeviceTol
 	}
 }
 
-// checkBinding validates the conditions that must be met before a pod is bound to a device.
+// checkBinding validates the names of two lists of conditions: those that must be true before a pod
+// is bound to a node for this device, and those that mean that the device failed.
 func checkBinding(r *report.Report, path *field.Path, conditions, failures []string) {
 	good, bad := path.Child("bindingConditions"), path.Child("bindingFailureConditions")
 	label := func(at *field.Path, name *string) { r.Add(metav1validation.ValidateLabelName(*name, at)...) }

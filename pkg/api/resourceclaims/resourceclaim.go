@@ -138,8 +138,8 @@ func defaultTolerations(tolerations []resourcev1.DeviceToleration) {
 	}
 }
 
-// dropFreed removes the status of devices that are no longer allocated to the claim. So a client
-// that deallocates a device need not know which drivers have reported a status.
+// dropFreed removes from the status those devices that the update deallocates. So a client that
+// deallocates a device need not know which drivers have reported a status for it.
 func dropFreed(c, old *resourcev1.ResourceClaim) {
 	if c.Status.Allocation == nil && old.Status.Allocation != nil {
 		c.Status.Devices = nil

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// requestNames has the names of a claim's requests, each with the names of its subrequests.
+// requestNames maps the name of each request of a claim to the names of its subrequests.
 type requestNames map[string]sets.Set[string]
 
 func namesOf(d *resourcev1.DeviceClaim) requestNames {
@@ -36,7 +36,8 @@ func namesOf(d *resourcev1.DeviceClaim) requestNames {
 	return names
 }
 
-// has reports whether ref names a request or a subrequest.
+// has reports whether ref, such as "request" or "request/subrequest", names a request or a
+// subrequest of the claim.
 func (n requestNames) has(ref string) bool {
 	request, sub, ok := strings.Cut(ref, "/")
 	subs, found := n[request]
@@ -121,7 +122,8 @@ func checkRequest(r *report.Report, path *field.Path, q *resourcev1.DeviceReques
 	}
 }
 
-// checkDevices validates the class, selectors and count of requested devices.
+// checkDevices validates the fields that requests and subrequests have in common: class, selectors,
+// allocation mode, count and tolerations.
 func checkDevices(r *report.Report, path *field.Path, class string, selectors []resourcev1.DeviceSelector,
 	mode resourcev1.DeviceAllocationMode, count int64, tolerations []resourcev1.DeviceToleration) {
 	if class == "" {
@@ -158,7 +160,7 @@ func checkConfig(r *report.Report, path *field.Path, c *resourcev1.DeviceConfigu
 	checkRaw(r, at.Child("parameters"), c.Opaque.Parameters, resourcev1.OpaqueParametersMaxLength, stored)
 }
 
-// deviceID identifies an allocated device. Messages print its fields.
+// deviceID identifies an allocated device. Error messages show all its fields.
 type deviceID struct{ Driver, Pool, Device, ShareID string }
 
 func validateClaimStatus(_ context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
@@ -201,7 +203,7 @@ func checkReserved(r *report.Report, path *field.Path, c *resourcev1.ResourceCla
 	}
 }
 
-// allocatedDevices returns the devices that are allocated to a claim.
+// allocatedDevices returns the IDs of the devices that are allocated to a claim.
 func allocatedDevices(s *resourcev1.ResourceClaimStatus) sets.Set[deviceID] {
 	allocated := sets.New[deviceID]()
 	if s.Allocation == nil {
@@ -246,7 +248,8 @@ func checkDeviceStatus(r *report.Report, path *field.Path, d *resourcev1.Allocat
 	checkNetwork(r, path.Child("networkData"), d.NetworkData)
 }
 
-// checkAllocation validates a new allocation.
+// checkAllocation validates an allocation that the update adds. names are the requests of the
+// claim.
 func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.AllocationResult, names requestNames) {
 	devices := path.Child("devices")
 	checkSlice(r, devices.Child("results"), a.Devices.Results, resourcev1.AllocationResultsMaxSize,
@@ -260,7 +263,8 @@ func checkAllocation(r *report.Report, path *field.Path, a *resourcev1.Allocatio
 				checkUID(r, at.Child("shareID"), string(*d.ShareID))
 			}
 		})
-	// The list has the configurations of the class and of the claim, so it can be twice as long.
+	// The list contains the configurations of the class and those of the claim, so it can be twice
+	// as long as each.
 	checkSlice(r, devices.Child("config"), a.Devices.Config, 2*resourcev1.DeviceConfigMaxSize,
 		func(at *field.Path, c *resourcev1.DeviceAllocationConfiguration) {
 			report.OneOfRequired(r, at.Child("source"), c.Source, resourcev1.AllocationConfigSourceClaim,
@@ -288,8 +292,8 @@ func checkNetwork(r *report.Report, path *field.Path, n *resourcev1.NetworkDevic
 	})
 }
 
-// isExtendedResource reports whether name is a resource outside of Kubernetes' own name space
-// that quotas can limit.
+// isExtendedResource reports whether name is a valid name of an extended resource: it is outside of
+// Kubernetes' own name space, and quotas can limit the resource.
 func isExtendedResource(name string) bool {
 	native := !strings.Contains(name, "/") || strings.Contains(name, corev1.ResourceDefaultNamespacePrefix)
 	return !native && !strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix) &&

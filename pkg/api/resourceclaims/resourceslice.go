@@ -63,13 +63,14 @@ func prepareSlice(ctx context.Context, s *resourcev1.ResourceSlice) {
 
 func prepareSliceUpdate(ctx context.Context, s, old *resourcev1.ResourceSlice) {
 	stampTaints(ctx, s)
-	// The generation counts any change that a client sends, even if it is dropped below.
+	// The generation counts every change that a client sends, even if dropAlpha then removes the
+	// change.
 	same := equality.Semantic.DeepEqual(s.Spec, old.Spec)
 	dropAlpha(s)
 	strategy.Count(s, old, same)
 }
 
-// dropAlpha clears fields of alpha features, which are off in this release.
+// dropAlpha clears the fields of alpha features. The server does not have these features.
 func dropAlpha(s *resourcev1.ResourceSlice) {
 	for i := range s.Spec.Devices {
 		d := &s.Spec.Devices[i]
@@ -81,7 +82,7 @@ func dropAlpha(s *resourcev1.ResourceSlice) {
 	}
 }
 
-// stampTaints sets the time of taints that have no time to the time of the request.
+// stampTaints sets the time of taints without a time to the time of the request.
 func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	now := resource.Time(ctx)
 	now = now.Rfc3339Copy()
@@ -94,7 +95,7 @@ func stampTaints(ctx context.Context, s *resourcev1.ResourceSlice) {
 	}
 }
 
-// warnSlice warns about driver names with upper case letters.
+// warnSlice warns about a driver name that has upper case letters.
 func warnSlice(_ context.Context, s, _ *resourcev1.ResourceSlice) []string {
 	if s.Spec.Driver == strings.ToLower(s.Spec.Driver) {
 		return nil

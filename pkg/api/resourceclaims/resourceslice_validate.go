@@ -31,7 +31,7 @@ func validateSliceUpdate(_ context.Context, s, old *resourcev1.ResourceSlice) fi
 	return newSliceRules().check(&s.Spec, &old.Spec)
 }
 
-// sliceRules validates one slice.
+// sliceRules validates one slice and collects the errors.
 type sliceRules struct {
 	report.Report
 	semver *regexp.Regexp
@@ -43,7 +43,7 @@ func newSliceRules() *sliceRules {
 		`(-` + pre + `(\.` + pre + `)*)?(\+` + build + `(\.` + build + `)*)?$`)}
 }
 
-// check validates a slice. old is nil if the slice is new.
+// check validates the spec of a slice. old is nil if the slice is new.
 func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList {
 	path := field.NewPath("spec")
 	checkDriver(&r.Report, path.Child("driver"), s.Driver)
@@ -72,8 +72,8 @@ func (r *sliceRules) check(s, old *resourcev1.ResourceSliceSpec) field.ErrorList
 	return r.Errors
 }
 
-// costly reports whether a device has taints or consumes counters. A slice that contains such a
-// device may have fewer devices.
+// costly reports whether a device has taints or consumes counters. The maximum number of devices is
+// lower for a slice with such a device.
 func costly(devices []resourcev1.Device) bool {
 	for i := range devices {
 		if len(devices[i].Taints) > 0 || len(devices[i].ConsumesCounters) > 0 {
@@ -105,8 +105,8 @@ func (r *sliceRules) pool(path *field.Path, p *resourcev1.ResourcePool) {
 	}
 }
 
-// nodes validates the fields that say which nodes can use the devices. Exactly one of them must be
-// set.
+// nodes validates the fields that select the nodes that can use the devices. Exactly one of these
+// fields must be set.
 func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 	var ways []string
 	if s.NodeName != nil {
@@ -129,15 +129,16 @@ func (r *sliceRules) nodes(path *field.Path, s *resourcev1.ResourceSliceSpec) {
 	r.oneWay(path, ways, one, one+", but multiple fields are set")
 }
 
-// oneTerm reports a node selector with several terms, which the device allocator cannot combine.
+// oneTerm reports a node selector that does not have exactly one term. The allocator of devices
+// cannot combine selectors with several terms.
 func (r *sliceRules) oneTerm(path *field.Path, terms []corev1.NodeSelectorTerm) {
 	if len(terms) != 1 {
 		r.Invalid(path, terms, "must have exactly one node selector term")
 	}
 }
 
-// flag appends name to ways if set is true. It reports a flag that is false, because it must be
-// true or unset.
+// flag appends the field called name to ways if set is true. If set is false, flag reports an
+// error, because the field must be true or unset.
 func (r *sliceRules) flag(path *field.Path, ways []string, name string, set *bool) []string {
 	switch {
 	case set == nil:
@@ -173,7 +174,8 @@ func (r *sliceRules) device(path *field.Path, d, old *resourcev1.Device, perDevi
 		func(at *field.Path, c resourcev1.DeviceCapacity) {
 			switch at := at.Child("requestPolicy"); {
 			case c.RequestPolicy == nil:
-			// old may have been stored under weaker rules
+			// The stored capacity may have been accepted by weaker rules, so it is not checked
+			// again.
 			case old != nil && equality.Semantic.DeepEqual(old.Capacity, d.Capacity):
 			case multiple:
 				r.policy(at, c.Value, c.RequestPolicy)
@@ -216,7 +218,8 @@ func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, pe
 	if d.NodeSelector != nil {
 		ways = append(ways, "`nodeSelector`")
 		r.Add(podspec.ValidateNodeSelector(d.NodeSelector, path.Child("nodeSelector"))...)
-		// Slices that were stored before this check existed may have several terms.
+		// The stored selector may have several terms, because older versions accepted them. It is
+		// not checked again.
 		if old == nil || !equality.Semantic.DeepEqual(old.NodeSelector, d.NodeSelector) {
 			r.oneTerm(path.Child("nodeSelector", "nodeSelectorTerms"), d.NodeSelector.NodeSelectorTerms)
 		}
@@ -226,7 +229,8 @@ func (r *sliceRules) deviceNodes(path *field.Path, d, old *resourcev1.Device, pe
 	r.oneWay(path, r.flag(path, ways, "allNodes", d.AllNodes), one, one)
 }
 
-// counters validates counters and the name of their set. Counters accept any quantity.
+// counters validates the names of counters and the name of their set, which is in the field
+// nameField. The values may be any quantities.
 func (r *sliceRules) counters(path *field.Path, nameField, name string, counters map[string]resourcev1.Counter,
 	limit int) {
 	r.RequiredLabel(path.Child(nameField), name)
@@ -274,7 +278,7 @@ func (r *sliceRules) attribute(path *field.Path, a resourcev1.DeviceAttribute) {
 	}
 }
 
-// policy validates the amounts of a capacity that requests may ask for.
+// policy validates the amounts that requests may ask for. capacity is the whole amount.
 func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *resourcev1.CapacityRequestPolicy) {
 	values, ranged := len(p.ValidValues) > 0, p.ValidRange != nil
 	switch {
@@ -292,7 +296,7 @@ func (r *sliceRules) policy(path *field.Path, capacity resource.Quantity, p *res
 	}
 }
 
-// maxPolicyValues is the maximum number of amounts that a policy lists.
+// maxPolicyValues is the maximum number of amounts that a policy can list.
 const maxPolicyValues = 10
 
 func (r *sliceRules) values(path *field.Path, standard, capacity resource.Quantity, values []resource.Quantity) {
@@ -359,8 +363,8 @@ func (r *sliceRules) span(path *field.Path, standard, capacity resource.Quantity
 	}
 }
 
-// fits reports whether a bound, which may be nil, can be used in the arithmetic of ranges. If it
-// cannot, fits records a finding.
+// fits reports whether a bound of a range is unset or can be used in computations with 64-bit
+// integers. If it is neither, fits records an error.
 func (r *sliceRules) fits(path *field.Path, bound *resource.Quantity) bool {
 	switch {
 	case bound == nil:

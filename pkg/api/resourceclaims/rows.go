@@ -18,16 +18,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Guard checks rights to use claims that go beyond the verbs of the API.
+// Guard checks whether users have the rights that some uses of claims need in addition to the right
+// to write the claim.
 type Guard interface {
-	// CheckRequests returns an error if a new claim in the namespace may not make the requests.
+	// CheckRequests returns an error if the user may not make these requests in a new claim or
+	// template in the namespace.
 	CheckRequests(ctx context.Context, namespace string, requests []resourcev1.DeviceRequest) field.ErrorList
 	// CheckStatus returns an error if the user may not change the status of a claim from old to c.
 	CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList
 }
 
-// Rows returns the rows of the group, in discovery order. guard, which may be nil, checks writes of
-// claims.
+// Rows returns the rows of the group, in the order in which discovery lists them. guard checks
+// writes of claims and templates. It may be nil.
 func Rows(guard Guard) []*resource.Row {
 	return []*resource.Row{
 		deviceClassRow(),

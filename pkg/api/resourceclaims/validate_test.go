@@ -14,7 +14,7 @@ import (
 	"keelson.dev/keelson/pkg/api/rowtest"
 )
 
-// TestValidate validates new objects after their defaults are set.
+// TestValidate sets the defaults of new objects, validates them, and compares the errors.
 func TestValidate(t *testing.T) {
 	t.Parallel()
 	device := func(fields string) string {
@@ -100,8 +100,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateClaimStatus checks that a claim is allocated only once, and gets only devices that it
-// requests.
+// TestValidateClaimStatus checks that a claim can be allocated only once, and only with devices for
+// its requests.
 func TestValidateClaimStatus(t *testing.T) {
 	t.Parallel()
 	const spec = `"spec":{"devices":{"requests":[{"name":"r","exactly":{"deviceClassName":"c"}}]}}`
@@ -144,7 +144,8 @@ func TestValidateClaimStatus(t *testing.T) {
 	})
 }
 
-// TestFreedDevices checks that the status of a device is removed when the device is deallocated.
+// TestFreedDevices checks that an update that deallocates a device also removes the status of the
+// device.
 func TestFreedDevices(t *testing.T) {
 	row := rowtest.Row(t, resourceclaims.Rows(nil), "resourceclaims")
 	const result, said = `{"request":"r","driver":"d.e","pool":"p","device":`, `{"driver":"d.e","pool":"p","device":`
@@ -173,8 +174,8 @@ func TestFreedDevices(t *testing.T) {
 	}
 }
 
-// TestStoredNodeSelector checks that a slice that was stored with a node selector of several terms
-// can be updated, but the selector cannot be replaced by another one with several terms
+// TestStoredNodeSelector checks that a slice that is stored with a node selector of several terms
+// can be updated. The selector cannot be replaced by another one with several terms
 // (kubernetes/kubernetes#141213).
 func TestStoredNodeSelector(t *testing.T) {
 	t.Parallel()

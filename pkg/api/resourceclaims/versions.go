@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// conversions returns a scheme with the conversions between the older versions and v1.
+// conversions returns a scheme that can convert between v1 and the older versions.
 var conversions = sync.OnceValues(func() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{resourcev1.AddToScheme, v1beta1conversion.AddToScheme,
@@ -38,13 +38,15 @@ func convert(in, out resource.Object) error {
 	return scheme.Convert(in, out, nil)
 }
 
-// form is an empty object and an empty list of a version.
+// form has an empty object and an empty list of one version of a kind.
 type form struct {
 	object resource.Object
 	list   runtime.Object
 }
 
-// versions returns the older versions of a kind.
+// versions returns the older versions of a kind: v1beta2, whose empty objects are in second, and
+// v1beta1, whose empty objects are in first. stored is an empty object of v1. fill sets the
+// defaults of objects of v1; it may be nil.
 func versions(kind string, stored resource.Object, second, first form, fill func(resource.Object)) []resource.Version {
 	v1beta2 := older.Version{
 		Name: "v1beta2", Deprecated: "resource.k8s.io/v1beta2 " + kind + " is deprecated in v1.36+, unavailable in v1.39+",
@@ -94,8 +96,9 @@ func sliceVersions() []resource.Version {
 		form{&resourcev1beta1.ResourceSlice{}, &resourcev1beta1.ResourceSliceList{}}, nil)
 }
 
-// defaultFirst sets the defaults of v1beta1. In v1beta1, a request has the fields of an exact
-// request beside its alternatives. It is an exact request if it names a class.
+// defaultFirst sets the defaults of objects of v1beta1. In v1beta1, a request itself has the fields
+// that v1 has in the field exactly. It uses them if it names a class; otherwise it uses the list
+// firstAvailable.
 func defaultFirst(o resource.Object) {
 	var requests []resourcev1beta1.DeviceRequest
 	switch o := o.(type) {

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// TestOlderVersions checks the defaults of claims of older versions in their stored form.
+// TestOlderVersions sets the defaults of claims of older versions, converts the claims to v1, and
+// converts them back.
 func TestOlderVersions(t *testing.T) {
 	exact := &resourcev1.ExactDeviceRequest{DeviceClassName: "c",
 		AllocationMode: resourcev1.DeviceAllocationModeExactCount, Count: 1}

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rowtest helps to test the rules of kinds: it finds rows, decodes objects with their
-// defaults, and compares the findings of validation.
+// Package rowtest has helpers for tests of the rules of kinds. It finds rows, decodes objects and
+// sets their defaults, and compares the errors of validation.
 package rowtest
 
 import (
@@ -28,8 +28,8 @@ func Row(tb testing.TB, rows []*resource.Row, name string) *resource.Row {
 	return rows[i]
 }
 
-// Decode decodes an object from JSON and sets its defaults. It replaces the object's name unless name is
-// empty.
+// Decode decodes an object from JSON and sets its defaults. If name is not empty, it becomes the
+// object's name.
 func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Object {
 	tb.Helper()
 	obj := row.New()
@@ -45,7 +45,8 @@ func Decode(tb testing.TB, row *resource.Row, name, object string) resource.Obje
 	return obj
 }
 
-// Check compares the texts of findings with the expected ones, as sets.
+// Check compares the texts of errors with the expected texts. Their order and repetitions do not
+// count.
 func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	tb.Helper()
 	got, wanted := sets.New[string](), sets.New(want...)
@@ -57,13 +58,13 @@ func Check(tb testing.TB, errs field.ErrorList, want []string) {
 	}
 }
 
-// Case is one row of a table of creates or updates: its name, a JSON merge patch (as YAML) of the
-// object that the table starts with, and the expected findings. These are written as "field:
-// reason" and separated by a comma and a space.
+// Case is a test case of a create or update: its name, a JSON merge patch in YAML, and the expected
+// errors. The patch is applied to an object that all cases of a test share. The expected errors are
+// written as "field: reason" and separated by a comma and a space.
 type Case [3]string
 
-// Creates applies the patch of each case to the object valid, validates the result as a new object,
-// and compares the findings.
+// Creates applies the patch of each case to valid, which is an object in YAML, validates the result
+// as a new object, and compares the errors.
 func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 	t.Helper()
 	for _, tc := range cases {
@@ -81,9 +82,9 @@ func Creates(t *testing.T, row *resource.Row, valid string, cases []Case) {
 	}
 }
 
-// Updates applies the patch of each case to the object stored, validates the result as an update, and
-// compares the findings. The update is one of the named subresource, or of the main endpoint if the
-// name is empty.
+// Updates applies the patch of each case to stored, which is an object in YAML, validates the
+// result as an update of the stored object, and compares the errors. If subresource is not empty,
+// it is an update of this subresource.
 func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases []Case) {
 	t.Helper()
 	prepare, validate := row.PrepareUpdate, row.ValidateUpdate
@@ -111,7 +112,8 @@ func Updates(t *testing.T, row *resource.Row, subresource, stored string, cases 
 	}
 }
 
-// patched decodes an object with its defaults after a merge patch.
+// patched applies a JSON merge patch in YAML to an object in YAML, decodes the result and sets its
+// defaults.
 func patched(tb testing.TB, row *resource.Row, object []byte, patch string) resource.Object {
 	tb.Helper()
 	var fields, changes map[string]any
@@ -129,7 +131,7 @@ func patched(tb testing.TB, row *resource.Row, object []byte, patch string) reso
 	return Decode(tb, row, "", string(text))
 }
 
-// merge applies a JSON merge patch (RFC 7386).
+// merge applies a JSON merge patch (RFC 7386) to fields.
 func merge(fields, patch map[string]any) {
 	for name, value := range patch {
 		changes, isObject := value.(map[string]any)
@@ -145,7 +147,8 @@ func merge(fields, patch map[string]any) {
 	}
 }
 
-// compare compares fields and reasons as sets.
+// compare compares the fields and reasons of errors with those in want. Their order and repetitions
+// do not count.
 func compare(tb testing.TB, errs field.ErrorList, want string) {
 	tb.Helper()
 	got, wanted := sets.New[string](), sets.New[string]()

@@ -62,8 +62,8 @@ func defaultCSIDriver(d *storagev1.CSIDriver) {
 	unset.Point(&spec.SELinuxMount, false)
 }
 
-// prepareCSIDriverCreate clears a field whose feature gate is off by default. Drivers are created
-// without a generation, but updates increment it.
+// prepareCSIDriverCreate clears a field whose feature gate is off by default. As in Kubernetes, a
+// new driver has no generation, although updates increment it.
 func prepareCSIDriverCreate(_ context.Context, d *storagev1.CSIDriver) {
 	d.Spec.PreventPodSchedulingIfMissing = nil
 }
@@ -152,7 +152,9 @@ func tokenRequests(r *report.Report, path *field.Path, requests []storagev1.Toke
 	}
 }
 
-// warnCSIDriver warns about tokens that are passed in volume attributes, which drivers may log.
+// warnCSIDriver warns if service account tokens are passed to the driver in volume attributes,
+// because drivers may log these attributes. On update, it warns only if the token requests have
+// changed.
 func warnCSIDriver(_ context.Context, d, old *storagev1.CSIDriver) []string {
 	if len(d.Spec.TokenRequests) == 0 || d.Spec.ServiceAccountTokenInSecrets != nil {
 		return nil

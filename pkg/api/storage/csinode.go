@@ -60,7 +60,8 @@ func validateCSINode(_ context.Context, n *storagev1.CSINode) field.ErrorList {
 	return r.Errors
 }
 
-// topologyKeys reports invalid keys with the path of the driver, as Kubernetes does.
+// topologyKeys reports empty, repeated and invalid keys. As in Kubernetes, path is that of the
+// driver's list of keys, without an index.
 func topologyKeys(r *report.Report, path *field.Path, keys []string) {
 	seen := sets.New[string]()
 	for _, key := range keys {
@@ -75,8 +76,8 @@ func topologyKeys(r *report.Report, path *field.Path, keys []string) {
 	}
 }
 
-// validateCSINodeUpdate rejects changes of a driver, except for the number of volumes that it can
-// attach.
+// validateCSINodeUpdate rejects changes of a driver that the stored node has, except for the number
+// of volumes that can be attached.
 func validateCSINodeUpdate(ctx context.Context, n, old *storagev1.CSINode) field.ErrorList {
 	r := &report.Report{Errors: validateCSINode(ctx, n)}
 	for i := range old.Spec.Drivers {

@@ -111,9 +111,9 @@ func parameters(r *report.Report, path *field.Path, params map[string]string) {
 	}
 }
 
-// topologies reports invalid keys and values, and terms that repeat an earlier one. The order of a
-// term's values does not matter. As in Kubernetes, a term without expressions counts as a repeated
-// term.
+// topologies reports terms with invalid keys or values, and terms that are equal to an earlier one
+// apart from the order of values. As in Kubernetes, a term without expressions is reported as a
+// duplicate.
 func topologies(r *report.Report, path *field.Path, terms []corev1.TopologySelectorTerm) {
 	var seen []map[string]sets.Set[string]
 	for i, term := range terms {

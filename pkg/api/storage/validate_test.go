@@ -59,7 +59,7 @@ func TestStorageClass(t *testing.T) {
 	})
 }
 
-// numbered returns a YAML map of n keys.
+// numbered returns a YAML map with n keys.
 func numbered(n int) string {
 	var b strings.Builder
 	b.WriteString("{")

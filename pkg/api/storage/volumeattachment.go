@@ -109,7 +109,8 @@ func attachmentSource(r *report.Report, path *field.Path, s storagev1.VolumeAtta
 	}
 }
 
-// inlineVolume requires a CSI volume without fields that only persistent volumes need, such as a
+// inlineVolume validates the volume in an attachment that names no persistent volume. It must be a
+// CSI volume and must not have fields that only persistent volumes use, such as a reference to a
 // claim.
 func inlineVolume(r *report.Report, path *field.Path, v *corev1.PersistentVolumeSpec) {
 	const inline = " in the context of inline volumes"

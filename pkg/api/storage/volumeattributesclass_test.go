@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestOlderVersions checks that an object of an older version is unchanged after conversion to the
-// stored version and back.
+// TestOlderVersions converts an object of an older version to the stored version and back. The
+// result must be equal to the original object.
 func TestOlderVersions(t *testing.T) {
 	class := &storagev1beta1.VolumeAttributesClass{ObjectMeta: metav1.ObjectMeta{Name: "a"}, DriverName: "d",
 		Parameters: map[string]string{"a": "b"}}

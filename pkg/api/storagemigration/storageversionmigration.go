@@ -1,8 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storagemigration declares migrations, which rewrite stored objects in the current
-// version and under the current key. As in Kubernetes, the group is off by default.
+// Package storagemigration declares StorageVersionMigrations. A migration rewrites the stored
+// objects of a resource in the current version and with the current encryption key. As in
+// Kubernetes, the group is off by default.
 //
 // Its functions are pure: they do no I/O and keep no state.
 package storagemigration
@@ -68,7 +69,8 @@ func migrationRow() *resource.Row {
 		})
 }
 
-// cells returns the cells of a migration. Its status is the last condition that is true.
+// cells returns the cells of a migration. The status cell is the type of the last condition that is
+// true.
 func cells(m *storagemigrationv1beta1.StorageVersionMigration, _ resource.CellEnv) []any {
 	status := "Unknown"
 	for _, c := range m.Status.Conditions {
@@ -107,8 +109,8 @@ func validateMigrationUpdate(ctx context.Context, m,
 	return r.Errors
 }
 
-// validateMigrationStatus requires that a migration either succeeds or fails, does not change
-// that afterwards, and keeps the resource version that it started from.
+// validateMigrationStatus requires that a migration does not both succeed and fail, does not undo
+// its success or failure, and keeps the resource version from which it started.
 func validateMigrationStatus(_ context.Context, m,
 	old *storagemigrationv1beta1.StorageVersionMigration) field.ErrorList {
 	var r report.Report

@@ -35,8 +35,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestStatus checks that a migration either succeeds or fails, and keeps the resource version that
-// it started from.
+// TestStatus checks that a migration cannot both succeed and fail, and keeps the resource version
+// from which it started.
 func TestStatus(t *testing.T) {
 	t.Parallel()
 	const (

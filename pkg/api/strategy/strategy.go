@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package strategy has preparation functions for kinds with a spec and a status: clients write
-// the spec through the object and the status through the subresource "status", and
-// metadata.generation counts changes of the spec.
+// Package strategy has functions that prepare objects with a spec and a status before they are
+// stored. Clients write the spec through the object, and the status through the subresource
+// "status". metadata.generation counts the changes of the spec.
 //
 // Its functions are pure: they do no I/O and keep no state.
 package strategy
@@ -17,22 +17,23 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Parts returns the spec and the status of an object of type *T.
+// Parts returns pointers to the spec and to the status of an object of type *T.
 type Parts[T, Spec, Status any] func(*T) (*Spec, *Status)
 
-// Create clears the status and sets the generation to 1.
+// Create prepares a new object: it clears the status and sets the generation to 1.
 func (p Parts[T, Spec, Status]) Create(ctx context.Context, obj *T) {
 	p.ClearStatus(ctx, obj)
 	meta(obj).SetGeneration(1)
 }
 
-// ClearStatus clears the status. It is for kinds without a generation.
+// ClearStatus prepares a new object of a kind without a generation: it clears the status.
 func (p Parts[T, Spec, Status]) ClearStatus(_ context.Context, obj *T) {
 	_, status := p(obj)
 	*status = *new(Status)
 }
 
-// Update keeps the old status and increments the generation if the spec has changed.
+// Update prepares an update of an object: it keeps the old status and increments the generation if
+// the spec has changed.
 func (p Parts[T, Spec, Status]) Update(ctx context.Context, obj, old *T) {
 	p.KeepStatus(ctx, obj, old)
 	spec, _ := p(obj)
@@ -40,29 +41,30 @@ func (p Parts[T, Spec, Status]) Update(ctx context.Context, obj, old *T) {
 	Count(obj, old, equal.Values(spec, was))
 }
 
-// KeepStatus keeps the old status. It is for kinds without a generation.
+// KeepStatus prepares an update of an object of a kind without a generation: it keeps the old
+// status.
 func (p Parts[T, Spec, Status]) KeepStatus(_ context.Context, obj, old *T) {
 	_, status := p(obj)
 	_, was := p(old)
 	*status = *was
 }
 
-// KeepSpec keeps the old spec in an update of the status.
+// KeepSpec prepares an update of the status: it keeps the old spec.
 func (p Parts[T, Spec, Status]) KeepSpec(_ context.Context, obj, old *T) {
 	spec, _ := p(obj)
 	was, _ := p(old)
 	*spec = *was
 }
 
-// KeepSpecAndMeta keeps the old spec and all of the old metadata that clients can write, in an
-// update of the status.
+// KeepSpecAndMeta prepares an update of the status: it keeps the old spec and all old metadata that
+// clients can write.
 func (p Parts[T, Spec, Status]) KeepSpecAndMeta(ctx context.Context, obj, old *T) {
 	p.KeepSpec(ctx, obj, old)
 	metav1.ResetObjectMetaForStatus(meta(obj), meta(old))
 }
 
-// KeepSpecAndAllMeta keeps the old spec and all of the old metadata, except for managed fields,
-// in an update of the status.
+// KeepSpecAndAllMeta prepares an update of the status: it keeps the old spec and all old metadata
+// except for the managed fields.
 func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old *T) {
 	p.KeepSpec(ctx, obj, old)
 	owners := meta(obj).GetManagedFields()
@@ -73,7 +75,8 @@ func (p Parts[T, Spec, Status]) KeepSpecAndAllMeta(ctx context.Context, obj, old
 // StartGeneration sets the generation of a new object whose kind has no status.
 func StartGeneration[T any](_ context.Context, obj *T) { meta(obj).SetGeneration(1) }
 
-// Count sets the generation of obj to that of old and, unless same is true, increments it.
+// Count sets the generation of obj to that of old. Unless same is true, it then increments the
+// generation.
 func Count[T any](obj, old *T, same bool) {
 	generation := meta(old).GetGeneration()
 	if !same {
@@ -82,8 +85,8 @@ func Count[T any](obj, old *T, same bool) {
 	meta(obj).SetGeneration(generation)
 }
 
-// CountSpec returns a function that prepares updates, for kinds without a status. The function
-// increments the generation if the given part has changed.
+// CountSpec returns a function that prepares updates of objects without a status. The function
+// increments the generation if the part that spec returns has changed.
 func CountSpec[T, Spec any](spec func(*T) *Spec) func(context.Context, *T, *T) {
 	return func(_ context.Context, obj, old *T) {
 		Count(obj, old, equal.Values(spec(obj), spec(old)))
@@ -96,10 +99,13 @@ func objectMeta[T any](obj *T) *metav1.ObjectMeta {
 	return any(obj).(metav1.ObjectMetaAccessor).GetObjectMeta().(*metav1.ObjectMeta)
 }
 
-// StatusVerbs returns the verbs of subresources that are views of their object.
+// StatusVerbs returns the verbs of a subresource that is read and updated like an object, such as
+// "status".
 func StatusVerbs() []string { return []string{"get", "patch", "update"} }
 
-// View returns a subresource that shows the whole object and updates a part of it.
+// View returns a subresource that returns the whole object when it is read, and changes only a part
+// of the object when it is updated. resetFields are the fields that an update through the
+// subresource cannot change, so that server-side apply never records an owner of them.
 func View(name string, resetFields ...string) resource.Subresource {
 	return resource.Subresource{Name: name, Verbs: StatusVerbs(), View: true, ResetFields: resetFields}
 }
