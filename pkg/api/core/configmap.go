@@ -38,7 +38,7 @@ func configMapRow() *resource.Row {
 	})
 }
 
-// defaultConfigMap sets missing data to an empty map, as it is stored.
+// defaultConfigMap sets data to an empty map if it is missing, as Kubernetes does.
 func defaultConfigMap(cm *corev1.ConfigMap) {
 	if cm.Data == nil {
 		cm.Data = map[string]string{}
@@ -78,7 +78,9 @@ func validateConfigMapUpdate(ctx context.Context, cm, old *corev1.ConfigMap) fie
 
 const immutableText = "field is immutable when `immutable` is set"
 
-// frozen reports whether the object is immutable, and rejects an update that makes it mutable.
+// frozen reports whether the stored object is immutable. was is the stored value of the field
+// immutable, and is the updated one. If the update makes the object mutable, frozen also reports an
+// error.
 func frozen(r *report.Report, is, was *bool) bool {
 	if was == nil || !*was {
 		return false

@@ -99,7 +99,7 @@ func checkEndpointPort(r *report.Report, p *corev1.EndpointPort, named bool, at 
 	}
 }
 
-// validateEndpointsUpdate checks subsets only if they have changed.
+// validateEndpointsUpdate validates subsets only if they have changed.
 func validateEndpointsUpdate(ctx context.Context, e, old *corev1.Endpoints) field.ErrorList {
 	if equality.Semantic.DeepEqual(e.Subsets, old.Subsets) {
 		return nil
@@ -109,7 +109,7 @@ func validateEndpointsUpdate(ctx context.Context, e, old *corev1.Endpoints) fiel
 
 func warnEndpoints(_ context.Context, e, _ *corev1.Endpoints) []string {
 	if e.Labels["endpoints.kubernetes.io/managed-by"] == "endpoint-controller" {
-		return nil // the endpoint controller writes addresses in canonical form
+		return nil // the endpoints controller writes canonical addresses
 	}
 	var warnings []string
 	check := func(addresses []corev1.EndpointAddress, path *field.Path) {

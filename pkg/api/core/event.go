@@ -68,8 +68,8 @@ func EventRow() *resource.Row {
 	})
 }
 
-// EventOf converts an event of events.k8s.io to the core group. The result shares memory with e:
-// events are converted only to be encoded.
+// EventOf converts an event of events.k8s.io to the core group. The result shares memory with e, so
+// callers must not change it. They use it to encode, validate or print e.
 func EventOf(e *eventsv1.Event) *corev1.Event {
 	out := &corev1.Event{
 		ObjectMeta: e.ObjectMeta, EventTime: e.EventTime, ReportingController: e.ReportingController,
@@ -83,7 +83,8 @@ func EventOf(e *eventsv1.Event) *corev1.Event {
 	return out
 }
 
-// ofOlderEvents copies fields that have another name in the older version.
+// ofOlderEvents copies those fields of an event of events.k8s.io/v1beta1 that have other names in
+// the core group.
 func ofOlderEvents(in *eventsv1beta1.Event, out *corev1.Event) {
 	out.InvolvedObject, out.Message, out.Source = in.Regarding, in.Note, in.DeprecatedSource
 	out.FirstTimestamp, out.LastTimestamp, out.Count = in.DeprecatedFirstTimestamp, in.DeprecatedLastTimestamp,
@@ -100,7 +101,7 @@ func ofEvents(obj resource.Object) (resource.Object, error) {
 }
 
 const (
-	maxEventName = 128 // maximum length of the reporting instance, the action and the reason
+	maxEventName = 128 // maximum bytes of reporting instance, action and reason
 	maxEventNote = 1024
 )
 
@@ -114,8 +115,8 @@ func validateEventUpdate(ctx context.Context, e, _ *corev1.Event) field.ErrorLis
 	return validateEvent(ctx, e)
 }
 
-// checkEvent checks the rules that apply to the events of both groups. controller is the group's
-// name for the field with the reporting controller.
+// checkEvent checks the rules that apply to the events of both groups. controller is the name of
+// the field with the reporting controller, which differs between the groups.
 func checkEvent(r *report.Report, e *corev1.Event, controller string) {
 	about := e.InvolvedObject.Namespace
 	mismatch := e.Namespace != about
@@ -154,7 +155,7 @@ func checkEventText(r *report.Report, name, text string) {
 	}
 }
 
-// ValidateEvent validates a new event of events.k8s.io, in its stored form.
+// ValidateEvent validates a new event of events.k8s.io that was converted to the core group.
 func ValidateEvent(e *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
@@ -194,7 +195,8 @@ func checkSeries(r *report.Report, e *corev1.Event) {
 	}
 }
 
-// ValidateEventUpdate rejects changes of an events.k8s.io event, except for its series.
+// ValidateEventUpdate validates an update of an event of events.k8s.io. Both events were converted
+// to the core group. Of their content, only the series can change.
 func ValidateEventUpdate(e, old *corev1.Event) field.ErrorList {
 	var r report.Report
 	checkEvent(&r, e, "reportingController")
@@ -258,7 +260,8 @@ func eventSource(e *corev1.Event) string {
 	return component + ", " + instance
 }
 
-// EventCells returns the cells of an event. The package of the group events.k8s.io uses it too.
+// EventCells returns the cells of an event. It is exported for the package of the group
+// events.k8s.io.
 func EventCells(e *corev1.Event, env resource.CellEnv) []any { return eventCells(e, env) }
 
 func eventFields(e *corev1.Event) fields.Set {
@@ -281,5 +284,5 @@ func eventFields(e *corev1.Event) fields.Set {
 	}
 }
 
-// eventTTL returns the number of seconds after which an event is deleted.
+// eventTTL returns the time to live of an event in seconds.
 func eventTTL(*corev1.Event) int64 { return 60 * 60 }

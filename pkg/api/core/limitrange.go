@@ -48,8 +48,8 @@ func defaultLimitRange(l *corev1.LimitRange) {
 	}
 }
 
-// defaultContainerLimits sets a missing default limit to the maximum. It sets a missing default
-// request to the default limit or, if there is none, to the minimum.
+// defaultContainerLimits sets default limits that are missing to the maximum. It sets default
+// requests that are missing to the default limit or, if there is none, to the minimum.
 func defaultContainerLimits(item *corev1.LimitRangeItem) {
 	if item.Default == nil {
 		item.Default = corev1.ResourceList{}
@@ -70,8 +70,8 @@ func inherit(to, from corev1.ResourceList) {
 	}
 }
 
-// prepareLimitRangeCreate generates a name if there is none. A limit range is the only object that
-// needs no name.
+// prepareLimitRangeCreate generates a name if the client has set none. Limit ranges are the only
+// kind of object that clients can create without a name.
 func prepareLimitRangeCreate(_ context.Context, l *corev1.LimitRange) {
 	if l.Name == "" {
 		l.Name = string(l.UID)
@@ -203,7 +203,8 @@ func checkLimitRatio(r *report.Report, item *corev1.LimitRangeItem, name corev1.
 	if !hasMin || !hasMax {
 		return
 	}
-	// Compare in whole units if one of the values is too large for thousandths.
+	// The ratio is compared with max/min. The values are in thousandths, or in whole units if one
+	// of them is too large for thousandths in 64 bits.
 	asked, low, high := float64(ratio.Value()), least.Value(), most.Value()
 	if max(ratio.Value(), low, high) < apiresource.MaxMilliValue {
 		asked, low, high = float64(ratio.MilliValue())/1000, least.MilliValue(), most.MilliValue()

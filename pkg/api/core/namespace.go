@@ -66,13 +66,13 @@ func namespaceRow() *resource.Row {
 	})
 }
 
-// Names that become a part of a host name must be DNS labels. All other names must be DNS
-// subdomains.
+// A namespace's name must be a DNS label, because it becomes a part of host names. The names of most
+// other kinds only have to be DNS subdomains.
 
 func nameNamespace(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
-// defaultNamespace labels a namespace with its name. If the name is yet to be generated, the
-// label is set later.
+// defaultNamespace labels a namespace with its name. If the name is still to be generated,
+// canonicalizeNamespace sets the label later.
 func defaultNamespace(ns *corev1.Namespace) {
 	if ns.Name != "" {
 		labelNamespace(ns)
@@ -101,13 +101,15 @@ func prepareNamespaceUpdate(_ context.Context, ns, old *corev1.Namespace) {
 
 func canonicalizeNamespace(ns *corev1.Namespace) { labelNamespace(ns) }
 
-// namespaceHooks keep a deleted namespace in phase Terminating until spec.finalizers is empty.
-// Before that, the components named in spec.finalizers delete the namespace's contents.
+// namespaceHooks returns hooks that keep a deleted namespace in phase Terminating while
+// spec.finalizers has items. A component removes its item when it has deleted its part of the
+// namespace's contents.
 func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	return resource.Hooks[*corev1.Namespace]{
 		BeforeDelete: beforeNamespace,
 		Ending: func(_ context.Context, ns *corev1.Namespace) bool {
-			// The phase changes even if only metadata.finalizers delay the deletion.
+			// The phase also changes if spec.finalizers is empty and only metadata.finalizers
+			// delays the deletion.
 			ns.Status.Phase = corev1.NamespaceTerminating
 			if len(ns.Spec.Finalizers) == 0 {
 				return false
@@ -119,9 +121,10 @@ func namespaceHooks() resource.Hooks[*corev1.Namespace] {
 	}
 }
 
-// beforeNamespace does nothing if the namespace is already terminating. Unless dependents are to be
-// orphaned, they are deleted before the namespace. With other kinds, dependents are deleted after
-// their owner.
+// beforeNamespace checks the preconditions of a delete and makes the namespace's UID one of them.
+// If the namespace is already terminating, it returns ErrBeingDeleted. If the client sets
+// orphanDependents to false, dependents are deleted before the namespace. For other kinds, this
+// option deletes dependents after their owner.
 func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	if err := expectedNamespace(ns, options); err != nil {
 		return err
@@ -134,16 +137,16 @@ func beforeNamespace(_ context.Context, ns *corev1.Namespace, options *metav1.De
 	if ns.DeletionTimestamp != nil && len(ns.Spec.Finalizers) > 0 {
 		return resource.ErrBeingDeleted
 	}
-	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // the deprecated field is part of the API
+	if orphan := options.OrphanDependents; orphan != nil && !*orphan { // clients can still send this deprecated field
 		foreground := metav1.DeletePropagationForeground
-		// The deprecated field is part of the API.
+		// This code has to use the deprecated field, because clients can still send it.
 		options.OrphanDependents, options.PropagationPolicy = nil, &foreground
 	}
 	return nil
 }
 
-// expectedNamespace checks the preconditions of a delete. Kubernetes words a violation differently
-// for namespaces than for other kinds.
+// expectedNamespace checks the preconditions of a delete. It is separate because Kubernetes' error
+// messages for namespaces differ from those for other kinds.
 func expectedNamespace(ns *corev1.Namespace, options *metav1.DeleteOptions) error {
 	p := options.Preconditions
 	if p == nil {

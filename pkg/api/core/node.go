@@ -92,7 +92,9 @@ func defaultNode(n *corev1.Node) {
 	podspec.Milli(n.Status.Allocatable)
 }
 
-// prepareNodeCreate keeps the status, because a kubelet registers its node with a status.
+// prepareNodeCreate clears the fields for dynamic kubelet configuration, which is no longer
+// supported. It keeps the rest of the status, because a kubelet sends a status when it registers
+// its node.
 func prepareNodeCreate(_ context.Context, n *corev1.Node) {
 	n.Spec.ConfigSource, n.Status.Config = nil, nil
 }
@@ -146,7 +148,8 @@ func checkNodeResources(r *report.Report, n *corev1.Node) {
 	}
 }
 
-// checkFeatures requires sorted names of features without duplicates.
+// checkFeatures requires that the names of declared features are valid, sorted and without
+// duplicates.
 func checkFeatures(r *report.Report, features []string, path *field.Path) {
 	form := regexp.MustCompile(`^[A-Z][a-zA-Z0-9]*(\/[a-zA-Z][a-zA-Z0-9]*)*$`)
 	for i, name := range features {
@@ -169,7 +172,8 @@ func checkFeatures(r *report.Report, features []string, path *field.Path) {
 	}
 }
 
-// checkTaints validates taints. As in Kubernetes, its findings have paths below metadata.
+// checkTaints validates taints. path is below metadata, as in Kubernetes, although taints are in
+// the spec.
 func checkTaints(r *report.Report, taints []corev1.Taint, path *field.Path) {
 	seen := sets.New[string]()
 	for i, t := range taints {
@@ -197,7 +201,8 @@ func validateNodeUpdate(ctx context.Context, n, old *corev1.Node) field.ErrorLis
 	return append(validateNode(ctx, n), validateNodeStatus(ctx, n, old)...)
 }
 
-// validateNodeStatus validates changes of a node's status, and changes of its spec and metadata.
+// validateNodeStatus validates an update of a node. Although it is called for updates of the
+// status, too, it also checks spec and metadata.
 func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList {
 	var r report.Report
 	checkNodeAnnotations(&r, n.Annotations)
@@ -224,7 +229,7 @@ func validateNodeStatus(_ context.Context, n, old *corev1.Node) field.ErrorList 
 	return r.Errors
 }
 
-// checkNodeAnnotations validates annotations that are no longer used by any component.
+// checkNodeAnnotations validates annotations that components no longer use.
 func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	path := field.NewPath("metadata", "annotations")
 	if text := annotations[corev1.TaintsAnnotationKey]; text != "" {
@@ -236,7 +241,8 @@ func checkNodeAnnotations(r *report.Report, annotations map[string]string) {
 	}
 	if text := annotations[corev1.PreferAvoidPodsAnnotationKey]; text != "" {
 		var avoid corev1.AvoidPods
-		// Kubernetes decodes the value of this annotation as a versioned object.
+		// Kubernetes decodes this annotation into the type of v1, so the text of a decoding error
+		// needs no change.
 		if err := json.Unmarshal([]byte(text), &avoid); err != nil {
 			r.Invalid(path.Child("AvoidPods"), corev1.PreferAvoidPodsAnnotationKey, err.Error())
 		}
@@ -284,7 +290,8 @@ func nodeCells(n *corev1.Node, env resource.CellEnv) []any {
 	}
 }
 
-// nodeStatus returns the status text of a node, from its last Ready condition.
+// nodeStatus returns the status text of a node. It depends on the last condition of type Ready, and
+// on whether the node is unschedulable.
 func nodeStatus(n *corev1.Node) string {
 	status := "Unknown"
 	for _, c := range n.Status.Conditions {

@@ -84,7 +84,8 @@ func preparePersistentVolumeCreate(_ context.Context, pv *corev1.PersistentVolum
 	pv.Status = corev1.PersistentVolumeStatus{Phase: corev1.VolumePending, LastPhaseTransitionTime: &created}
 }
 
-// preparePersistentVolumeStatus sets the time of a change of phase, unless the client has set it.
+// preparePersistentVolumeStatus keeps the spec. If the phase changes, it sets
+// lastPhaseTransitionTime to the current time unless the client has set a new time.
 func preparePersistentVolumeStatus(ctx context.Context, pv, old *corev1.PersistentVolume) {
 	pv.Spec = old.Spec
 	stamp, was := pv.Status.LastPhaseTransitionTime, old.Status.LastPhaseTransitionTime
@@ -131,13 +132,13 @@ func validatePersistentVolume(_ context.Context, pv *corev1.PersistentVolume) fi
 	return r.Errors
 }
 
-// validateNewVolume validates a volume and its annotation with mount options.
+// validateNewVolume validates a new volume, including the annotation with mount options.
 func validateNewVolume(ctx context.Context, pv *corev1.PersistentVolume) field.ErrorList {
 	return append(validatePersistentVolume(ctx, pv), checkMountAnnotation(pv)...)
 }
 
-// checkMountAnnotation rejects the annotation with mount options for volume types that do not
-// support it. The annotation is older than the field for mount options.
+// checkMountAnnotation rejects the annotation with mount options if the type of volume does not
+// support mount options. Clients used the annotation before the field for mount options existed.
 func checkMountAnnotation(pv *corev1.PersistentVolume) field.ErrorList {
 	s := &pv.Spec.PersistentVolumeSource
 	takes := s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Glusterfs != nil ||
@@ -201,8 +202,8 @@ func validatePersistentVolumeUpdate(ctx context.Context, pv, old *corev1.Persist
 	return r.Errors
 }
 
-// sameAffinity reports whether the node affinity is unchanged, apart from deprecated labels that
-// were replaced by their current names.
+// sameAffinity reports whether the node affinity is unchanged. A change from a deprecated label to
+// the current name of the label does not count.
 func sameAffinity(affinity, old *corev1.VolumeNodeAffinity) bool {
 	was := old.DeepCopy()
 	if affinity != nil && affinity.Required != nil && was.Required != nil {
@@ -223,22 +224,23 @@ func renameLabels(is, was []corev1.NodeSelectorRequirement) {
 		corev1.LabelInstanceType:            corev1.LabelInstanceTypeStable,
 	}
 	for i := range min(len(is), len(was)) {
-		// Keys that are empty because they have no new name are rejected elsewhere.
+		// If an old key has no current name, today has "" for it. An empty new key is then kept
+		// here, but another check rejects it.
 		if is[i].Key == today[was[i].Key] {
 			was[i].Key = is[i].Key
 		}
 	}
 }
 
-// namesGroup reports whether a stored claim names the API group of its data source, in which case
-// an update does not check the group again.
+// namesGroup reports whether the data source of a stored claim has an API group. If it has one, an
+// update does not validate the group again.
 func namesGroup(spec *corev1.PersistentVolumeClaimSpec) bool {
 	return spec.DataSource != nil && spec.DataSource.APIGroup != nil || spec.DataSourceRef != nil &&
 		spec.DataSourceRef.APIGroup != nil
 }
 
-// ValidateVolumeSource validates the source of the volume with the given name. at is the path of
-// spec.
+// ValidateVolumeSource validates the source of a persistent volume. name is the name of the volume,
+// and at the path of its spec.
 func ValidateVolumeSource(r *report.Report, name string, spec *corev1.PersistentVolumeSpec, at *field.Path) {
 	v, s := &spec.PersistentVolumeSource, &podspec.Sources{Report: r, Path: at}
 	s.One("hostPath", v.HostPath != nil, func(p *field.Path) { r.Add(podspec.ValidateHostPath(v.HostPath, p)...) })
@@ -258,7 +260,7 @@ func ValidateVolumeSource(r *report.Report, name string, spec *corev1.Persistent
 		}
 	})
 	s.FC(v.FC)
-	if v.FlexVolume != nil { // reported even if another source is set
+	if v.FlexVolume != nil { // checked even if there is another source
 		s.Found = true
 		s.Flex(at.Child("flexVolume"), v.FlexVolume.Driver, v.FlexVolume.Options)
 	}
@@ -395,7 +397,8 @@ func persistentVolumeCells(pv *corev1.PersistentVolume, env resource.CellEnv) []
 	}
 }
 
-// storageClass returns the name of the class. The beta annotation takes precedence over the field.
+// storageClass returns the name of the storage class. If the beta annotation is set, it takes
+// precedence over the field.
 func storageClass(annotations map[string]string, name *string) string {
 	if class, ok := annotations[corev1.BetaStorageClassAnnotation]; ok {
 		return class

@@ -95,8 +95,9 @@ func preparePersistentVolumeClaimUpdate(_ context.Context, pvc, old *corev1.Pers
 
 const snapshotGroup = "snapshot.storage.k8s.io"
 
-// dropClaimFields clears data sources that are not supported: in dataSource, everything except
-// claims and snapshots, and in dataSourceRef, sources in another namespace.
+// dropClaimFields clears data sources that are not supported, unless old has a data source already.
+// Not supported are a dataSource that is neither a claim nor a snapshot, and a dataSourceRef to
+// another namespace.
 func dropClaimFields(spec, old *corev1.PersistentVolumeClaimSpec) {
 	hadSource := old != nil && old.DataSource != nil
 	hadRef := old != nil && old.DataSourceRef != nil
@@ -117,8 +118,7 @@ func dropClaimFields(spec, old *corev1.PersistentVolumeClaimSpec) {
 	}
 }
 
-// completeDataSources copies dataSource to dataSourceRef, or the reverse, so that both have the
-// same value.
+// completeDataSources copies dataSource to dataSourceRef or the reverse if only one of them is set.
 func completeDataSources(spec *corev1.PersistentVolumeClaimSpec) {
 	source, ref := spec.DataSource, spec.DataSourceRef
 	switch {
@@ -133,8 +133,9 @@ func validatePersistentVolumeClaim(_ context.Context, pvc *corev1.PersistentVolu
 	return podspec.ValidateClaimSpec(&pvc.Spec, field.NewPath("spec"))
 }
 
-// validatePersistentVolumeClaimUpdate rejects changes of the spec, except for binding a claim,
-// growing a bound claim and setting a class that was unset.
+// validatePersistentVolumeClaimUpdate rejects changes of the spec, with these exceptions: an
+// unbound claim can get a volume, a storage class that was unset can be set, and the size and the
+// attributes class of a bound claim can change.
 func validatePersistentVolumeClaimUpdate(ctx context.Context, pvc, old *corev1.PersistentVolumeClaim) field.ErrorList {
 	r := report.Report{Errors: validatePersistentVolumeClaim(ctx, pvc)}
 	if namesGroup(&old.Spec) {
@@ -198,8 +199,8 @@ func validatePersistentVolumeClaimStatus(_ context.Context, pvc, _ *corev1.Persi
 	return r.Errors
 }
 
-// checkAllocated checks the allocated resources and their resize states. An unknown state is
-// reported with the name of the resource.
+// checkAllocated checks the allocated resources and their resize states. As in Kubernetes, the
+// error for an unknown state shows the name of the resource instead of the state.
 func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus, path *field.Path) {
 	states := []corev1.ClaimResourceStatus{
 		corev1.PersistentVolumeClaimControllerResizeInProgress, corev1.PersistentVolumeClaimControllerResizeInfeasible,
@@ -222,8 +223,8 @@ func checkAllocated(r *report.Report, status *corev1.PersistentVolumeClaimStatus
 	}
 }
 
-// checkNotNegative reports a negative size, including sizes that are not whole or do not fit into
-// 64 bits.
+// checkNotNegative reports a negative quantity. The quantity may be fractional or too large for 64
+// bits.
 func checkNotNegative(r *report.Report, path *field.Path, value quantity.Quantity) {
 	if value.Sign() >= 0 {
 		return
@@ -235,8 +236,8 @@ func checkNotNegative(r *report.Report, path *field.Path, value quantity.Quantit
 	r.Invalid(path, value.String(), "must be a valid resource quantity")
 }
 
-// checkClaimResource reports whether a claim's status may have a resource: storage, or an
-// extended resource.
+// checkClaimResource reports whether the status of a claim can have the resource name: storage, or
+// an extended resource. If it cannot, checkClaimResource also reports an error.
 func checkClaimResource(r *report.Report, path *field.Path, name corev1.ResourceName) bool {
 	if msgs := naming.IsQualifiedName(string(name)); len(msgs) > 0 {
 		r.Each(path, string(name), msgs)

@@ -10,8 +10,8 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestSizesOfStatus checks that negative sizes are rejected and positive sizes are accepted, even
-// if they do not fit into 64 bits (kubernetes/kubernetes#141169).
+// TestSizesOfStatus checks that negative sizes in the status are rejected, and that all other sizes
+// are accepted, even those that do not fit into 64 bits (kubernetes/kubernetes#141169).
 func TestSizesOfStatus(t *testing.T) {
 	for text, want := range map[string]string{
 		"1Gi": "", "0": "", "9223372036854775808": "", "16E": "", "1e30": "",

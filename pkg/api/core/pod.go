@@ -38,7 +38,7 @@ func podRow(d Deps) *resource.Row {
 		ValidateUpdate: podspec.ValidateUpdate(p, validatePodUpdate),
 		Warnings:       warnPod,
 		Fields:         podFields,
-		IndexFields:    []string{"spec.nodeName"}, // every kubelet watches the pods of its node
+		IndexFields:    []string{"spec.nodeName"}, // each kubelet watches the pods of its node
 		FieldPaths: []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
 			"spec.serviceAccountName", "spec.hostNetwork", "status.phase", "status.podIPs", "status.nominatedNodeName"},
 		SelectableFields: []string{"spec.nodeName", "spec.restartPolicy", "spec.schedulerName",
@@ -154,7 +154,8 @@ func countPodSpec(pod, old *corev1.Pod) {
 	}
 }
 
-// eachMount calls visit for each mount until it returns true, and reports whether it did.
+// eachMount calls visit for the status of each volume mount until visit returns true. It reports
+// whether visit returned true.
 func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) bool) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{
 		status.ContainerStatuses, status.InitContainerStatuses, status.EphemeralContainerStatuses,
@@ -170,7 +171,8 @@ func eachMount(status *corev1.PodStatus, visit func(*corev1.VolumeMountStatus) b
 	return false
 }
 
-// preparePodEphemeralContainers keeps all fields of the old pod except the ephemeral containers.
+// preparePodEphemeralContainers keeps all fields of the old pod except the ephemeral containers,
+// which are those of the update.
 func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	added := pod.Spec.EphemeralContainers
 	pod.Spec, pod.Status = old.Spec, old.Status
@@ -180,8 +182,9 @@ func preparePodEphemeralContainers(_ context.Context, pod, old *corev1.Pod) {
 	countPodSpec(pod, old)
 }
 
-// gracefulDeletePod sets the grace period of a delete to the pod's grace period, unless the client
-// has set one. The period is zero if the pod is not on a node or has finished.
+// gracefulDeletePod sets the grace period of a delete. It is zero if the pod is not on a node or
+// has finished. Otherwise it is the period that the client has set in the request or, if there is
+// none, the pod's own grace period.
 func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.DeleteOptions) bool {
 	if options == nil {
 		return false
@@ -204,7 +207,8 @@ func gracefulDeletePod(_ context.Context, pod *corev1.Pod, options *metav1.Delet
 	return true
 }
 
-// warnPod returns warnings about new pods only, because users rarely update pods.
+// warnPod returns warnings about a new pod. It returns none for an update, because users rarely
+// update pods.
 func warnPod(_ context.Context, pod, old *corev1.Pod) []string {
 	if old != nil {
 		return nil
@@ -221,7 +225,7 @@ func warnPodStatus(_ context.Context, pod, _ *corev1.Pod) []string {
 	return warnings
 }
 
-// podFields returns the fields that field selectors can use.
+// podFields returns the fields of a pod by which clients can select pods.
 
 func podFields(pod *corev1.Pod) fields.Set {
 	hostNetwork := pod.Spec.HostNetwork

@@ -33,8 +33,8 @@ func podCells(pod *corev1.Pod, env resource.CellEnv) []any {
 	}
 }
 
-// podRowConditions marks pods that have finished, so that clients can print them in another
-// colour.
+// podRowConditions returns a condition for a pod that has finished, so that a client can print its
+// row in another colour.
 func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	ended := metav1.TableRowCondition{Type: metav1.RowCompleted, Status: metav1.ConditionTrue,
 		Reason: string(pod.Status.Phase)}
@@ -49,8 +49,8 @@ func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	return []metav1.TableRowCondition{ended}
 }
 
-// podSummary is the status text of a pod with its counts of ready containers, of all containers
-// and of restarts.
+// podSummary has the values of a pod's cells: the numbers of ready containers, of all containers
+// and of restarts, the time of the last restart, and the status text (reason).
 type podSummary struct {
 	ready, total int
 	reason       string
@@ -91,8 +91,9 @@ func summarize(pod *corev1.Pod) podSummary {
 	return s
 }
 
-// addInit adds the init containers up to the first one that has not finished, and reports whether
-// there is one.
+// addInit counts the init containers in order, up to the first one for which the next container
+// still waits. If there is such a container, it determines the pod's status text, and addInit
+// returns true.
 func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
@@ -116,7 +117,8 @@ func (s *podSummary) addInit(pod *corev1.Pod, sidecars map[string]bool) bool {
 	return false
 }
 
-// waitsForInit reports whether the containers after init container c have to wait for it.
+// waitsForInit reports whether the container after init container c has to wait for c. It does not
+// have to wait if c has succeeded or is a sidecar that has started.
 func waitsForInit(c *corev1.ContainerStatus, sidecars map[string]bool) bool {
 	if c.State.Terminated != nil && c.State.Terminated.ExitCode == 0 {
 		return false
@@ -124,8 +126,8 @@ func waitsForInit(c *corev1.ContainerStatus, sidecars map[string]bool) bool {
 	return !(sidecars[c.Name] && c.Started != nil && *c.Started)
 }
 
-// addMain adds the main containers. The first container with a reason to report determines the
-// pod's status text.
+// addMain counts the main containers. The loop goes from the last container to the first, so that
+// the status text is that of the first container that has a reason to show.
 func (s *podSummary) addMain(pod *corev1.Pod) {
 	running, failure := false, ""
 	for i := len(pod.Status.ContainerStatuses) - 1; i >= 0; i-- {

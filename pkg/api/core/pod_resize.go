@@ -15,9 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodResize keeps all fields of the old pod except resources and resize policies. If
-// containers were added, removed, renamed or reordered, it keeps no fields, so that validation
-// rejects the update.
+// preparePodResize keeps all fields of the old pod except the containers' resources and resize
+// policies and the pod-level resources. If the update adds or removes containers, it keeps nothing,
+// and if the update renames or reorders them, it does not keep that list of containers. Validation
+// then rejects the update.
 func preparePodResize(_ context.Context, pod, old *corev1.Pod) {
 	sameShape := len(pod.Spec.Containers) == len(old.Spec.Containers) &&
 		len(pod.Spec.InitContainers) == len(old.Spec.InitContainers)
@@ -48,7 +49,7 @@ func resized(containers, old []corev1.Container) []corev1.Container {
 	return out
 }
 
-// validatePodResize rejects every change except for CPU and memory of a running pod.
+// validatePodResize validates a resize of a pod. Only CPU and memory can change.
 func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorList {
 	if _, mirror := old.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return field.ErrorList{field.Forbidden(field.NewPath(""), "static pods cannot be resized")}
@@ -89,8 +90,9 @@ func validatePodResize(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	return r.Errors
 }
 
-// canResize reports whether the pod's node supports resizing: it does if the status of the first
-// running container has resources.
+// canResize reports whether the pod's node supports resizing. A node that supports it reports the
+// resources of running containers in their status, so the first running container shows it. Without
+// a running container, the result is true.
 func canResize(pod *corev1.Pod) bool {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.State.Running != nil {
@@ -133,8 +135,8 @@ func removes(list, old corev1.ResourceList) bool {
 	return false
 }
 
-// checkResized sets CPU and memory in rest to their old values, and rejects any difference that
-// remains.
+// checkResized sets CPU and memory in rest, a copy of the new spec, to their old values. It then
+// reports every difference between rest and old.
 func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	for i := range rest.Containers {
 		restoreComputing(&rest.Containers[i].Resources, &old.Containers[i].Resources)
@@ -155,8 +157,8 @@ func checkResized(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path)
 	}
 }
 
-// refuseRestart rejects a resize of an init container whose resize policy asks for a restart. Pods
-// that were stored before such policies were rejected may have such a container.
+// refuseRestart reports a changed init container whose resize policy asks for a restart. Stored
+// pods can have such init containers, because older versions accepted them.
 func refuseRestart(r *report.Report, c *corev1.Container, at *field.Path) {
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
@@ -188,7 +190,8 @@ func restoredList(list, old corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// checkOwnResize checks changes of pod-level resources.
+// checkOwnResize checks changes of the pod-level resources. In rest, a copy of the new spec, it
+// sets their CPU and memory to the old values.
 func checkOwnResize(r *report.Report, rest, old *corev1.PodSpec, spec *field.Path) {
 	has := func(own *corev1.ResourceRequirements) bool {
 		return own != nil && len(own.Requests)+len(own.Limits) > 0

@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestInitContainerOfBefore checks that a stored pod can have an init container whose resize policy
-// asks for a restart, which is now rejected. Such a pod can be updated, but that container cannot
-// be resized.
+// TestInitContainerOfBefore checks a stored pod that has an init container whose resize policy asks
+// for a restart. New pods must not have such a container. The pod can be updated, but the container
+// cannot be resized.
 func TestInitContainerOfBefore(t *testing.T) {
 	const policy = "must not be set to 'RestartContainer' for non-sidecar initContainers"
 	old := &corev1.Pod{

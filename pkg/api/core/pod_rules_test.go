@@ -113,7 +113,7 @@ func TestPodCells(t *testing.T) {
 	env := resource.CellEnv{Age: func(metav1.Time) string { return "5m" }}
 	for name, tc := range map[string]struct {
 		object string
-		want   []any // name, ready, status, restarts
+		want   []any // the cells name, ready, status, restarts
 	}{
 		"pending": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Pending"}}`, []any{"x", "0/1", "Pending", "0"}},
 		"running": {`{"spec":{"containers":[{"name":"a"}]},"status":{"phase":"Running",` +

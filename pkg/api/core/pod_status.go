@@ -21,8 +21,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// preparePodStatus restores the fields that an update of the status cannot change. Owner references
-// are among them. The deletion timestamp that the client sends is dropped, and the server restores
+// preparePodStatus restores the fields that an update of the status cannot change, including the
+// owner references. It drops the deletion timestamp that the client sends; the server then restores
 // the stored one.
 func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	pod.Spec = old.Spec
@@ -36,8 +36,8 @@ func preparePodStatus(_ context.Context, pod, old *corev1.Pod) {
 	dropStatusFields(&pod.Status, &old.Status)
 }
 
-// keepClaimStatuses restores the claims in the status if a client that does not know these fields
-// has dropped them. The list can still be emptied.
+// keepClaimStatuses restores fields about resource claims that are missing in an update, because
+// older clients do not have these fields. A client can still set the list to an empty one.
 func keepClaimStatuses(status, old *corev1.PodStatus) {
 	if status.ResourceClaimStatuses == nil {
 		status.ResourceClaimStatuses = old.ResourceClaimStatuses
@@ -47,8 +47,9 @@ func keepClaimStatuses(status, old *corev1.PodStatus) {
 	}
 }
 
-// keepObservedGenerations restores observed generations that a client which does not know the
-// field has dropped. Conditions of one type are matched in order.
+// keepObservedGenerations restores observed generations that are missing in an update, because
+// older clients do not have this field. If there are several conditions of one type, the first new
+// one belongs to the first old one, and so on.
 func keepObservedGenerations(pod, old *corev1.Pod) {
 	if pod.Status.ObservedGeneration == 0 {
 		pod.Status.ObservedGeneration = old.Status.ObservedGeneration
@@ -70,8 +71,8 @@ func keepObservedGenerations(pod, old *corev1.Pod) {
 	}
 }
 
-// dropStatusFields clears fields whose feature gates are off by default: claims for resources
-// that nodes allocate themselves, and digests of image volumes.
+// dropStatusFields clears fields whose feature gates are off by default, unless old has them:
+// claims for resources that nodes allocate themselves, and digests of image volumes.
 func dropStatusFields(status, old *corev1.PodStatus) {
 	if len(old.NodeAllocatableResourceClaimStatuses) == 0 {
 		status.NodeAllocatableResourceClaimStatuses = nil
@@ -141,8 +142,9 @@ func checkNomination(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	}
 }
 
-// checkTransitions rejects an update in which a container that cannot be restarted leaves the
-// state terminated.
+// checkTransitions rejects an update in which a terminated container gets another state although it
+// cannot be restarted. restarts reports whether the container called name is restarted after the
+// exit code.
 func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, path *field.Path,
 	restarts func(name string, exitCode int32) bool) {
 	for i, was := range old {
@@ -161,7 +163,7 @@ func checkTransitions(r *report.Report, statuses, old []corev1.ContainerStatus, 
 	}
 }
 
-// anyRestartsAll reports whether a rule of some container restarts all containers.
+// anyRestartsAll reports whether any container has a rule that restarts all containers.
 func anyRestartsAll(spec *corev1.PodSpec) bool {
 	for _, c := range podspec.Containers(spec, nil) {
 		for _, rule := range c.RestartPolicyRules {
@@ -173,9 +175,9 @@ func anyRestartsAll(spec *corev1.PodSpec) bool {
 	return false
 }
 
-// mayRestart returns a function that reports whether a container is restarted after an exit code.
-// The container's rules take precedence over its policy, and that takes precedence over the pod's
-// policy.
+// mayRestart returns a function that reports whether the container called name is restarted after
+// an exit code. If the container has a restart policy of its own, its rules decide first and then
+// this policy. Otherwise the pod's restart policy decides.
 func mayRestart(spec *corev1.PodSpec, containers []corev1.Container) func(string, int32) bool {
 	return func(name string, exitCode int32) bool {
 		i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == name })
@@ -256,8 +258,8 @@ func checkIPs(r *report.Report, ips, old []string, value any, path *field.Path) 
 	}
 }
 
-// checkExtendedClaim validates the status of the claim that was created for the pod's extended
-// resources.
+// checkExtendedClaim validates the status of the resource claim that the scheduler created for the
+// pod's extended resources.
 func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 	status := pod.Status.ExtendedResourceClaimStatus
 	if status == nil {
@@ -296,7 +298,7 @@ func checkExtendedClaim(r *report.Report, pod *corev1.Pod, path *field.Path) {
 }
 
 func containerNamed(containers []corev1.Container, name string) *corev1.Container {
-	// If several containers have the name, the last one counts.
+	// If several containers have this name, use the last one.
 	for i := len(containers) - 1; i >= 0; i-- {
 		if containers[i].Name == name {
 			return &containers[i]
@@ -305,7 +307,7 @@ func containerNamed(containers []corev1.Container, name string) *corev1.Containe
 	return nil
 }
 
-// checkUsers validates the users that the status reports for containers.
+// checkUsers validates the users in the statuses of containers.
 func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path, os *corev1.PodOS) {
 	for i, s := range statuses {
 		if s.User == nil || s.User.Linux == nil {
@@ -320,7 +322,8 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 			continue
 		}
 		user := s.User.Linux
-		// Images can have IDs that are invalid in a pod specification.
+		// The user comes from the image, so UIDs are allowed that a pod specification must not
+		// have.
 		if user.UID < 0 || user.UID > math.MaxUint32 {
 			r.Invalid(at.Child("uid"), user.UID, fmt.Sprintf("must be between 0 and %d, inclusive", uint32(math.MaxUint32)))
 		}
@@ -332,6 +335,7 @@ func checkUsers(r *report.Report, statuses []corev1.ContainerStatus, path *field
 }
 
 // checkAllocatedHealth validates the health of the resources that are allocated to containers.
+// containers are the containers in the pod's spec.
 func checkAllocatedHealth(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path,
 	containers []corev1.Container) {
 	for i, s := range statuses {
@@ -383,8 +387,8 @@ func checkHealth(r *report.Report, resources []corev1.ResourceHealth, path *fiel
 	}
 }
 
-// checkUnallocated rejects allocated resources of ephemeral containers, which cannot have allocated
-// resources.
+// checkUnallocated reports allocated resources in the statuses of ephemeral containers, which
+// cannot have any.
 func checkUnallocated(r *report.Report, statuses []corev1.ContainerStatus, path *field.Path) {
 	for i, s := range statuses {
 		if len(s.AllocatedResourcesStatus) > 0 {

@@ -32,8 +32,8 @@ func validatePod(ctx context.Context, pod *corev1.Pod) field.ErrorList {
 	return r.Errors
 }
 
-// validatePodContent checks the rules that apply to every pod. was is the specification that the
-// pod's specification replaces, or nil.
+// validatePodContent checks the rules that apply to every create and update of a pod. was is the
+// specification before the update, or nil on create.
 func validatePodContent(ctx context.Context, pod *corev1.Pod, was *corev1.PodSpec) field.ErrorList {
 	var r report.Report
 	spec := field.NewPath("spec")
@@ -74,7 +74,7 @@ func refusePadding(r *report.Report, image string, at *field.Path) {
 	}
 }
 
-// mutable is the part of an error message that lists the fields of a pod that can be changed.
+// mutable lists the fields of a pod that can be changed. It is a part of an error message.
 const mutable = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`," +
 	"`spec.tolerations` (only additions to existing tolerations)," +
 	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
@@ -104,8 +104,8 @@ func validatePodUpdate(ctx context.Context, pod, old *corev1.Pod) field.ErrorLis
 	return r.Errors
 }
 
-// sameContainers reports whether an update keeps the number of containers. If it does not, later
-// checks are skipped.
+// sameContainers reports whether an update keeps the number of containers. If not, the caller skips
+// the checks that compare containers.
 func sameContainers(r *report.Report, containers, old []corev1.Container, path *field.Path) bool {
 	if len(containers) != len(old) {
 		r.Forbidden(path, "pod updates may not add or remove containers")
@@ -164,8 +164,8 @@ func onlyFewerGates(r *report.Report, pod, old *corev1.Pod, path *field.Path) {
 	}
 }
 
-// withoutMutable returns a copy of pod's specification in which the fields that can be changed have
-// the values of old.
+// withoutMutable returns a copy of pod's specification. The fields that an update can change have
+// the values of old, so any other difference from old is an error.
 func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 	rest, was := pod.Spec.DeepCopy(), old.Spec.DeepCopy()
 	for i := range rest.Containers {
@@ -184,8 +184,9 @@ func withoutMutable(pod, old *corev1.Pod) *corev1.PodSpec {
 	return rest
 }
 
-// onlyNarrower lets a pod with scheduling gates select fewer nodes than before. It sets an
-// allowed change in rest to the old value.
+// onlyNarrower checks the changes of node selector and node affinity of a pod with scheduling
+// gates. The pod may only select fewer nodes than before. onlyNarrower sets both fields of rest to
+// the old values, because it has checked them.
 func onlyNarrower(r *report.Report, rest, old *corev1.PodSpec, path *field.Path) {
 	for key, value := range old.NodeSelector {
 		if got, ok := rest.NodeSelector[key]; !ok || got != value {
@@ -238,8 +239,9 @@ func onlyMoreTerms(r *report.Report, is, was *corev1.NodeAffinity, path *field.P
 	}
 }
 
-// extends reports whether term has every requirement of old. A term without requirements selects
-// no nodes, so that adding one would select more.
+// extends reports whether term has all requirements of old and possibly more. If old has no
+// requirements, it selects no nodes. Adding a requirement would then select more nodes, so term
+// must have none either.
 func extends(term, old *corev1.NodeSelectorTerm) bool {
 	n, m := len(old.MatchExpressions), len(old.MatchFields)
 	if n+m == 0 {

@@ -72,7 +72,8 @@ func replicationControllerRow(p podspec.Policy) *resource.Row {
 				PrepareUpdate: func(ctx context.Context, rc, old *corev1.ReplicationController) {
 					parts.KeepSpec(ctx, rc, old)
 					if t := rc.Spec.Template; len(rc.Labels) == 0 && t != nil {
-						// The default is missing if the client sent an update without spec.
+						// The client may have sent a status without a spec, so the labels could not
+						// get their default before the old spec was restored.
 						rc.Labels = maps.Clone(t.Labels)
 					}
 				}, ValidateUpdate: validateReplicationControllerStatus},
@@ -96,8 +97,8 @@ func replicationControllerScale() *resource.Scale {
 	}
 }
 
-// defaultReplicationController uses the template's labels as the selector and as the controller's
-// labels if these are unset.
+// defaultReplicationController sets the selector and the controller's labels to the labels of the
+// template if they are unset, and sets other defaults.
 func defaultReplicationController(rc *corev1.ReplicationController) {
 	if t := rc.Spec.Template; t != nil {
 		if len(rc.Spec.Selector) == 0 && t.Labels != nil {

@@ -73,8 +73,8 @@ func validateResourceQuota(_ context.Context, q *corev1.ResourceQuota) field.Err
 	return r.Errors
 }
 
-// checkQuotaList checks names and amounts. It skips an amount that is in one of the stored lists,
-// because older versions may have accepted it.
+// checkQuotaList checks the names and amounts of resources. If an amount is equal to the one in a
+// list of stored, it is not checked, because older versions may have accepted it.
 func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path, stored ...corev1.ResourceList) {
 	for _, name := range report.Keys(list) {
 		at := path.Key(string(name))
@@ -94,7 +94,8 @@ func checkQuotaList(r *report.Report, list corev1.ResourceList, path *field.Path
 	}
 }
 
-// checkQuotaSpec validates a spec. stored are the limits in the spec that it replaces.
+// checkQuotaSpec validates the spec of a quota. stored has the limits before an update; it is nil
+// on create.
 func checkQuotaSpec(r *report.Report, spec *corev1.ResourceQuotaSpec, stored corev1.ResourceList, path *field.Path) {
 	checkQuotaList(r, spec.Hard, path.Child("hard"), stored)
 	at := path.Child("scopes")
@@ -122,8 +123,8 @@ func quotaScopes() []corev1.ResourceQuotaScope {
 	}
 }
 
-// scopeApplies reports whether objects of the scope use the resource. It returns true for an
-// unknown scope, which another check reports.
+// scopeApplies reports whether a quota with this scope can limit the resource. It returns true for
+// an unknown scope, because another check reports the scope.
 func scopeApplies(scope corev1.ResourceQuotaScope, name corev1.ResourceName) bool {
 	computing := slices.Contains([]corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory,
@@ -204,7 +205,8 @@ func validateResourceQuotaStatus(_ context.Context, q, old *corev1.ResourceQuota
 	return r.Errors
 }
 
-// warnResourceQuota warns about quotas that allow higher requests than limits.
+// warnResourceQuota warns about new quotas whose limit for requests is higher than the one for
+// limits.
 func warnResourceQuota(_ context.Context, q, old *corev1.ResourceQuota) []string {
 	if old != nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// TestStoredQuotaAmounts checks that a stored amount that would now be rejected does not block
-// updates of the quota and its status. A new amount of this kind is rejected
+// TestStoredQuotaAmounts checks a quota with a stored amount that would now be rejected. The quota
+// and its status can be updated while they keep the amount. Another amount of this kind is rejected
 // (kubernetes/kubernetes#142190).
 func TestStoredQuotaAmounts(t *testing.T) {
 	pods := func(amount string) corev1.ResourceList {

@@ -17,25 +17,26 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Deps has the dependencies of the rows that are not pure functions. With the zero value,
-// subresources such as logs cannot be served, and no addresses or ports are allocated.
+// Deps has the dependencies of those functions in the rows that do more than compute. With the zero
+// value, subresources such as logs cannot be served, and no addresses or ports are allocated.
 type Deps struct {
 	// Policy says which pods and pod templates the server accepts.
 	Policy podspec.Policy
-	// Services allocates addresses and node ports. If it is nil, none are allocated.
+	// Services allocates the addresses and node ports of services. If it is nil, none are
+	// allocated.
 	Services ServiceAllocator
-	// Bindings creates bindings. A binding applies to the pod of the same name.
+	// Bindings creates bindings. A binding binds the pod with the binding's name to a node.
 	Bindings *resource.Creator
 	Pods     PodConnectors
-	// PodCreated is called after a pod was stored. It may be nil.
+	// PodCreated is called after a pod has been stored. It may be nil.
 	PodCreated func(ctx context.Context, pod *corev1.Pod)
-	// Tokens creates tokens (serviceaccounts/token).
+	// Tokens creates tokens for the subresource "token" of service accounts.
 	Tokens                  *resource.Creator
 	NodeProxy, ServiceProxy resource.ConnectFunc
 }
 
-// PodConnectors serve the subresources of pods that are not views of the pod, such as log and
-// exec.
+// PodConnectors has the functions that serve subresources of pods that are not a part of the pod,
+// such as "log" and "exec".
 type PodConnectors struct {
 	Binding, Eviction                     *resource.Creator
 	Attach, Exec, Log, PortForward, Proxy resource.ConnectFunc
@@ -44,7 +45,8 @@ type PodConnectors struct {
 // ServiceAllocator allocates and releases addresses and node ports when services are written.
 type ServiceAllocator interface {
 	Hooks() resource.Hooks[*corev1.Service]
-	// Restore sets address fields that are missing in services that older servers stored.
+	// Restore sets address fields that are missing in a stored service, because older servers did
+	// not set them.
 	Restore(svc *corev1.Service)
 }
 

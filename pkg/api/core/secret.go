@@ -51,7 +51,8 @@ func defaultSecret(s *corev1.Secret) {
 	if len(s.StringData) == 0 {
 		return
 	}
-	// stringData is write-only. Its values are merged into data and take precedence.
+	// Clients can write stringData but not read it: its values are moved into data, where they
+	// overwrite other values.
 	if s.Data == nil {
 		s.Data = make(map[string][]byte, len(s.StringData))
 	}
@@ -61,7 +62,7 @@ func defaultSecret(s *corev1.Secret) {
 	s.StringData = nil
 }
 
-// prepareSecretUpdate keeps the old type if the update has none.
+// prepareSecretUpdate keeps the old type if the client sends no type.
 func prepareSecretUpdate(_ context.Context, s, old *corev1.Secret) {
 	if s.Type == "" {
 		s.Type = old.Type
@@ -116,8 +117,8 @@ func checkSecretType(r *report.Report, s *corev1.Secret, path *field.Path) {
 	}
 }
 
-// checkJSON reports a value that is not JSON. The finding does not contain the value, because it is
-// secret.
+// checkJSON reports a value that is not a JSON object. The error does not contain the value,
+// because it is secret.
 func checkJSON(r *report.Report, data map[string][]byte, key string, path *field.Path) {
 	content, ok := data[key]
 	if !ok {
@@ -138,7 +139,7 @@ func validateSecretUpdate(ctx context.Context, s, old *corev1.Secret) field.Erro
 	return r.Errors
 }
 
-// warnSecret warns about a TLS certificate that does not match its key.
+// warnSecret warns about a TLS secret whose certificate and key do not match or cannot be read.
 func warnSecret(_ context.Context, s, _ *corev1.Secret) []string {
 	if s.Type != corev1.SecretTypeTLS {
 		return nil

@@ -83,8 +83,8 @@ func serviceRow(allocator ServiceAllocator, proxy resource.ConnectFunc) *resourc
 
 func nameService(name string, prefix bool) []string { return naming.NameIsDNSLabel(name, prefix) }
 
-// defaultService sets defaults that do not depend on the cluster. The server allocates addresses,
-// families and node ports.
+// defaultService sets the defaults that do not depend on the cluster. Addresses, IP families and
+// node ports depend on it; the service allocator sets them.
 func defaultService(svc *corev1.Service) {
 	spec := &svc.Spec
 	unset.Fill(&spec.SessionAffinity, corev1.ServiceAffinityNone)
@@ -130,9 +130,9 @@ func hasNodePorts(spec *corev1.ServiceSpec) bool {
 	return spec.Type == corev1.ServiceTypeNodePort || spec.Type == corev1.ServiceTypeLoadBalancer
 }
 
-// prepareServiceUpdate keeps the status. It clears the fields that the old type of the service
-// needed and the new type does not. If the client has changed such a field, it stays and
-// validation rejects it.
+// prepareServiceUpdate keeps the status. If the new type of the service does not have a field that
+// the old type had, it clears the field, unless the client has changed the field. Validation then
+// rejects the change.
 func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	svc.Status = old.Status
 	spec, was := &svc.Spec, &old.Spec
@@ -156,8 +156,8 @@ func prepareServiceUpdate(_ context.Context, svc, old *corev1.Service) {
 	}
 }
 
-// canonicalizeService clears the internal traffic policy of a service of type ExternalName, which
-// has no addresses in the cluster. Kubernetes does the same.
+// canonicalizeService clears the internal traffic policy of a service of type ExternalName, as
+// Kubernetes does. Such a service has no addresses in the cluster.
 func canonicalizeService(svc *corev1.Service) {
 	if svc.Spec.Type == corev1.ServiceTypeExternalName {
 		svc.Spec.InternalTrafficPolicy = nil

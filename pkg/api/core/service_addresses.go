@@ -80,8 +80,8 @@ func checkFamilies(r *report.Report, spec *corev1.ServiceSpec, path *field.Path)
 	}
 }
 
-// ClusterIPErrors returns the findings about the addresses of a service. If there are any, no
-// addresses or ports can be allocated for the service.
+// ClusterIPErrors returns the errors in the addresses of a service. If there are any, the allocator
+// cannot allocate addresses or ports for the service.
 func ClusterIPErrors(spec, old *corev1.ServiceSpec) field.ErrorList {
 	var r report.Report
 	if spec.Type != corev1.ServiceTypeExternalName {
@@ -122,8 +122,8 @@ const (
 	singleToFree = "must be set to 'SingleStack' when releasing the secondary "
 )
 
-// keepClusterIPs rejects changes of the first cluster IP. The second cluster IP can be added and
-// removed.
+// keepClusterIPs checks that an update does not change the first cluster IP. A second cluster IP
+// can be added and removed, but not changed.
 func keepClusterIPs(r *report.Report, spec, was *corev1.ServiceSpec) {
 	path := field.NewPath("spec", "clusterIPs")
 	is, old := spec.ClusterIPs, was.ClusterIPs

@@ -26,8 +26,8 @@ func validateService(_ context.Context, svc *corev1.Service) field.ErrorList {
 	return validateServiceContent(svc, &corev1.Service{})
 }
 
-// validateServiceContent validates a service. Values that are already in old are checked by the
-// older, weaker rules.
+// validateServiceContent validates a service. Values that old has too need only comply with older,
+// weaker rules. On create, old is empty.
 func validateServiceContent(svc, old *corev1.Service) field.ErrorList {
 	var r report.Report
 	spec, path := &svc.Spec, field.NewPath("spec")

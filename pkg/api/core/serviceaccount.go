@@ -40,7 +40,7 @@ func serviceAccountRow(token *resource.Creator) *resource.Row {
 	})
 }
 
-// prepareServiceAccountCreate clears the fields of secret references except for their names.
+// prepareServiceAccountCreate clears all fields of references to secrets except for the names.
 func prepareServiceAccountCreate(_ context.Context, sa *corev1.ServiceAccount) {
 	for i, secret := range sa.Secrets {
 		sa.Secrets[i] = corev1.ObjectReference{Name: secret.Name}

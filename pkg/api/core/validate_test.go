@@ -15,8 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// expect compares the fields and the reasons of all findings. Their order is not part of the
-// contract.
+// expect compares the fields and reasons of all errors with want. Their order does not count.
 func expect(t *testing.T, errs field.ErrorList, want []string) {
 	t.Helper()
 	var got []string
@@ -29,7 +28,7 @@ func expect(t *testing.T, errs field.ErrorList, want []string) {
 	}
 }
 
-// changed returns a deep copy of obj to which change has been applied.
+// changed returns a deep copy of obj, modified by change.
 func changed[T runtime.Object](obj T, change func(T)) T {
 	out := obj.DeepCopyObject().(T)
 	if change != nil {
@@ -48,7 +47,7 @@ var service = &corev1.Service{Spec: corev1.ServiceSpec{
 	},
 }}
 
-// balanced changes s to a service of type LoadBalancer.
+// balanced makes s a service of type LoadBalancer.
 func balanced(s *corev1.Service) {
 	s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	s.Spec.AllocateLoadBalancerNodePorts = new(true)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hosts returns the hosts that an Ingress claims, and the times since which the Ingress has
-// claimed them. Of several Ingresses that claim a host, the time decides which one gets it.
+// claimed them. pkg/ingress uses the times to decide which namespace owns a host.
 //
 // An Ingress claims a host since the Ingress was created, unless an annotation has a later time. If
 // an update adds a host, the admission plugin IngressHosts records the time in this annotation. The
