@@ -20,7 +20,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// mutatingAdmissionPolicyRow declares mutatingadmissionpolicies.
+// mutatingAdmissionPolicyRow returns the row of the resource mutatingadmissionpolicies.
 func mutatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyList](
 		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicy]{

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// validatingAdmissionPolicyBindingRow declares validatingadmissionpolicybindings.
+// validatingAdmissionPolicyBindingRow returns the row of the resource validatingadmissionpolicybindings.
 func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingAdmissionPolicyBindingList](
 		resource.Kind[*admissionregistrationv1.ValidatingAdmissionPolicyBinding]{
@@ -52,7 +52,7 @@ func validatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 		})
 }
 
-// mutatingAdmissionPolicyBindingRow declares mutatingadmissionpolicybindings.
+// mutatingAdmissionPolicyBindingRow returns the row of the resource mutatingadmissionpolicybindings.
 func mutatingAdmissionPolicyBindingRow(check CheckParams) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingAdmissionPolicyBindingList](
 		resource.Kind[*admissionregistrationv1.MutatingAdmissionPolicyBinding]{

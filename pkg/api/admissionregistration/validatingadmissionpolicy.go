@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// validatingAdmissionPolicyRow declares validatingadmissionpolicies.
+// validatingAdmissionPolicyRow returns the row of the resource validatingadmissionpolicies.
 func validatingAdmissionPolicyRow(v *validator, check CheckParams) *resource.Row {
 	parts := strategy.Parts[admissionregistrationv1.ValidatingAdmissionPolicy,
 		admissionregistrationv1.ValidatingAdmissionPolicySpec,

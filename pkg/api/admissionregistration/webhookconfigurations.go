@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// validatingWebhookConfigurationRow declares validatingwebhookconfigurations.
+// validatingWebhookConfigurationRow returns the row of the resource validatingwebhookconfigurations.
 func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.ValidatingWebhookConfigurationList](
 		resource.Kind[*admissionregistrationv1.ValidatingWebhookConfiguration]{
@@ -54,7 +54,7 @@ func validatingWebhookConfigurationRow(v *validator) *resource.Row {
 		})
 }
 
-// mutatingWebhookConfigurationRow declares mutatingwebhookconfigurations.
+// mutatingWebhookConfigurationRow returns the row of the resource mutatingwebhookconfigurations.
 func mutatingWebhookConfigurationRow(v *validator) *resource.Row {
 	return resource.Of[admissionregistrationv1.MutatingWebhookConfigurationList](
 		resource.Kind[*admissionregistrationv1.MutatingWebhookConfiguration]{

@@ -3,9 +3,9 @@
 
 // Package apiextensions declares custom resource definitions.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package apiextensions
 
 import (
@@ -38,7 +38,7 @@ func Rows(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) []*re
 	}
 }
 
-// customResourceDefinitionRow declares customresourcedefinitions.
+// customResourceDefinitionRow returns the row of the resource customresourcedefinitions.
 func customResourceDefinitionRow(hooks resource.Hooks[*apiextensionsv1.CustomResourceDefinition]) *resource.Row {
 	return resource.Of[apiextensionsv1.CustomResourceDefinitionList](
 		resource.Kind[*apiextensionsv1.CustomResourceDefinition]{

@@ -4,8 +4,9 @@
 // Package apiregistration declares API services. An API service names an API group version that
 // another server serves.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults, preparation,
-// validation and table cells. All of them are pure: they do no I/O and keep no state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package apiregistration
 
 import (
@@ -31,14 +32,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		apiServiceRow(),
 	}
 }
 
-// apiServiceRow declares apiservices.
+// apiServiceRow returns the row of the resource apiservices.
 func apiServiceRow() *resource.Row {
 	row := resource.Of[apiregistrationv1.APIServiceList](resource.Kind[*apiregistrationv1.APIService]{
 		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices", Kind: "APIService",

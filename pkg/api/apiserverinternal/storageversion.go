@@ -27,12 +27,12 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{storageVersionRow()}
 }
 
-// storageVersionRow declares storageversions.
+// storageVersionRow returns the row of the resource storageversions.
 func storageVersionRow() *resource.Row {
 	parts := strategy.Parts[apiserverinternalv1alpha1.StorageVersion,
 		apiserverinternalv1alpha1.StorageVersionSpec, apiserverinternalv1alpha1.StorageVersionStatus](

@@ -3,9 +3,9 @@
 
 // Package authentication declares the reviews that identify a user. They are never stored.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package authentication
 
 import (
@@ -20,7 +20,7 @@ import (
 // reviews.
 type Deps struct{ SelfSubjectReview, TokenReview *resource.Creator }
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		selfSubjectReviewRow(deps.SelfSubjectReview),
@@ -28,7 +28,7 @@ func Rows(deps Deps) []*resource.Row {
 	}
 }
 
-// tokenReviewRow declares tokenreviews.
+// tokenReviewRow returns the row of the resource tokenreviews.
 func tokenReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.TokenReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "tokenreviews", Kind: "TokenReview",
@@ -38,7 +38,7 @@ func tokenReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectReviewRow declares selfsubjectreviews.
+// selfSubjectReviewRow returns the row of the resource selfsubjectreviews.
 func selfSubjectReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authenticationv1.SelfSubjectReview]{
 		Group: "authentication.k8s.io", Version: "v1", Resource: "selfsubjectreviews", Kind: "SelfSubjectReview",

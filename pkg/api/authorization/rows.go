@@ -4,9 +4,9 @@
 // Package authorization declares the reviews that check what a user may do. They are never
 // stored.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package authorization
 
 import (
@@ -22,7 +22,7 @@ type Deps struct {
 	LocalSubjectAccessReview, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReview *resource.Creator
 }
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		localSubjectAccessReviewRow(deps.LocalSubjectAccessReview),
@@ -32,7 +32,7 @@ func Rows(deps Deps) []*resource.Row {
 	}
 }
 
-// subjectAccessReviewRow declares subjectaccessreviews.
+// subjectAccessReviewRow returns the row of the resource subjectaccessreviews.
 func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "subjectaccessreviews", Kind: "SubjectAccessReview",
@@ -42,7 +42,7 @@ func subjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// localSubjectAccessReviewRow declares localsubjectaccessreviews.
+// localSubjectAccessReviewRow returns the row of the resource localsubjectaccessreviews.
 func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.LocalSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "localsubjectaccessreviews",
@@ -53,7 +53,7 @@ func localSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectAccessReviewRow declares selfsubjectaccessreviews.
+// selfSubjectAccessReviewRow returns the row of the resource selfsubjectaccessreviews.
 func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectAccessReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews", Kind: "SelfSubjectAccessReview",
@@ -63,7 +63,7 @@ func selfSubjectAccessReviewRow(create *resource.Creator) *resource.Row {
 	})
 }
 
-// selfSubjectRulesReviewRow declares selfsubjectrulesreviews.
+// selfSubjectRulesReviewRow returns the row of the resource selfsubjectrulesreviews.
 func selfSubjectRulesReviewRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*authorizationv1.SelfSubjectRulesReview]{
 		Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectrulesreviews", Kind: "SelfSubjectRulesReview",

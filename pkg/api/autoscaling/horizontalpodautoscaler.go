@@ -1,11 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package autoscaling declares horizontal pod autoscalers, stored as autoscaling/v2 and served as v1 too.
+// Package autoscaling declares horizontal pod autoscalers. They are stored as autoscaling/v2 and
+// served as v1 and v2.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package autoscaling
 
 import (
@@ -23,14 +24,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		horizontalPodAutoscalerRow(),
 	}
 }
 
-// horizontalPodAutoscalerRow declares horizontalpodautoscalers.
+// horizontalPodAutoscalerRow returns the row of the resource horizontalpodautoscalers.
 func horizontalPodAutoscalerRow() *resource.Row {
 	parts := strategy.Parts[autoscalingv2.HorizontalPodAutoscaler, autoscalingv2.HorizontalPodAutoscalerSpec,
 		autoscalingv2.HorizontalPodAutoscalerStatus](

@@ -3,9 +3,9 @@
 
 // Package batch declares jobs and cron jobs, which run pods to completion.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package batch
 
 import (
@@ -13,7 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Rows returns the rows of the group, in discovery order. Pod templates must comply with p.
+// Rows returns the rows of the group, in the order in which discovery lists them. p restricts the
+// pod templates that the server accepts.
 func Rows(p podspec.Policy) []*resource.Row {
 	return []*resource.Row{
 		cronJobRow(p),

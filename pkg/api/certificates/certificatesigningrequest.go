@@ -3,9 +3,9 @@
 
 // Package certificates declares certificate signing requests.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package certificates
 
 import (
@@ -34,14 +34,14 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		certificateSigningRequestRow(),
 	}
 }
 
-// certificateSigningRequestRow declares certificatesigningrequests.
+// certificateSigningRequestRow returns the row of the resource certificatesigningrequests.
 func certificateSigningRequestRow() *resource.Row {
 	return resource.Of[certificatesv1.CertificateSigningRequestList](
 		resource.Kind[*certificatesv1.CertificateSigningRequest]{

@@ -3,9 +3,9 @@
 
 // Package coordination declares leases.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package coordination
 
 import (
@@ -20,14 +20,14 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		leaseRow(),
 	}
 }
 
-// leaseRow declares leases.
+// leaseRow returns the row of the resource leases.
 func leaseRow() *resource.Row {
 	return resource.Of[coordinationv1.LeaseList](resource.Kind[*coordinationv1.Lease]{
 		Group: "coordination.k8s.io", Version: "v1", Resource: "leases", Kind: "Lease", Namespaced: true,

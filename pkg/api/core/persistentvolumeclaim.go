@@ -26,7 +26,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// persistentVolumeClaimRow declares persistentvolumeclaims.
+// persistentVolumeClaimRow returns the row of the resource persistentvolumeclaims.
 func persistentVolumeClaimRow() *resource.Row {
 	parts := strategy.Parts[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimSpec,
 		corev1.PersistentVolumeClaimStatus](

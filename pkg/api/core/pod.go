@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// podRow declares pods.
+// podRow returns the row of the resource pods.
 func podRow(d Deps) *resource.Row {
 	p, c := d.Policy, d.Pods
 	return resource.Of[corev1.PodList](resource.Kind[*corev1.Pod]{
@@ -110,7 +110,7 @@ func podRow(d Deps) *resource.Row {
 	})
 }
 
-// bindingRow declares bindings.
+// bindingRow returns the row of the resource bindings.
 func bindingRow(create *resource.Creator) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*corev1.Binding]{
 		Group: "", Version: "v1", Resource: "bindings", Kind: "Binding", Namespaced: true,

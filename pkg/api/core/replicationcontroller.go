@@ -24,7 +24,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// replicationControllerRow declares replicationcontrollers.
+// replicationControllerRow returns the row of the resource replicationcontrollers.
 func replicationControllerRow(p podspec.Policy) *resource.Row {
 	parts := strategy.Parts[corev1.ReplicationController, corev1.ReplicationControllerSpec,
 		corev1.ReplicationControllerStatus](

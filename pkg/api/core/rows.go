@@ -4,8 +4,9 @@
 // Package core declares the kinds of the core group: pods, services, nodes and the kinds that they
 // use.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults, preparation,
-// validation and table cells. All of them are pure: they do no I/O and keep no state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package core
 
 import (
@@ -50,7 +51,7 @@ type ServiceAllocator interface {
 	Restore(svc *corev1.Service)
 }
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{
 		bindingRow(deps.Bindings),

@@ -3,9 +3,9 @@
 
 // Package discovery declares endpoint slices.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package discovery
 
 import (
@@ -31,14 +31,14 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		endpointSliceRow(),
 	}
 }
 
-// endpointSliceRow declares endpointslices.
+// endpointSliceRow returns the row of the resource endpointslices.
 func endpointSliceRow() *resource.Row {
 	return resource.Of[discoveryv1.EndpointSliceList](resource.Kind[*discoveryv1.EndpointSlice]{
 		Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices", Kind: "EndpointSlice", Namespaced: true,

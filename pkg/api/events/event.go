@@ -22,12 +22,12 @@ import (
 	"keelson.dev/keelson/pkg/api/core"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{eventRow(registry.Codec(core.EventRow()))}
 }
 
-// eventRow declares events.
+// eventRow returns the row of the resource events.
 func eventRow(stored store.Codec) *resource.Row {
 	return resource.Of[eventsv1.EventList](resource.Kind[*eventsv1.Event]{
 		Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true,

@@ -4,14 +4,14 @@
 // Package flowcontrol declares flow schemas and priority levels, which share a server's capacity
 // between requests.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package flowcontrol
 
 import "keelson.dev/apiserver/resource"
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		flowSchemaRow(),

@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// serviceCIDRRow declares servicecidrs.
+// serviceCIDRRow returns the row of the resource servicecidrs.
 func serviceCIDRRow() *resource.Row {
 	parts := strategy.Parts[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRSpec,
 		networkingv1.ServiceCIDRStatus](func(o *networkingv1.ServiceCIDR) (*networkingv1.ServiceCIDRSpec,

@@ -17,12 +17,12 @@ import (
 // cannot handle such requests.
 type Deps struct{ Bindings, Verdicts resource.ConnectFunc }
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows(deps Deps) []*resource.Row {
 	return []*resource.Row{bindingBatchRow(deps.Bindings), verdictBatchRow(deps.Verdicts)}
 }
 
-// bindingBatchRow declares bindingbatches.
+// bindingBatchRow returns the row of the resource bindingbatches.
 func bindingBatchRow(handle resource.ConnectFunc) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*v1alpha1.BindingBatch]{
 		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "bindingbatches", Kind: "BindingBatch",
@@ -33,7 +33,7 @@ func bindingBatchRow(handle resource.ConnectFunc) *resource.Row {
 	})
 }
 
-// verdictBatchRow declares verdictbatches.
+// verdictBatchRow returns the row of the resource verdictbatches.
 func verdictBatchRow(handle resource.ConnectFunc) *resource.Row {
 	return resource.Of[metav1.List](resource.Kind[*v1alpha1.VerdictBatch]{
 		Group: v1alpha1.Group, Version: v1alpha1.Version, Resource: "verdictbatches", Kind: "VerdictBatch",

@@ -18,7 +18,8 @@ import (
 
 const appArmorPrefix = corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix
 
-// ValidateAnnotations validates annotations that have a meaning for pods.
+// ValidateAnnotations validates those annotations of a pod or template that have a meaning for
+// pods.
 func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	var r report.Report
 	if value, mirror := annotations[corev1.MirrorPodAnnotationKey]; mirror && spec.NodeName == "" {
@@ -59,8 +60,9 @@ func ValidateAnnotations(annotations map[string]string, spec *corev1.PodSpec, pa
 	return r.Errors
 }
 
-// ReadAnnotation decodes the JSON of an annotation whose value is now a field. Its errors name
-// types as Kubernetes' internal version does.
+// ReadAnnotation decodes the JSON value of an annotation that a field has replaced. As in
+// Kubernetes, a decoding error names the type as the internal version does ("core." instead of
+// "v1.").
 func ReadAnnotation(text string, into any) error {
 	err := json.Unmarshal([]byte(text), into)
 	var wrong *json.UnmarshalTypeError
@@ -70,8 +72,8 @@ func ReadAnnotation(text string, into any) error {
 	return err
 }
 
-// checkOldSeccomp validates the profile in an annotation. The annotation has no effect any more,
-// because fields have replaced it.
+// checkOldSeccomp validates the seccomp profile in an annotation. Fields have replaced the
+// annotation, which no longer has an effect.
 func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 	local, ok := strings.CutPrefix(profile, corev1.SeccompLocalhostProfileNamePrefix)
 	switch {
@@ -85,7 +87,7 @@ func checkOldSeccomp(r *report.Report, profile string, path *field.Path) {
 	}
 }
 
-// deletionCost reports whether text is an integer without a plus sign and leading zeros.
+// deletionCost reports whether text is a 32-bit integer without plus sign and leading zeros.
 func deletionCost(text string) bool {
 	n, err := strconv.ParseInt(text, 10, 32)
 	return err == nil && strconv.FormatInt(n, 10) == text
@@ -100,7 +102,7 @@ func hasContainer(spec *corev1.PodSpec, name string) bool {
 	return false
 }
 
-// ValidateAnnotationUpdate rejects changes of annotations that are immutable.
+// ValidateAnnotationUpdate rejects changes of the annotations that are immutable.
 func ValidateAnnotationUpdate(pod, old *corev1.Pod, path *field.Path) field.ErrorList {
 	var r report.Report
 	for _, key := range report.Keys(old.Annotations) {

@@ -18,19 +18,19 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// Role is the list of a pod's specification that a container is in.
+// Role says which of the three lists of containers in a pod's specification a container is in.
 type Role int
 
-// The roles of containers, in the order in which they are visited.
+// The roles of containers, in the order in which Containers iterates over them.
 const (
 	Init Role = iota
 	Main
 	Ephemeral
 )
 
-// Containers iterates over all containers with their role and path. It converts an ephemeral
-// container to a Container that shares memory with it: changes to pointers, maps and slices
-// change the specification.
+// Containers iterates over all containers of a specification. path is the path of the
+// specification. For an ephemeral container, it yields a Container that shares memory with the
+// specification, so that changes of the Container change the specification.
 func Containers(spec *corev1.PodSpec, path *field.Path) iter.Seq2[Place, *corev1.Container] {
 	return func(yield func(Place, *corev1.Container) bool) {
 		for i := range spec.InitContainers {
@@ -52,14 +52,14 @@ func Containers(spec *corev1.PodSpec, path *field.Path) iter.Seq2[Place, *corev1
 	}
 }
 
-// Place is the position of a container in a specification.
+// Place says where a container is in a specification.
 type Place struct {
 	Role Role
 	Path *field.Path
 }
 
-// Restartable reports whether an init container keeps running beside the main containers (a
-// sidecar).
+// Restartable reports whether an init container is a sidecar, which keeps running beside the main
+// containers.
 func Restartable(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
@@ -114,7 +114,8 @@ func (c *check) checkInitRestart(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkRunsOnce rejects fields that have no meaning for a container that must finish.
+// checkRunsOnce reports fields that have no meaning for an init container that must finish before
+// the next container starts.
 func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 	const detail = "may not be set for init containers without restartPolicy=Always"
 	if container.Lifecycle != nil {
@@ -140,8 +141,8 @@ func (c *check) checkRunsOnce(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// runsAgain reports whether a resize would restart a container that must finish. Older versions
-// accepted such containers.
+// runsAgain reports whether a resize would restart an init container that must finish. New pods
+// must not have such a container, but older versions accepted them.
 func runsAgain(container corev1.Container) bool {
 	return !Restartable(&container) &&
 		slices.ContainsFunc(container.ResizePolicy, func(p corev1.ContainerResizePolicy) bool {
@@ -204,7 +205,7 @@ func (c *check) checkEphemeralFields(container *corev1.Container, at *field.Path
 	}
 }
 
-// checkContainer checks the rules that apply to containers of all roles.
+// checkContainer checks the rules that apply to main, init and ephemeral containers.
 func (c *check) checkContainer(container *corev1.Container, at *field.Path) {
 	c.RequiredLabel(at.Child("name"), container.Name)
 	if container.Image == "" {
@@ -274,8 +275,8 @@ func (c *check) checkHostPortConflicts(containers []corev1.Container, path *fiel
 	}
 }
 
-// checkHostPorts requires that pods in the host's network use the same host port as container
-// port.
+// checkHostPorts requires that each host port of a pod in the host's network is equal to the
+// container port.
 func (c *check) checkHostPorts(path *field.Path) {
 	if !c.spec.HostNetwork {
 		return

@@ -15,9 +15,10 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// DefaultSpec sets the defaults of the specification of a pod or a template.
+// DefaultSpec sets the defaults that the specifications of pods and templates have in common.
 func DefaultSpec(spec *corev1.PodSpec) {
-	// Older clients use another field for the service account. Both fields are stored.
+	// Older clients set the service account in a deprecated field. The server stores it in both
+	// fields.
 	unset.Fill(&spec.ServiceAccountName, spec.DeprecatedServiceAccount)
 	spec.DeprecatedServiceAccount = spec.ServiceAccountName
 	unset.Fill(&spec.DNSPolicy, corev1.DNSClusterFirst)
@@ -68,18 +69,18 @@ func defaultContainer(c *corev1.Container) {
 	}
 }
 
-// defaultPullPolicy parses the image only if the policy is unset. Stored objects always have a
-// policy, and defaults are set on every object that is read, so this saves matching image names
-// with regular expressions.
+// defaultPullPolicy sets the default pull policy if the policy is unset. Defaults are set on every
+// object that is read, but stored objects always have a policy. So the image name, whose parser
+// uses slow regular expressions, is rarely parsed.
 func defaultPullPolicy(policy *corev1.PullPolicy, image string) {
 	if *policy == "" {
 		*policy = pullPolicy(image)
 	}
 }
 
-// pullPolicy returns Always for an image whose tag can be moved to another image (latest or no
-// tag). If the image name cannot be parsed, it returns the policy for a fixed image; validation
-// reports the name.
+// pullPolicy returns the default pull policy for an image: Always if it has the tag "latest" or
+// neither tag nor digest, otherwise IfNotPresent. It also returns IfNotPresent if the image name
+// cannot be parsed, which validation reports.
 func pullPolicy(image string) corev1.PullPolicy {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil {
@@ -126,7 +127,7 @@ func defaultFieldRef(ref *corev1.ObjectFieldSelector) {
 	}
 }
 
-// Milli rounds quantities up to thousandths, the smallest unit that the API stores.
+// Milli rounds the quantities in list up to thousandths, the smallest unit that the API stores.
 func Milli(list corev1.ResourceList) {
 	for name, quantity := range list {
 		quantity.RoundUp(resource.Milli)
@@ -134,8 +135,7 @@ func Milli(list corev1.ResourceList) {
 	}
 }
 
-// DefaultPod sets the defaults of a pod: those of DefaultSpec, and those that templates do not
-// have.
+// DefaultPod sets the defaults of a pod: those that only pods have, and those of DefaultSpec.
 func DefaultPod(pod *corev1.Pod) {
 	spec := &pod.Spec
 	for i := range spec.InitContainers {
@@ -173,8 +173,8 @@ func DefaultPod(pod *corev1.Pod) {
 	}
 }
 
-// defaultPodIPs makes podIP the first item of podIPs. Older kubelets set podIP only, so podIP
-// takes precedence.
+// defaultPodIPs makes podIP and the first item of podIPs equal. If they differ, podIP takes
+// precedence, because older kubelets set only podIP.
 func defaultPodIPs(status *corev1.PodStatus) {
 	switch {
 	case status.PodIP == "" && len(status.PodIPs) > 0:
@@ -184,7 +184,7 @@ func defaultPodIPs(status *corev1.PodStatus) {
 	}
 }
 
-// requestLimits sets missing requests to the limits.
+// requestLimits sets requests that are missing to the limits.
 func requestLimits(r *corev1.ResourceRequirements) {
 	if r.Limits == nil {
 		return
@@ -204,9 +204,10 @@ func openHostPorts(containers []corev1.Container) {
 	}
 }
 
-// DefaultPodResources sets missing pod-level resources if the pod has some pod-level resources:
-// first limits of huge pages from the containers' limits, then requests from the containers'
-// requests, and finally requests from the pod's limits.
+// DefaultPodResources adds to pod-level resources if the pod has any. First, it sets missing limits
+// of huge pages to the sum of the containers' limits. If there are pod-level limits then, it sets
+// missing requests to the sum of the containers' requests or, if the containers have none, to the
+// pod-level limits.
 func DefaultPodResources(pod *corev1.Pod) {
 	own := pod.Spec.Resources
 	if own == nil || len(own.Limits)+len(own.Requests) == 0 {
@@ -255,8 +256,8 @@ func hugePages(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// DropDisabled clears fields whose feature gates are off by default in Kubernetes 1.36, unless
-// old, the specification that is replaced, already uses them. old is nil on create.
+// DropDisabled clears fields whose feature gates are off by default in Kubernetes 1.36, unless old
+// uses the features. old is the specification before an update, or nil on create.
 func DropDisabled(spec, old *corev1.PodSpec) {
 	if old == nil || old.SchedulingGroup == nil {
 		spec.SchedulingGroup = nil

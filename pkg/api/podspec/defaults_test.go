@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestDefaultPullPolicy checks that the default depends on the image's tag, and a policy that is
-// set stays.
+// TestDefaultPullPolicy checks that the default pull policy depends on the image's tag, and that a
+// policy is not changed if it is set.
 func TestDefaultPullPolicy(t *testing.T) {
 	for _, test := range []struct {
 		image  string

@@ -5,8 +5,9 @@
 // and validates the specifications. It does so for pods and for pod templates of controllers.
 // Defaults, field paths and messages are those of Kubernetes.
 //
-// A template is stored with the defaults of DefaultSpec only. DefaultPod adds the defaults that
-// only pods get. So a new default does not change stored templates, which would cause a rollout.
+// DefaultSpec sets the defaults of templates. DefaultPod sets additional defaults that only pods
+// have. If a new version of Kubernetes adds a default for pods, stored templates therefore stay
+// unchanged; a changed template would cause a rollout.
 //
 // All functions are pure: they do no I/O and keep no state.
 package podspec

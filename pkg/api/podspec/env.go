@@ -34,8 +34,8 @@ func (c *check) checkEnv(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// fieldsForEnv returns the fields of a pod that its environment variables can refer to,
-// fieldsForFiles those that its volumes can refer to.
+// fieldsForEnv returns the fields of a pod to which its environment variables can refer.
+// fieldsForFiles returns those to which its volumes can refer.
 func fieldsForEnv() []string {
 	return []string{
 		"metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
@@ -80,8 +80,8 @@ func (c *check) checkEnvSource(variable *corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// downwardLabel validates a field path for the downward API and replaces the older spelling of a
-// path.
+// downwardLabel validates a field path of the downward API. It returns the path, or the current
+// path if the field was renamed.
 func downwardLabel(apiVersion, path string) (string, error) {
 	if apiVersion != "v1" {
 		return "", fmt.Errorf("unsupported pod version: %s", apiVersion)
@@ -104,7 +104,8 @@ func downwardLabel(apiVersion, path string) (string, error) {
 	return path, nil
 }
 
-// subscripted splits "metadata.labels['key']" into the path and the key.
+// subscripted splits "metadata.labels['key']" into "metadata.labels" and "key". ok is false if path
+// does not have this form.
 func subscripted(path string) (base, key string, ok bool) {
 	base, rest, ok := strings.Cut(path, "['")
 	if !ok || base == "" || !strings.HasSuffix(rest, "']") {
@@ -138,7 +139,8 @@ func (c *check) checkFieldRef(ref *corev1.ObjectFieldSelector, allowed []string,
 	}
 }
 
-// resourceFields returns the resources of a container that the downward API can refer to.
+// resourceFields returns the requests and limits of a container to which the downward API can
+// refer.
 func resourceFields() []string {
 	return []string{
 		"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",

@@ -15,7 +15,8 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkOS rejects fields that the pod's operating system does not support.
+// checkOS validates the name of the pod's operating system, and reports fields that this system
+// does not support.
 func (c *check) checkOS(path *field.Path) {
 	os := c.spec.OS
 	if os == nil {
@@ -45,7 +46,7 @@ func (c *check) checkLinux(path *field.Path) {
 	}
 }
 
-// flag is a field, with a boolean that says whether it is set.
+// flag is the path of a field, and whether the field is set.
 type flag struct {
 	path *field.Path
 	set  bool
@@ -101,9 +102,9 @@ func (c *check) checkWindows(path *field.Path) {
 	}
 }
 
-// checkHostProcess checks Windows host process containers: if one container is such a process,
-// all must be, the pod must use the host's network, and the settings of pod and containers must
-// agree.
+// checkHostProcess checks Windows host process containers. If one container is a host process, all
+// must be, the pod must use the host's network, and the server must allow privileged containers.
+// Where pod and container both set the option, they must agree.
 func (c *check) checkHostProcess(path *field.Path) {
 	of := func(o *corev1.WindowsSecurityContextOptions) *bool {
 		if o == nil {
@@ -142,8 +143,8 @@ func (c *check) checkHostProcess(path *field.Path) {
 	}
 }
 
-// Limits of Windows: the longest user name and domain in characters, and the largest credential
-// specification in KiB.
+// Windows limits the length of user names and domains (in characters) and the size of credential
+// specifications (in KiB).
 const (
 	longestUser   = 104
 	longestDomain = 256
@@ -170,8 +171,8 @@ func (c *check) checkWindowsOptions(o *corev1.WindowsSecurityContextOptions, pat
 	}
 }
 
-// checkWindowsUser validates a user name, which may have a domain and a backslash before it.
-// Kubernetes prints pointers as JSON, so all findings show the value as JSON.
+// checkWindowsUser validates the name of a Windows user: USER or DOMAIN\USER. Errors get the
+// pointer name, not the string, because Kubernetes shows pointers as JSON.
 func (c *check) checkWindowsUser(name *string, at *field.Path) {
 	account := *name
 	domain, user, inDomain := strings.Cut(account, `\`)

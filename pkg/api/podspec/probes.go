@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkLifecycle validates the hooks and probes of a container that keeps running.
+// checkLifecycle validates the hooks and probes of a main container or sidecar.
 func (c *check) checkLifecycle(container *corev1.Container, at *field.Path) {
 	if l := container.Lifecycle; l != nil {
 		path := at.Child("lifecycle")
@@ -61,7 +61,7 @@ func (c *check) checkProbe(p *corev1.Probe, path *field.Path) {
 	}
 }
 
-// action is one of the actions of a probe or hook. Exactly one must be set.
+// action is the action of a probe or hook. Exactly one field must be set.
 type action struct {
 	exec  *corev1.ExecAction
 	get   *corev1.HTTPGetAction
@@ -122,7 +122,7 @@ func (c *check) checkPort(port intstr.IntOrString, path *field.Path) {
 	c.Add(ValidatePort(port, path)...)
 }
 
-// ValidatePort requires a port number or a port name.
+// ValidatePort requires a valid port number or port name.
 func ValidatePort(port intstr.IntOrString, path *field.Path) field.ErrorList {
 	var r report.Report
 	if port.Type == intstr.String {

@@ -23,13 +23,14 @@ const (
 	nativePrefix          = corev1.ResourceDefaultNamespacePrefix
 )
 
-// IsNative reports whether a resource is in Kubernetes' own name space.
+// IsNative reports whether a resource is one of Kubernetes itself: its name has no domain or
+// contains "kubernetes.io/".
 func IsNative(name corev1.ResourceName) bool {
 	return !strings.Contains(string(name), "/") || strings.Contains(string(name), nativePrefix)
 }
 
-// IsExtended reports whether a resource is an extended resource, such as those that device plugins
-// advertise.
+// IsExtended reports whether name is a valid name of an extended resource. Device plugins, for
+// example, advertise extended resources.
 func IsExtended(name corev1.ResourceName) bool {
 	if IsNative(name) || strings.HasPrefix(string(name), defaultRequestsPrefix) {
 		return false
@@ -37,10 +38,11 @@ func IsExtended(name corev1.ResourceName) bool {
 	return len(naming.IsQualifiedName(defaultRequestsPrefix+string(name))) == 0
 }
 
-// overcommits reports whether requests for a resource may be below its limits.
+// overcommits reports whether the limits for a resource may be higher than its requests.
 func overcommits(name corev1.ResourceName) bool { return IsNative(name) && !hugePages(name) }
 
-// IsStandard reports whether an unqualified resource name has a meaning for containers or quotas.
+// IsStandard reports whether a resource name without a domain has a meaning for containers or
+// quotas.
 func IsStandard(name corev1.ResourceName) bool {
 	return slices.Contains([]corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourceRequestsCPU,
@@ -56,12 +58,14 @@ func quotaHugePages(name corev1.ResourceName) bool {
 	return hugePages(name) || strings.HasPrefix(string(name), corev1.ResourceRequestsHugePagesPrefix)
 }
 
-// ValidateResourceName validates the name of a resource of any kind.
+// ValidateResourceName validates the name of a resource, which need not be one that containers can
+// request.
 func ValidateResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return resourceName(name, name, path)
 }
 
-// resourceName validates a name. shown is the value in the message if it is not a qualified name.
+// resourceName validates the name of a resource. If it is not a qualified name, the error shows the
+// value shown.
 func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.ErrorList {
 	var r report.Report
 	r.Each(path, shown, naming.IsQualifiedName(string(name)))
@@ -71,9 +75,9 @@ func resourceName(name corev1.ResourceName, shown any, path *field.Path) field.E
 	return r.Errors
 }
 
-// MetricResourceName validates the name of a container resource in a metric. As in Kubernetes, its
-// message contains an invalid name as plain text, while the message for containers contains the
-// name as JSON.
+// MetricResourceName validates the name of a container resource in a metric. As in Kubernetes, the
+// error shows an invalid name as plain text. The error of ValidateContainerResourceName shows it as
+// JSON.
 func MetricResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return containerResourceName(name, string(name), path)
 }
@@ -101,7 +105,7 @@ func podResourceName(name corev1.ResourceName, path *field.Path) field.ErrorList
 	return r.Errors
 }
 
-// ValidateQuantity rejects negative quantities, and fractions of resources that have only whole
+// ValidateQuantity reports a negative quantity, and a fraction of a resource that has only whole
 // units.
 func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *field.Path) field.ErrorList {
 	var r report.Report
@@ -117,15 +121,15 @@ func ValidateQuantity(name corev1.ResourceName, value resource.Quantity, path *f
 	return r.Errors
 }
 
-// whole reports whether a quantity of any size is a whole number. The thousandths of a large
-// quantity do not fit into 64 bits.
+// whole reports whether a quantity is a whole number. The quantity can be so large that its
+// thousandths do not fit into 64 bits, so MilliValue cannot be used.
 func whole(value resource.Quantity) bool {
 	value = value.DeepCopy()
 	return value.RoundUp(0)
 }
 
-// ValidateResources validates the requests and limits of a container. claims are the names of the
-// pod's resource claims.
+// ValidateResources validates the requests, limits and claims of a container. claims are the names
+// of the pod's resource claims.
 func ValidateResources(req *corev1.ResourceRequirements, claims sets.Set[string], path *field.Path) field.ErrorList {
 	return validateRequirements(req, ValidateContainerResourceName, claims, path)
 }
@@ -177,7 +181,8 @@ func validateRequirements(req *corev1.ResourceRequirements, checkName nameFunc, 
 	return r.Errors
 }
 
-// divides reports whether a quantity of huge pages is a multiple of the page size.
+// divides reports whether a quantity of huge pages is a multiple of the page size, which is a part
+// of the resource's name.
 func divides(name corev1.ResourceName, value resource.Quantity) bool {
 	page, err := resource.ParseQuantity(strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix))
 	if err != nil || page.Sign() <= 0 {
@@ -219,7 +224,8 @@ func checkClaimNames(r *report.Report, refs []corev1.ResourceClaim, claims sets.
 	}
 }
 
-// checkPodResources validates pod-level resources.
+// checkPodResources validates the pod-level resources. They must fit to the resources of the
+// containers.
 func (c *check) checkPodResources(path *field.Path) {
 	own := c.spec.Resources
 	if own == nil {
@@ -262,10 +268,10 @@ func (c *check) checkPodResources(path *field.Path) {
 	}
 }
 
-// Unqualified reports whether a name has no domain.
+// Unqualified reports whether the name of a resource has no domain.
 func Unqualified(name corev1.ResourceName) bool { return !strings.Contains(string(name), "/") }
 
-// CountsInQuota reports whether quotas support an unqualified name.
+// CountsInQuota reports whether quotas support a resource whose name has no domain.
 func CountsInQuota(name corev1.ResourceName) bool {
 	return IsStandard(name) && name != corev1.ResourceStorage
 }
@@ -275,13 +281,13 @@ func ValidateContainerResourceName(name corev1.ResourceName, path *field.Path) f
 	return containerResourceName(name, name, path)
 }
 
-// Overcommits reports whether requests for a resource may be below its limits.
+// Overcommits reports whether the limits for a resource may be higher than its requests.
 func Overcommits(name corev1.ResourceName) bool { return overcommits(name) }
 
 // QOSClass returns the QoS class of a pod: Guaranteed if every container has CPU and memory limits
-// that equal its requests, BestEffort if no container has any, and Burstable otherwise. If there
-// are pod-level resources, they are used instead of those of the containers. Ephemeral containers
-// do not count.
+// and its requests equal its limits, BestEffort if no container has requests or limits for CPU or
+// memory, and otherwise Burstable. Pod-level resources, if there are any, replace those of the
+// containers. Ephemeral containers do not count.
 func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	requests, limits := corev1.ResourceList{}, corev1.ResourceList{}
 	allLimited := true
@@ -291,7 +297,7 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 			allLimited = false
 		}
 	}
-	// empty pod-level resources have no effect
+	// Pod-level resources without requests and limits have no effect.
 	if own := spec.Resources; own != nil && len(own.Requests)+len(own.Limits) > 0 {
 		addComputing(requests, own.Requests)
 		if n := addComputing(limits, own.Limits); len(own.Limits) > 0 && n < 2 {
@@ -314,8 +320,8 @@ func QOSClass(spec *corev1.PodSpec) corev1.PodQOSClass {
 	}
 }
 
-// addComputing adds the CPU and memory in list to sum and returns how many of the two are not
-// zero.
+// addComputing adds the positive quantities of CPU and memory in list to those in sum. It returns
+// their number, 0 to 2.
 func addComputing(sum, list corev1.ResourceList) int {
 	found := 0
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {

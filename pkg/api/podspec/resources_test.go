@@ -13,8 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// TestWholeQuantities checks that whole quantities are accepted even if they, or their thousandths,
-// do not fit into 64 bits (kubernetes/kubernetes#141349).
+// TestWholeQuantities checks that whole quantities are accepted even if their thousandths, or the
+// quantities themselves, do not fit into 64 bits (kubernetes/kubernetes#141349).
 func TestWholeQuantities(t *testing.T) {
 	for text, valid := range map[string]bool{
 		"1": true, "1500m": false, "2000m": true, "1m": false, "0": true,

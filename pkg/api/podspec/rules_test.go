@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// validate returns the findings about the specification of a pod in YAML, as "field: reason".
+// validate returns the errors in a pod specification in YAML, each as "field: reason".
 func validate(t *testing.T, text string) sets.Set[string] {
 	t.Helper()
 	pod := &corev1.Pod{}
@@ -35,7 +35,8 @@ func validate(t *testing.T, text string) sets.Set[string] {
 
 type rule struct{ name, spec, want string }
 
-// check validates each specification. want contains the findings, separated by a comma and a space.
+// check validates each specification and compares the errors. want has the expected errors,
+// separated by a comma and a space.
 func check(t *testing.T, rules []rule) {
 	t.Helper()
 	for _, tc := range rules {
@@ -52,12 +53,11 @@ func check(t *testing.T, rules []rule) {
 	}
 }
 
-// container returns the YAML of a specification with one container, which has the given fields in
-// addition to the required ones.
+// container returns a specification in YAML with one container. The container has the given fields
+// in addition to the required ones.
 func container(fields string) string { return `{containers: [{name: c, image: i, ` + fields + `}]}` }
 
-// pod returns the YAML of a specification that has the given fields in addition to the required
-// ones.
+// pod returns a specification in YAML that has the given fields in addition to the required ones.
 func pod(fields string) string { return `{containers: [{name: c, image: i}], ` + fields + `}` }
 
 func TestEnvironmentRules(t *testing.T) {

@@ -68,8 +68,8 @@ func ValidateNodeSelector(s *corev1.NodeSelector, path *field.Path) field.ErrorL
 	return r.Errors
 }
 
-// checkNodeTerm validates a term. It checks values only if values is true: in preferred terms an
-// invalid value has no effect.
+// checkNodeTerm validates a node selector term. It checks label values only if values is true. In
+// preferred terms they are not checked, because an invalid value has no effect there.
 func checkNodeTerm(r *report.Report, term *corev1.NodeSelectorTerm, values bool, path *field.Path) {
 	for i := range term.MatchExpressions {
 		checkNodeRequirement(r, &term.MatchExpressions[i], values, path.Child("matchExpressions").Index(i))
@@ -145,8 +145,9 @@ func (c *check) checkPodTerm(term *corev1.PodAffinityTerm, at *field.Path) {
 	c.LabelName(at.Child("topologyKey"), term.TopologyKey)
 }
 
-// checkLabelKeys validates label keys that are merged into a selector. If the selector has a key
-// already, the key is in it twice after the merge.
+// checkLabelKeys validates the label keys match and mismatch, whose requirements the server has
+// already merged into the selector s. If s has two requirements with a key of match, the client has
+// set one of them itself, which is an error.
 func (c *check) checkLabelKeys(match, mismatch []string, s *metav1.LabelSelector, at *field.Path) {
 	for _, list := range []struct {
 		name string
@@ -251,8 +252,8 @@ func checkTolerationValue(r *report.Report, t *corev1.Toleration, at *field.Path
 			r.Invalid(at, t.Value, "value must be empty when `operator` is 'Exists'")
 		}
 	case corev1.TolerationOpLt, corev1.TolerationOpGt:
-		// The list contains operators although their feature gate is off by default, as in
-		// Kubernetes.
+		// As in Kubernetes, the message lists Lt and Gt as supported, although their feature gate
+		// is off by default.
 		r.Add(field.NotSupported(at, t.Operator, []corev1.TolerationOperator{
 			corev1.TolerationOpEqual, corev1.TolerationOpExists, corev1.TolerationOpLt, corev1.TolerationOpGt,
 		}))
@@ -267,8 +268,9 @@ func ValidateTaintEffect(r *report.Report, effect corev1.TaintEffect, path *fiel
 		corev1.TaintEffectNoExecute)
 }
 
-// MergeLabelKeys adds requirements to the selectors of affinity terms and spread constraints of a
-// new pod. For each label key, it adds a requirement with the pod's value of that label.
+// MergeLabelKeys merges the matchLabelKeys and mismatchLabelKeys of a new pod's affinity terms and
+// spread constraints into their selectors. For each key, it adds a requirement with the value that
+// the pod has for this label.
 func MergeLabelKeys(spec *corev1.PodSpec, labels map[string]string) {
 	if a := spec.Affinity; a != nil {
 		if a.PodAffinity != nil {
@@ -301,7 +303,8 @@ func mergeTerm(t *corev1.PodAffinityTerm, labels map[string]string) {
 	require(t.LabelSelector, t.MismatchLabelKeys, metav1.LabelSelectorOpNotIn, labels)
 }
 
-// require adds requirements to s unless s is nil. A nil selector matches nothing.
+// require adds a requirement for each of the keys that is in labels. It leaves a nil selector as it
+// is, because a nil selector matches nothing.
 func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelectorOperator, labels map[string]string) {
 	if s == nil {
 		return
@@ -314,7 +317,8 @@ func require(s *metav1.LabelSelector, keys []string, operator metav1.LabelSelect
 	}
 }
 
-// OldNodeLabel returns the warning for a deprecated node label, which names its replacement.
+// OldNodeLabel returns the warning for a deprecated node label, and whether the label is
+// deprecated. The warning names the label that replaces it, if there is one.
 func OldNodeLabel(key string) (string, bool) {
 	message := ""
 	switch key {
@@ -338,8 +342,8 @@ func OldNodeLabel(key string) (string, bool) {
 	return message, message != ""
 }
 
-// WarnOfNodeTerm warns about deprecated labels in a node selector term and, if values is true,
-// about invalid label values.
+// WarnOfNodeTerm warns about deprecated labels in a node selector term. If values is true, it also
+// warns about invalid label values.
 func WarnOfNodeTerm(term *corev1.NodeSelectorTerm, values bool, path *field.Path) []string {
 	var c cautions
 	for i, e := range term.MatchExpressions {
@@ -359,7 +363,7 @@ func WarnOfNodeTerm(term *corev1.NodeSelectorTerm, values bool, path *field.Path
 	return c
 }
 
-// WarnOfNodeSelector warns about deprecated labels in a label selector of nodes.
+// WarnOfNodeSelector warns about deprecated labels in a label selector that selects nodes.
 func WarnOfNodeSelector(selector *metav1.LabelSelector, path *field.Path) []string {
 	if selector == nil {
 		return nil

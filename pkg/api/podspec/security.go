@@ -74,7 +74,7 @@ const (
 
 func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 	if len(sysctls) == 0 {
-		return // the usual case; it saves compiling the pattern, which costs more than all other checks
+		return // most pods have no sysctls; compiling the pattern costs more than all other checks
 	}
 	seen, pattern := sets.New[string](), regexp.MustCompile(sysctlPattern)
 	for i, s := range sysctls {
@@ -98,7 +98,7 @@ func (c *check) checkSysctls(sysctls []corev1.Sysctl, path *field.Path) {
 	}
 }
 
-// ipcSysctl reports whether a sysctl belongs to an IPC namespace.
+// ipcSysctl reports whether each IPC namespace has its own value of a sysctl.
 func ipcSysctl(name string) bool {
 	return name == "kernel.sem" || strings.HasPrefix(name, "kernel.shm") ||
 		strings.HasPrefix(name, "kernel.msg") || strings.HasPrefix(name, "fs.mqueue.")
@@ -183,8 +183,9 @@ func (c *check) checkSecurity(sc *corev1.SecurityContext, path *field.Path) {
 	c.checkAppArmor(sc.AppArmorProfile, path.Child("appArmorProfile"))
 }
 
-// ProfilesFromAnnotations sets the AppArmor profiles of containers from annotations of older
-// clients if the fields are unset. It returns warnings about annotations for which no field is set.
+// ProfilesFromAnnotations sets the AppArmor profiles of containers whose field is unset from
+// annotations, which older clients use instead of the field. It returns warnings about these
+// annotations. An annotation that names the pod's own profile needs neither.
 func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	if pod.Spec.OS != nil && pod.Spec.OS.Name == corev1.Windows {
 		return nil
@@ -216,7 +217,8 @@ func ProfilesFromAnnotations(pod *corev1.Pod) []string {
 	return warnings
 }
 
-// parseProfile returns the profile that an annotation names, or nil if it is invalid.
+// parseProfile returns the AppArmor profile that an annotation names, or nil if the annotation is
+// invalid.
 func parseProfile(text string) *corev1.AppArmorProfile {
 	switch text {
 	case corev1.DeprecatedAppArmorBetaProfileNameUnconfined:
@@ -231,8 +233,8 @@ func parseProfile(text string) *corev1.AppArmorProfile {
 	return &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: ptr.To(name)}
 }
 
-// ValidateProfiles requires that in new objects the annotations with seccomp and AppArmor
-// profiles, which older clients set, agree with the fields.
+// ValidateProfiles requires that the seccomp and AppArmor profiles in annotations, which older
+// clients set, agree with those in fields. It is for new objects and templates.
 func ValidateProfiles(annotations map[string]string, spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if len(annotations) == 0 {
 		return nil
@@ -296,9 +298,9 @@ func checkAppArmorProfiles(r *report.Report, annotations map[string]string, spec
 	}
 }
 
-// checkSame requires that an annotation names the same profile as the field. want is the
-// annotation's value for the type of the field, or "" if there is none. local is the prefix of
-// profiles that are files on the node.
+// checkSame requires that an annotation, whose value is text, names the same profile as the field.
+// want is the annotation's value for the profile in the field, or "" if there is none. local is the
+// prefix of such values if the profile is a file on the node.
 func checkSame(r *report.Report, mechanism, local, want, text string, at *field.Path) {
 	switch {
 	case want == "" || want == text:

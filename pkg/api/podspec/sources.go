@@ -18,24 +18,27 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Sources validates the source of a volume. Exactly one source must be set. Sources of in-tree
-// drivers have the same rules in pods and persistent volumes; if their types differ, the methods
-// take the fields that both types have.
+// Sources validates the source of a volume, of which exactly one field must be set. It is for the
+// volumes of pods and for persistent volumes, because many types of sources have the same rules in
+// both. If pods and persistent volumes have different Go types for a source, the method takes the
+// fields as parameters.
 type Sources struct {
 	Report *report.Report
-	// Path is the path of the field that has the sources.
+	// Path is the path of the struct with the sources. Found becomes true when a source is set.
 	Path  *field.Path
 	Found bool
 }
 
 const oneVolumeType = "may not specify more than 1 volume type"
 
-// One validates a source. If the source is set and no other one was set before, it calls validate.
+// One validates one source. name is the name of its field. If set is true, One calls validate,
+// unless another source has already been found; then it reports an error.
 func (s *Sources) One(name string, set bool, validate func(at *field.Path)) {
 	s.oneAs(name, name, set, validate)
 }
 
-// oneAs is like One, for a source that has two names in Kubernetes' messages.
+// oneAs does the same as One for a source that Kubernetes calls name in the error about several
+// sources, and inside in errors about its fields.
 func (s *Sources) oneAs(name, inside string, set bool, validate func(at *field.Path)) {
 	switch {
 	case !set:
@@ -47,7 +50,7 @@ func (s *Sources) oneAs(name, inside string, set bool, validate func(at *field.P
 	}
 }
 
-// need reports the fields that are empty. fields are names, each followed by its value.
+// need reports the fields that are empty. fields are pairs of a name and a value.
 func (s *Sources) need(at *field.Path, fields ...string) {
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i+1] == "" {
@@ -226,20 +229,20 @@ func (s *Sources) StorageOS(at *field.Path, volume, namespace string) {
 	}
 }
 
-// Secret validates a reference to a secret. The name is required.
+// Secret validates an optional reference to a secret. If it is set, it must have a name.
 func (s *Sources) Secret(at *field.Path, ref *corev1.LocalObjectReference) {
 	if ref != nil {
 		s.need(at.Child("secretRef"), "name", ref.Name)
 	}
 }
 
-// NamespacedSecret validates a reference to a secret. Name and namespace are required.
+// NamespacedSecret validates a reference to a secret, which must have a name and a namespace.
 func (s *Sources) NamespacedSecret(at *field.Path, name, namespace string) {
 	s.need(at.Child("secretRef"), "name", name, "namespace", namespace)
 }
 
-// ISCSI validates an iSCSI target. prefix is the message for a qualified name of an unknown form,
-// which is shorter for persistent volumes.
+// ISCSI validates an iSCSI target. prefix is the message for a qualified name that begins with no
+// known type, AnyISCSIPrefix in pods and AnyISCSIForm in persistent volumes.
 func (s *Sources) ISCSI(at *field.Path, iqn string, lun int32, needsSecret bool, prefix string) {
 	if iqn == "" {
 		s.Report.Required(at.Child("iqn"), "")
@@ -254,7 +257,8 @@ func (s *Sources) ISCSI(at *field.Path, iqn string, lun int32, needsSecret bool,
 	}
 }
 
-// The messages for a qualified name of an unknown form.
+// The messages for an iSCSI qualified name. AnyISCSIPrefix is for a name that begins with no known
+// type. AnyISCSIForm is for a name that does not have the form of its type.
 const (
 	AnyISCSIPrefix = "must be valid format starting with iqn, eui, or naa"
 	AnyISCSIForm   = "must be valid format"
@@ -278,24 +282,26 @@ func (s *Sources) qualifiedName(at *field.Path, name, prefix string) {
 	}
 }
 
-// ISCSIInitiator validates the name of the initiator.
+// ISCSIInitiator validates the name of the initiator, which is optional. prefix has the same
+// meaning as in ISCSI.
 func (s *Sources) ISCSIInitiator(at *field.Path, name *string, prefix string) {
 	if name != nil {
 		s.qualifiedName(at.Child("initiatorname"), *name, prefix)
 	}
 }
 
-// ISCSITooLong is the message for a volume whose name and portal are too long together.
+// ISCSITooLong is the error message if ISCSIFits returns false.
 const ISCSITooLong = "Total length of <volume name>:<iscsi.targetPortal> must be under 64 characters if " +
 	"iscsi.initiatorName is specified."
 
-// ISCSIFits reports whether a volume's name and portal are short enough together.
+// ISCSIFits reports whether a volume's name and its target portal are short enough together. Their
+// length is limited only if an initiator is set.
 func ISCSIFits(name, portal string, initiator *string) bool {
 	return initiator == nil || len(name)+1+len(portal) <= 64
 }
 
 const (
-	fileMode          int32 = 0o644 // mode of files from secrets, config maps and pod fields
+	fileMode          int32 = 0o644 // permissions of files from secrets, config maps and pod fields
 	tokenLifetime     int64 = 60 * 60
 	iscsiInterface          = "default"
 	rbdPool                 = "rbd"
@@ -310,7 +316,8 @@ func defaultVolume(v *corev1.Volume) {
 	if ptr.AllPtrFieldsNil(&v.VolumeSource) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	// A volume with two sources is rejected, and the message shows both with their defaults.
+	// Every source gets its defaults, because the error about a volume with several sources shows
+	// them with their defaults.
 	if v.HostPath != nil {
 		DefaultHostPath(v.HostPath)
 	}
@@ -400,7 +407,7 @@ func defaultScaleIO(mode, filesystem *string) {
 	unset.Fill(filesystem, scaleIOFilesystem)
 }
 
-// DefaultHostPath sets the default type of a host path.
+// DefaultHostPath sets the type of a host path if it is unset.
 func DefaultHostPath(h *corev1.HostPathVolumeSource) { unset.Point(&h.Type, corev1.HostPathUnset) }
 
 func defaultAzureDisk(d *corev1.AzureDiskVolumeSource) {

@@ -19,31 +19,31 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// check holds the state of validating one specification.
+// check validates one specification. It embeds the report with the errors.
 type check struct {
 	report.Report
 	ctx  context.Context
 	spec *corev1.PodSpec
-	// meta is the metadata of the pod, or nil in a template.
+	// meta is the metadata of the pod, or nil if the specification is in a template.
 	meta *metav1.ObjectMeta
-	// old is the specification that an update replaces, or nil. Fields that are no longer
-	// accepted may stay if old has them.
+	// old is the specification before an update, or nil on create. The new specification may keep
+	// some fields of old that would be rejected in a new pod.
 	old *corev1.PodSpec
-	// volumes are the valid volumes by name, and claims the names of the pod's resource claims.
-	// Containers refer to them.
+	// volumes are the valid volumes by name, and claims are the names of the pod's resource claims.
+	// The fields of containers must refer to these volumes and claims.
 	volumes map[string]*corev1.VolumeSource
 	claims  sets.Set[string]
 }
 
-// ValidateSpec validates a pod specification at path. meta is the metadata of the pod, or nil for
-// a template.
+// ValidateSpec validates the specification of a new pod or template. path is the path of the
+// specification. meta is the metadata of the pod, or nil for a template.
 func ValidateSpec(ctx context.Context, spec *corev1.PodSpec, meta *metav1.ObjectMeta,
 	path *field.Path) field.ErrorList {
 	return ValidateSpecUpdate(ctx, spec, nil, meta, path)
 }
 
-// ValidateSpecUpdate does the same as ValidateSpec for a specification that replaces old. It
-// accepts fields of features that are off if old has them.
+// ValidateSpecUpdate validates a specification that replaces old. It is like ValidateSpec, except
+// that it accepts fields of features that are off if old has them.
 func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *metav1.ObjectMeta,
 	path *field.Path) field.ErrorList {
 	c := &check{ctx: ctx, spec: spec, old: old, meta: meta, volumes: map[string]*corev1.VolumeSource{},
@@ -76,8 +76,8 @@ func ValidateSpecUpdate(ctx context.Context, spec, old *corev1.PodSpec, meta *me
 	return c.Errors
 }
 
-// isPod reports whether the specification is that of a pod. In pods, fields that the server sets
-// must be present.
+// isPod reports whether the specification is that of a pod, not of a template. In a pod, the server
+// has set some fields that a template may lack.
 func (c *check) isPod() bool { return c.meta != nil }
 
 func (c *check) checkGates(path *field.Path) {
@@ -95,7 +95,7 @@ func (c *check) checkGates(path *field.Path) {
 	}
 }
 
-// checkNames validates names and numbers that do not depend on other fields.
+// checkNames validates names and numbers, each of which can be checked without other fields.
 func (c *check) checkNames(path *field.Path) {
 	spec := c.spec
 	c.checkHostname(path)
@@ -121,7 +121,7 @@ func (c *check) checkNames(path *field.Path) {
 		c.Each(path.Child("priorityClassName"), spec.PriorityClassName,
 			naming.NameIsDNSSubdomain(spec.PriorityClassName, false))
 	}
-	if name := spec.RuntimeClassName; name != nil && *name != "" { // an empty name means the default runtime
+	if name := spec.RuntimeClassName; name != nil && *name != "" { // "" means the default runtime
 		c.Each(path.Child("runtimeClassName"), *name, naming.NameIsDNSSubdomain(*name, false))
 	}
 	if p := spec.PreemptionPolicy; p != nil {
@@ -232,7 +232,8 @@ func (c *check) checkHostUsers(path *field.Path) {
 	}
 }
 
-// checkFileKeys requires that environment variables from files refer to an emptyDir volume.
+// checkFileKeys requires that an environment variable whose value comes from a file refers to a
+// volume of type emptyDir.
 func (c *check) checkFileKeys(path *field.Path) {
 	for place, container := range Containers(c.spec, path) {
 		for i := range container.Env {
@@ -319,15 +320,15 @@ func ValidateTemplate(ctx context.Context, t *corev1.PodTemplateSpec, path *fiel
 	return r.Errors
 }
 
-// Policy restricts which pod specifications a server accepts. The zero value accepts all.
+// Policy says which pod specifications a server accepts. The zero value accepts all valid ones.
 type Policy struct {
-	// NoPrivileged rejects privileged containers and Windows host processes. An API server
-	// without --allow-privileged sets it.
+	// NoPrivileged means that privileged containers and Windows host processes are rejected. An API
+	// server sets it unless it has the flag --allow-privileged.
 	NoPrivileged bool
 }
 
-// Validate returns a validation function that runs rule and, if p says so, rejects privileged
-// containers.
+// Validate returns a function that validates an object with rule. If p has NoPrivileged, privileged
+// containers are then errors.
 func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.ErrorList) func(ctx context.Context,
 	obj *T) field.ErrorList {
 	if !p.NoPrivileged {
@@ -336,7 +337,7 @@ func Validate[T any](p Policy, rule func(ctx context.Context, obj *T) field.Erro
 	return func(ctx context.Context, obj *T) field.ErrorList { return rule(withoutPrivileged(ctx), obj) }
 }
 
-// ValidateUpdate is like Validate, for a rule for updates.
+// ValidateUpdate does the same as Validate, for a rule that validates updates.
 func ValidateUpdate[T any](p Policy, rule func(ctx context.Context, obj, old *T) field.ErrorList) func(
 	ctx context.Context, obj, old *T) field.ErrorList {
 	if !p.NoPrivileged {

@@ -17,22 +17,22 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// change modifies a valid specification.
+// change modifies a specification.
 type change func(s *corev1.PodSpec)
 
-// first returns a change that is applied to the first container.
+// first returns a change that applies f to the first container.
 func first(f func(c *corev1.Container)) change {
 	return func(s *corev1.PodSpec) { f(&s.Containers[0]) }
 }
 
-// volume returns a change that adds a volume.
+// volume returns a change that adds a volume with this source.
 func volume(source corev1.VolumeSource) change {
 	return func(s *corev1.PodSpec) {
 		s.Volumes = append(s.Volumes, corev1.Volume{Name: "v", VolumeSource: source})
 	}
 }
 
-// mounted returns a change that adds a volume and mounts it.
+// mounted returns a change that adds an emptyDir volume and mounts it in the first container.
 func mounted(mount corev1.VolumeMount) change {
 	return func(s *corev1.PodSpec) {
 		volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}})(s)
@@ -49,7 +49,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return out
 }
 
-// required returns a change that adds a required node affinity with one requirement.
+// required returns a change that sets a required node affinity with the requirement r.
 func required(r corev1.NodeSelectorRequirement) change {
 	return func(s *corev1.PodSpec) {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
@@ -73,8 +73,7 @@ func env(vars ...corev1.EnvVar) change {
 }
 
 // TestValidateSpec makes one change to a valid specification and compares the fields and reasons of
-// all findings. Their order is not part of the contract. An empty list means that the specification
-// is accepted.
+// all errors, in any order. If want is empty, the specification must be valid.
 func TestValidateSpec(t *testing.T) {
 	web := corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: corev1.URISchemeHTTP}
 	for name, test := range map[string]struct {
@@ -83,7 +82,7 @@ func TestValidateSpec(t *testing.T) {
 	}{
 		"unchanged": {func(*corev1.PodSpec) {}, nil},
 
-		// The pod.
+		// Rules about the pod as a whole.
 		"no containers": {func(s *corev1.PodSpec) { s.Containers = nil }, []string{"spec.containers Required value"}},
 		"restart policy": {
 			func(s *corev1.PodSpec) { s.RestartPolicy = "Maybe" }, []string{"spec.restartPolicy Unsupported value"},
@@ -117,7 +116,7 @@ func TestValidateSpec(t *testing.T) {
 			func(s *corev1.PodSpec) { s.PriorityClassName = "a b" }, []string{"spec.priorityClassName Invalid value"},
 		},
 
-		// Containers.
+		// Rules about containers.
 		"no name":  {first(func(c *corev1.Container) { c.Name = "" }), []string{"spec.containers[0].name Required value"}},
 		"bad name": {first(func(c *corev1.Container) { c.Name = "A" }), []string{"spec.containers[0].name Invalid value"}},
 		"duplicate container name": {
@@ -156,7 +155,7 @@ func TestValidateSpec(t *testing.T) {
 			nil,
 		},
 
-		// Ports.
+		// Rules about ports.
 		"no port": {
 			first(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{Protocol: "TCP"}} }),
 			[]string{"spec.containers[0].ports[0].containerPort Required value"},
@@ -187,7 +186,7 @@ func TestValidateSpec(t *testing.T) {
 			[]string{"spec.containers[1].ports[0].hostPort Duplicate value"},
 		},
 
-		// Variables.
+		// Rules about environment variables.
 		"variable without a name": {
 			env(corev1.EnvVar{Value: "x"}), []string{"spec.containers[0].env[0].name Required value"},
 		},
@@ -217,7 +216,7 @@ func TestValidateSpec(t *testing.T) {
 			[]string{"spec.containers[0].env[0].valueFrom.fieldRef.fieldPath Unsupported value"},
 		},
 
-		// Mounts and volumes.
+		// Rules about mounts and volumes.
 		"mount of an unknown volume": {
 			first(func(c *corev1.Container) { c.VolumeMounts = []corev1.VolumeMount{{Name: "x", MountPath: "/x"}} }),
 			[]string{"spec.containers[0].volumeMounts[0].name Not found"},
@@ -276,7 +275,7 @@ func TestValidateSpec(t *testing.T) {
 			[]string{"spec.volumes[0].persistentVolumeClaim.claimName Required value"},
 		},
 
-		// Resources.
+		// Rules about resources.
 		"request over the limit": {
 			first(func(c *corev1.Container) {
 				c.Resources = corev1.ResourceRequirements{Requests: list("cpu", "2"), Limits: list("cpu", "1")}
@@ -308,7 +307,7 @@ func TestValidateSpec(t *testing.T) {
 			},
 		},
 
-		// Probes.
+		// Rules about probes.
 		"probe without an action": {
 			probe(corev1.Probe{TimeoutSeconds: 1, PeriodSeconds: 1, SuccessThreshold: 1, FailureThreshold: 1}),
 			[]string{"spec.containers[0].livenessProbe Required value"},
@@ -334,7 +333,7 @@ func TestValidateSpec(t *testing.T) {
 			[]string{"spec.containers[0].lifecycle.postStart.exec.command Required value"},
 		},
 
-		// Security.
+		// Rules about security contexts.
 		"privileged without escalation": {
 			security(corev1.SecurityContext{Privileged: new(true), AllowPrivilegeEscalation: new(false)}),
 			[]string{"spec.containers[0].securityContext Invalid value"},
@@ -348,7 +347,7 @@ func TestValidateSpec(t *testing.T) {
 			[]string{"spec.containers[0].securityContext.seccompProfile.localhostProfile Required value"},
 		},
 
-		// Placement.
+		// Rules about the placement on nodes.
 		"node affinity without values": {
 			required(corev1.NodeSelectorRequirement{Key: "k", Operator: corev1.NodeSelectorOpIn}),
 			[]string{affinity + "matchExpressions[0].values Required value"},

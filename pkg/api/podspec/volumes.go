@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// checkVolumes validates the volumes and records the valid ones.
+// checkVolumes validates the volumes of the pod and puts the valid ones into c.volumes.
 func (c *check) checkVolumes(path *field.Path) {
 	made := sets.New[string]()
 	if c.meta != nil && c.meta.Name != "" {
@@ -45,7 +45,8 @@ func (c *check) checkVolumes(path *field.Path) {
 	}
 }
 
-// checkSource validates the source of a volume.
+// checkSource validates the source of a volume. It checks the possible sources in the order of
+// Kubernetes, because only the first one that is set is validated.
 func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	s := &Sources{Report: &c.Report, Path: path}
 	s.One("emptyDir", v.EmptyDir != nil, func(at *field.Path) {
@@ -81,7 +82,7 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	})
 	s.CephFS(v.CephFS != nil, func() []string { return v.CephFS.Monitors })
 	s.Quobyte(v.Quobyte)
-	// The wrong word is Kubernetes'.
+	// The misspelled name is in Kubernetes' error message, too.
 	s.oneAs("downwarAPI", "downwardAPI", v.DownwardAPI != nil, func(at *field.Path) {
 		c.checkMode(v.DownwardAPI.DefaultMode, at.Child("defaultMode"))
 		for i := range v.DownwardAPI.Items {
@@ -97,8 +98,7 @@ func (c *check) checkSource(v *corev1.Volume, path *field.Path) {
 	}
 }
 
-// checkLaterSource validates the sources that come after secrets in the order of Kubernetes'
-// checks.
+// checkLaterSource validates the second half of the possible sources.
 func (c *check) checkLaterSource(s *Sources, v *corev1.Volume, path *field.Path) {
 	s.One("configMap", v.ConfigMap != nil, func(at *field.Path) {
 		s.need(at, "name", v.ConfigMap.Name)
@@ -145,7 +145,7 @@ func (c *check) checkISCSI(s *Sources, v *corev1.Volume, path *field.Path) {
 	}
 }
 
-// ValidateNoBackstep rejects a path that contains "..".
+// ValidateNoBackstep reports a path with an element "..".
 func ValidateNoBackstep(target string, path *field.Path) field.ErrorList {
 	if !hasBackstep(target) {
 		return nil
@@ -153,7 +153,7 @@ func ValidateNoBackstep(target string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, target, "must not contain '..'")}
 }
 
-// ValidateHostPath validates a path on the node.
+// ValidateHostPath validates the path and type of a hostPath volume.
 func ValidateHostPath(h *corev1.HostPathVolumeSource, path *field.Path) field.ErrorList {
 	var r report.Report
 	if h.Path == "" {
@@ -355,8 +355,8 @@ func (c *check) checkMounts(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkMountOptions validates options of a mount. As in Kubernetes, some findings have paths
-// without the index of the mount.
+// checkMountOptions validates the options of a mount. here is the path of the mount, and at that of
+// the list of mounts. As in Kubernetes, most errors have the path of the list.
 func (c *check) checkMountOptions(container *corev1.Container, mount *corev1.VolumeMount, at, here *field.Path) {
 	if mount.SubPath != "" {
 		c.checkDescends(mount.SubPath, at.Child("subPath"))
@@ -435,7 +435,7 @@ func (c *check) checkDevices(container *corev1.Container, at *field.Path) {
 	}
 }
 
-// checkDescends requires a relative path that stays below its start.
+// checkDescends requires a relative path without elements "..".
 func (c *check) checkDescends(target string, at *field.Path) {
 	if path.IsAbs(target) {
 		c.Invalid(at, target, "must be a relative path")
@@ -451,8 +451,8 @@ func (c *check) checkNoBacksteps(target string, at *field.Path) {
 
 func hasBackstep(target string) bool { return slices.Contains(strings.Split(target, "/"), "..") }
 
-// checkFileName validates the path of a file in a volume. Names that begin with two dots are
-// reserved for the kubelet.
+// checkFileName validates the path of a file in a volume. The name must not begin with two dots,
+// because the kubelet uses such names itself.
 func (c *check) checkFileName(target string, at *field.Path) {
 	c.checkDescends(target, at)
 	if strings.HasPrefix(target, "..") && !strings.HasPrefix(target, "../") {

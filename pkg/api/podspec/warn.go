@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// cautions collects warnings.
+// cautions is a list of warnings.
 type cautions []string
 
 // addf appends a warning about the field at path.
@@ -26,8 +26,7 @@ func (c *cautions) addf(path *field.Path, format string, args ...any) {
 	*c = append(*c, path.String()+": "+fmt.Sprintf(format, args...))
 }
 
-// Warn returns warnings about a valid specification of a pod or template at path. The path of a
-// pod is nil.
+// Warn returns warnings about a valid pod or template at path. path is nil for a pod.
 func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []string {
 	var c cautions
 	at := path.Child("spec")
@@ -57,7 +56,8 @@ func Warn(path *field.Path, meta *metav1.ObjectMeta, spec *corev1.PodSpec) []str
 	return c
 }
 
-// WarnOfName warns about a name that is not valid as a host name.
+// WarnOfName warns about a name that is not a DNS label. uses names the host names or other names
+// that contain it.
 func WarnOfName(name, uses string) []string {
 	reasons := naming.IsDNS1123Label(name)
 	if len(reasons) == 0 {
@@ -67,8 +67,8 @@ func WarnOfName(name, uses string) []string {
 		"behavior; a DNS label is recommended: %v", uses, reasons)}
 }
 
-// WarnOfTemplate returns warnings about a pod template and, if name is not empty, about the name
-// of its owner.
+// WarnOfTemplate returns warnings about a pod template. If name is not empty, it is the name of the
+// template's owner, and WarnOfTemplate also warns about it.
 func WarnOfTemplate(name string, path *field.Path, template *corev1.PodTemplateSpec) []string {
 	var warnings []string
 	if name != "" {
@@ -151,7 +151,8 @@ func (c *cautions) affinity(affinity *corev1.Affinity, path *field.Path) {
 	}
 }
 
-// repeats warns about entries that are in a list twice or have no name.
+// repeats warns about host aliases and image pull secrets that occur twice, and about image pull
+// secrets without a name.
 func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	var seen []string
 	for i, alias := range spec.HostAliases {
@@ -175,7 +176,8 @@ func (c *cautions) repeats(spec *corev1.PodSpec, path *field.Path) {
 	}
 }
 
-// fractions warns about fractions of bytes.
+// fractions warns about quantities of memory and ephemeral storage that are not whole numbers of
+// bytes.
 func (c *cautions) fractions(list corev1.ResourceList, path *field.Path) {
 	for _, name := range []corev1.ResourceName{corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		c.fraction(list, name, path)
@@ -196,7 +198,7 @@ func WarnOfClaim(spec *corev1.PersistentVolumeClaimSpec, path *field.Path) []str
 	return c
 }
 
-// profiles warns about an annotation of the pod that was replaced by a field.
+// profiles warns about a pod's seccomp annotation if the field that replaced it is unset.
 func (c *cautions) profiles(path *field.Path, annotations map[string]string, spec *corev1.PodSpec) {
 	if spec.SecurityContext != nil && spec.SecurityContext.SeccompProfile != nil {
 		return
@@ -211,8 +213,8 @@ func (c *cautions) seccomp(path *field.Path, annotations map[string]string, key 
 	}
 }
 
-// appArmor warns about container annotations that were replaced by a field. It is for templates
-// only: pods are covered when they are created.
+// appArmor warns about the AppArmor annotation of a container if the field that replaced it is
+// unset. It is only for templates: for pods, ProfilesFromAnnotations returns the warnings.
 func (c *cautions) appArmor(path *field.Path, annotations map[string]string, spec *corev1.PodSpec,
 	container *corev1.Container) {
 	if path == nil || container.SecurityContext != nil && container.SecurityContext.AppArmorProfile != nil {
@@ -250,8 +252,8 @@ func (c *cautions) containers(path *field.Path, annotations map[string]string, s
 	c.portNames(spec, at)
 }
 
-// hiddenEnv warns about variables that override an earlier variable of the same name. It does not
-// warn if the value refers to the earlier variable.
+// hiddenEnv warns about variables that replace an earlier variable with the same name. It does not
+// warn if the new value contains the value of the earlier variable and more.
 func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 	seen := map[string]bool{}
 	for i, v := range env {
@@ -266,7 +268,8 @@ func (c *cautions) hiddenEnv(env []corev1.EnvVar, path *field.Path) {
 	}
 }
 
-// ports warns about ports that are defined twice or that differ only in details.
+// ports warns about ports that are defined twice, or whose definitions may conflict, and about host
+// IPs without a host port.
 func (c *cautions) ports(spec *corev1.PodSpec, path *field.Path) {
 	type definition struct {
 		at   *field.Path

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The warnings about volume types that are no longer supported.
+// Warnings about types of volumes that Kubernetes no longer supports.
 const (
 	gonePhoton    = "deprecated in v1.11, non-functional in v1.16+"
 	goneScaleIO   = "deprecated in v1.16, non-functional in v1.22+"
@@ -45,7 +45,8 @@ func (c *cautions) gone(is bool, path *field.Path, name, since string) {
 	}
 }
 
-// WarnOfPersistentSource warns about a volume type that is no longer supported.
+// WarnOfPersistentSource warns about a persistent volume of a type that Kubernetes no longer
+// supports.
 func WarnOfPersistentSource(s *corev1.PersistentVolumeSource, path *field.Path) []string {
 	var c cautions
 	c.gone(s.CephFS != nil, path, "cephfs", goneCeph)
@@ -57,7 +58,7 @@ func WarnOfPersistentSource(s *corev1.PersistentVolumeSource, path *field.Path) 
 	return c
 }
 
-// placed is a path in a volume, with the source that writes a file there.
+// placed is the path of a file in a volume, and the source that writes the file.
 type placed struct{ path, by string }
 
 func (p placed) String() string {
@@ -67,7 +68,7 @@ func (p placed) String() string {
 	return fmt.Sprintf("%q (%s)", p.path, p.by)
 }
 
-// overlaps warns about files of a volume that are at or below the path of another file.
+// overlaps warns about files in a volume that are at the path of another file or below it.
 func (c *cautions) overlaps(v *corev1.Volume) {
 	switch {
 	case v.ConfigMap != nil:
@@ -93,7 +94,8 @@ func (c *cautions) collisions(volume, what string, paths []placed) {
 	c.collide(volume, what, nil, paths)
 }
 
-// collide adds paths to known and warns about each pair that collides.
+// collide adds paths to known and returns the result. It warns about each path that collides with
+// an earlier one.
 func (c *cautions) collide(volume, what string, known, paths []placed) []placed {
 	for _, p := range paths {
 		p.path = strings.TrimRight(p.path, "/")

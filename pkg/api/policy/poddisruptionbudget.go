@@ -3,9 +3,9 @@
 
 // Package policy declares pod disruption budgets.
 //
-// Each kind has a row, and next to it the functions that the row refers to: defaults,
-// preparation, validation and table cells. All of them are pure: they do no I/O and keep no
-// state.
+// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
+// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
+// no I/O and keep no state.
 package policy
 
 import (
@@ -22,14 +22,14 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{
 		podDisruptionBudgetRow(),
 	}
 }
 
-// podDisruptionBudgetRow declares poddisruptionbudgets.
+// podDisruptionBudgetRow returns the row of the resource poddisruptionbudgets.
 func podDisruptionBudgetRow() *resource.Row {
 	parts := strategy.Parts[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetSpec,
 		policyv1.PodDisruptionBudgetStatus](

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// resourceClaimRow declares resourceclaims.
+// resourceClaimRow returns the row of the resource resourceclaims.
 func resourceClaimRow(guard Guard) *resource.Row {
 	parts := strategy.Parts[resourcev1.ResourceClaim, resourcev1.ResourceClaimSpec,
 		resourcev1.ResourceClaimStatus](func(o *resourcev1.ResourceClaim) (*resourcev1.ResourceClaimSpec,
@@ -69,7 +69,7 @@ func resourceClaimRow(guard Guard) *resource.Row {
 	})
 }
 
-// resourceClaimTemplateRow declares resourceclaimtemplates.
+// resourceClaimTemplateRow returns the row of the resource resourceclaimtemplates.
 func resourceClaimTemplateRow(guard Guard) *resource.Row {
 	validate := validateTemplate
 	if guard != nil {

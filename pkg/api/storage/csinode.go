@@ -17,7 +17,7 @@ import (
 	"keelson.dev/keelson/pkg/api/report"
 )
 
-// csiNodeRow declares csinodes.
+// csiNodeRow returns the row of the resource csinodes.
 func csiNodeRow() *resource.Row {
 	return resource.Of[storagev1.CSINodeList](resource.Kind[*storagev1.CSINode]{
 		Group: "storage.k8s.io", Version: "v1", Resource: "csinodes", Kind: "CSINode",

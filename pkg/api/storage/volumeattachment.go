@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// volumeAttachmentRow declares volumeattachments.
+// volumeAttachmentRow returns the row of the resource volumeattachments.
 func volumeAttachmentRow() *resource.Row {
 	parts := strategy.Parts[storagev1.VolumeAttachment, storagev1.VolumeAttachmentSpec,
 		storagev1.VolumeAttachmentStatus](func(o *storagev1.VolumeAttachment) (*storagev1.VolumeAttachmentSpec,

@@ -25,12 +25,12 @@ import (
 	"keelson.dev/keelson/pkg/api/strategy"
 )
 
-// Rows returns the rows of the group, in discovery order.
+// Rows returns the rows of the group, in the order in which discovery lists them.
 func Rows() []*resource.Row {
 	return []*resource.Row{migrationRow()}
 }
 
-// migrationRow declares storageversionmigrations.
+// migrationRow returns the row of the resource storageversionmigrations.
 func migrationRow() *resource.Row {
 	parts := strategy.Parts[storagemigrationv1beta1.StorageVersionMigration,
 		storagemigrationv1beta1.StorageVersionMigrationSpec,

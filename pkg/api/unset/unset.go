@@ -1,7 +1,7 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unset sets fields that have no value. Defaults are built from its functions.
+// Package unset sets fields that have no value. Functions that set the defaults of objects use it.
 package unset
 
 // Fill sets *field to value if it has its zero value.
