@@ -18,7 +18,7 @@ import (
 	"keelson.dev/keelson/pkg/api/unset"
 )
 
-// Sources validates the source of a volume, of which exactly one field must be set. It is for the
+// Sources validates the source of a volume. Exactly one of its fields must be set. It is for the
 // volumes of pods and for persistent volumes, because many types of sources have the same rules in
 // both. If pods and persistent volumes have different Go types for a source, the method takes the
 // fields as parameters.
