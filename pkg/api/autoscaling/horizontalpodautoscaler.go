@@ -4,9 +4,9 @@
 // Package autoscaling declares horizontal pod autoscalers. They are stored as autoscaling/v2 and
 // served as v1 and v2.
 //
-// A row (resource.Row) describes each kind to the API server. The functions to which the row refers
-// (defaults, preparation, validation and table cells) are next to it. All of them are pure: they do
-// no I/O and keep no state.
+// Each kind has a row (resource.Row), which describes the kind to the API server. The functions to
+// which the row refers (defaults, preparation, validation and table cells) are next to it. All of
+// them are pure: they do no I/O and keep no state.
 package autoscaling
 
 import (

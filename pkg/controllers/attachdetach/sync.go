@@ -239,8 +239,9 @@ func (c *Controller) attach(ctx context.Context, w wanted, node string) error {
 			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &w.volume.Name},
 		},
 	}
-	// Record the attachment before the request: if there is no response, the attachment may exist
-	// all the same, until the cache shows otherwise.
+	// Record the attachment before the request. If the request has no response, the API server may
+	// have created the attachment, so it counts as existing until the cache shows whether it
+	// exists.
 	c.mu.Lock()
 	c.made[a.Name] = createdAttachment{a, c.Clock.Now()}
 	c.mu.Unlock()

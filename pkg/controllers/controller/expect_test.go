@@ -22,9 +22,9 @@ func TestExpectCreations(t *testing.T) {
 	for name, tc := range map[string]struct {
 		// answers are the UIDs that the creates return. For "" the create returns an error.
 		answers []types.UID
-		// during are the UIDs that the cache first shows during the first create, after those that
-		// it shows when all creates have returned. passed is the time between the creates and the
-		// call of Met, met its expected result.
+		// during are the UIDs that the cache first shows during the first create. after are the
+		// UIDs that it first shows after all creates have returned. passed is the time between the
+		// creates and the call of Met. met is the expected result of Met.
 		during, after []types.UID
 		passed        time.Duration
 		met           bool

@@ -10,7 +10,7 @@ import (
 
 // Follower adds the keys of the objects that own or select a changed pod to a queue.
 type Follower struct {
-	// Owner returns the key of the object that controls a pod, or "".
+	// Owner returns the key of the object that controls a pod, or "" if no object controls it.
 	Owner func(pod *v1.Pod) string
 	// Selecting returns the keys of the objects whose selectors match a pod that has no controller.
 	Selecting func(pod *v1.Pod) []string

@@ -223,8 +223,9 @@ func (g *graph) retire(v *vertex, gone bool) []types.UID {
 	return look
 }
 
-// unsettled returns the dependents of all guessed vertices. They are queued after a discovery,
-// because their owners may be found now.
+// unsettled returns the dependents of all guessed vertices, which are the owners that are known
+// only from references in other objects. The controller queues these dependents after a discovery,
+// because it may find the owners now.
 func (g *graph) unsettled() []types.UID {
 	g.mu.Lock()
 	defer g.mu.Unlock()

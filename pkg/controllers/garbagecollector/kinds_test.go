@@ -57,7 +57,8 @@ func TestKinds(t *testing.T) {
 	unknown := w.dependents(family{"later", later, collected, kept})
 	w.settle() // after this, the collector has seen all objects and has deleted none
 	// Delete an owner and then its kind. What the collector does must not change when the kind is
-	// removed. As in Kubernetes, the deletion stays unknown if the watch did not show it before.
+	// removed. If the watch did not report the deletion before that, the collector never gets the
+	// event, as in Kubernetes.
 	w.delete(place{custom("widgets"), "here", "owner"}, metav1.DeletePropagationBackground)
 	removed()
 	for _, plural := range []string{"widgets", "gadgets", "sprockets"} {

@@ -241,7 +241,7 @@ func (c *Controller) write(ctx context.Context, q *v1.ResourceQuota) error {
 				return err
 			}
 			if q.UID != uid {
-				return nil // the event of the new quota queues that
+				return nil // the event for the new quota queues the key
 			}
 			continue
 		case !refused(err):

@@ -127,7 +127,7 @@ type plan struct {
 	used v1.ResourceList
 	// released is the usage of deleted objects that the plan has subtracted.
 	released v1.ResourceList
-	// audited reports whether the plan removes an excess.
+	// audited reports whether the plan removes an excess: charges for objects that were never stored.
 	audited bool
 }
 

@@ -127,9 +127,9 @@ func (c *Controller) setClaimStatus(ctx context.Context, claim *v1.PersistentVol
 	return got, nil
 }
 
-// claimStatus returns the status of a claim with the given phase and the volume v, or nil for none.
-// The size and the attributes class are set only when the claim becomes bound. Later the components
-// that expand and modify volumes set them.
+// claimStatus returns a claim's status with the given phase, for a claim that is bound to v or, if
+// v is nil, to no volume. The size and the attributes class are set only when the claim becomes
+// bound. Later the components that expand and modify volumes set them.
 func claimStatus(claim *v1.PersistentVolumeClaim, phase v1.PersistentVolumeClaimPhase,
 	v *v1.PersistentVolume) v1.PersistentVolumeClaimStatus {
 	out := *claim.Status.DeepCopy()
