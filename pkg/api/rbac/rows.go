@@ -16,8 +16,8 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// CheckEscalation returns an error with code 403 if obj would give rights to somebody that the user
-// does not have. obj replaces old, which is nil on create.
+// CheckEscalation returns an error with code 403 if obj, a role or binding, grants rights that the
+// user who writes it does not have. obj replaces old, which is nil on create.
 type CheckEscalation func(ctx context.Context, obj, old runtime.Object) error
 
 // Rows returns the rows of the group, in the order in which discovery lists them. check is called

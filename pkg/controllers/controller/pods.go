@@ -43,7 +43,7 @@ func (p *Pods) Met(owner metav1.Object) bool {
 	return p.Expected.Met(key, owner.GetUID())
 }
 
-// cached returns the pod with the given name in the cache, or nil.
+// cached returns the pod with the given name from the cache, or nil if the cache does not have it.
 func (p *Pods) cached(namespace, name string) *v1.Pod {
 	o, found, err := p.Cache.GetByKey(namespace + "/" + name)
 	if err != nil || !found {

@@ -48,7 +48,8 @@ type plan struct {
 	delete []*v1.Pod
 	// failed and succeeded are the ended pods in delete.
 	failed, succeeded []*v1.Pod
-	// again is the time until the next sync that may delete failed pods which are kept now, or 0.
+	// again is the time until the next sync that may delete failed pods which this sync keeps. It
+	// is 0 if there are no such pods.
 	again time.Duration
 }
 

@@ -267,7 +267,7 @@ func (w *work) foundCondition() appsv1.DeploymentCondition {
 }
 
 // restamp sets condition c with the update time now, even if it is unchanged. The progress deadline
-// counts from the update time. old is the condition before, or nil.
+// counts from the update time. old is the present condition, or nil if there is none.
 func restamp(s *appsv1.DeploymentStatus, old *appsv1.DeploymentCondition, c appsv1.DeploymentCondition, now time.Time) {
 	c.LastUpdateTime, c.LastTransitionTime = metav1.NewTime(now), metav1.NewTime(now)
 	if old != nil && old.Status == c.Status {

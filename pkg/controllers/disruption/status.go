@@ -42,7 +42,8 @@ func desiredHealthy(b *policyv1.PodDisruptionBudget, expected int32) (int32, err
 }
 
 // status returns the status of a budget, given the pods that it selects and the expected number of
-// pods. It also returns the time until the status changes without an event, or 0.
+// pods. It also returns the time until the status changes without an event, or 0 if it cannot
+// change without one.
 func status(b *policyv1.PodDisruptionBudget, pods []*v1.Pod, expected int32,
 	now time.Time) (policyv1.PodDisruptionBudgetStatus, time.Duration, error) {
 	desired, err := desiredHealthy(b, expected)

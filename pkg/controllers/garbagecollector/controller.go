@@ -34,8 +34,8 @@ const (
 	// kinds.
 	discoveryPeriod = 10 * time.Second
 	// syncPatience is how long the controller waits for the list of objects of a kind. After that
-	// it continues without this kind, so that a kind that cannot be listed does not block all
-	// others.
+	// it continues without this kind, so that a kind that cannot be listed does not block the
+	// collection of other kinds.
 	syncPatience = 30 * time.Second
 	// leavingPause is how long the controller does not collect objects in a terminating namespace,
 	// because the namespace controller deletes them anyway.

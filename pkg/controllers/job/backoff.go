@@ -50,7 +50,8 @@ func (b backoff) after(succeeded, failed []*v1.Pod) backoff {
 	return b
 }
 
-// remaining returns how long to wait until the next pod may be created, or 0.
+// remaining returns how long to wait until the next pod may be created. It returns 0 if it may be
+// created now.
 func (b backoff) remaining(now time.Time) time.Duration {
 	if b.failures == 0 {
 		return 0

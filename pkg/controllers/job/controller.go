@@ -142,7 +142,7 @@ func (c *Controller) selecting(pod *v1.Pod) []string {
 	return keys
 }
 
-// ownerOf returns the job that controls a pod, or nil.
+// ownerOf returns the job that controls a pod, or nil if no job controls it.
 func (c *Controller) ownerOf(pod *v1.Pod) *batchv1.Job {
 	ref := metav1.GetControllerOfNoCopy(pod)
 	if ref == nil || ref.Kind != kind.Kind {

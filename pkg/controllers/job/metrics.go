@@ -119,7 +119,7 @@ func (m *metrics) addCounted(job *batchv1.Job, was *batchv1.JobStatus) {
 	}
 }
 
-// made counts the creation of a pod. err is the error of the creation, or nil.
+// made counts the creation of a pod. err is the error of the creation, or nil if it succeeded.
 func (m *metrics) made(s *survey, err error) {
 	reason, status := "new", "succeeded"
 	switch replaces := ptr.Deref(s.job.Spec.PodReplacementPolicy, batchv1.TerminatingOrFailed); {

@@ -103,7 +103,8 @@ type plan struct {
 	// create are the indexes of the pods to create, or noIndex for each pod of a job that is not
 	// Indexed.
 	create []int
-	// wait is how long to wait because of a back-off before more pods may be created, or 0.
+	// wait is how long to wait because of a back-off before more pods may be created. It is 0 if
+	// there is no back-off.
 	wait time.Duration
 }
 

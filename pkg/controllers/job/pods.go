@@ -92,7 +92,7 @@ func count(pod *v1.Pod, annotation string) int32 {
 }
 
 // newPod returns a pod for a job. index is its completion index or noIndex. predecessor is the last
-// failed pod with this index, or nil.
+// failed pod with this index, or nil if none has failed.
 func newPod(job *batchv1.Job, index int, predecessor *v1.Pod) *v1.Pod {
 	pod := controller.NewPodFromTemplate(&job.Spec.Template, job, kind)
 	if !tracked(pod) {

@@ -53,7 +53,8 @@ func applyPolicy(policy *batchv1.PodFailurePolicy, pod *v1.Pod) ruling {
 	return ruling{action: batchv1.PodFailurePolicyActionCount}
 }
 
-// exited returns the first container that ended with an exit code that matches the rule, or nil.
+// exited returns the first container that ended with an exit code that matches the rule, or nil if
+// there is no such container.
 func exited(status *v1.PodStatus, rule *batchv1.PodFailurePolicyOnExitCodesRequirement) *v1.ContainerStatus {
 	for _, list := range [][]v1.ContainerStatus{status.ContainerStatuses, status.InitContainerStatuses} {
 		for i := range list {

@@ -115,7 +115,7 @@ func (c *Controller[T]) ownerOf(pod *v1.Pod) string {
 	return key
 }
 
-// set returns the set with the given key, or nil.
+// set returns the set with the given key from the cache, or nil if the cache does not have it.
 func (c *Controller[T]) set(key string) *appsv1.ReplicaSet {
 	obj, found, err := c.kind.Informer.GetIndexer().GetByKey(key)
 	if err != nil || !found {

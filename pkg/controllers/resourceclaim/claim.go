@@ -146,7 +146,8 @@ func (c *Controller) deleteUnused(ctx context.Context, claim *resourcev1.Resourc
 	return nil
 }
 
-// podOf returns the owner reference to the pod for which a claim was created, or nil.
+// podOf returns the owner reference to the pod for which a claim was created, or nil if the claim
+// was not created for a pod.
 func podOf(claim *resourcev1.ResourceClaim) *metav1.OwnerReference {
 	ref := metav1.GetControllerOfNoCopy(claim)
 	if ref == nil || ref.APIVersion != "v1" || ref.Kind != "Pod" {

@@ -31,7 +31,7 @@ func newMetrics(r prometheus.Registerer, claims resourcelisters.ResourceClaimLis
 	}, []string{"status", "admin_access"})}
 }
 
-// created counts a request to create a claim. err is the request's error, or nil.
+// created counts a request to create a claim. err is the request's error, or nil if it succeeded.
 func (m *metrics) created(claim *resourcev1.ResourceClaim, err error) {
 	status := "success"
 	if err != nil {

@@ -91,7 +91,7 @@ func (m *metrics) failed(provisioner string) {
 }
 
 // gotClass counts an attempt to assign the default class to a claim. err is the error of the
-// attempt, or nil.
+// attempt, or nil if it succeeded.
 func (m *metrics) gotClass(err error) {
 	m.classes.Inc()
 	if err != nil {
