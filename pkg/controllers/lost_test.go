@@ -33,9 +33,9 @@ import (
 	"keelson.dev/keelson/pkg/controllers/statefulset"
 )
 
-// blind wraps an HTTP transport. It replaces the response to the first create of a resource's
-// object with the result of answer, and holds back watch events of the resource until the second
-// create has been answered.
+// blind wraps an HTTP transport so that the client loses the response to the first create of an
+// object of one resource: answer decides what the client gets instead. Until the second create has
+// been answered, blind also holds back the watch events of the resource.
 type blind struct {
 	resource string
 	answer   func(*http.Response) (*http.Response, error)

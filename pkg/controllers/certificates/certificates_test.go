@@ -211,7 +211,8 @@ func TestIssuers(t *testing.T) {
 }
 
 // TestKubeletJoins checks that the request of a joining node is approved and signed if the group of
-// its bootstrap user has the right to it. A request of a user without this right stays undecided.
+// its bootstrap user has the right to get such a certificate. A request of a user without this
+// right stays undecided.
 func TestKubeletJoins(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	cert, key := authority(t, 48*time.Hour)

@@ -141,7 +141,7 @@ func TestCollection(t *testing.T) {
 		h, other := newHouse(t, s, "here"), newHouse(t, s, "there")
 		top := other.create("top")
 		right := other.create("right", owned(top, true))
-		h.create("wrong", owned(top, true)) // its owner is in another namespace, which is not allowed
+		h.create("wrong", owned(top, true)) // the owner is in another namespace, which is not allowed
 		h.gone("wrong")
 		other.there("top")
 		other.delete("top", metav1.DeletePropagationBackground)

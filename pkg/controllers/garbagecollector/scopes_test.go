@@ -131,8 +131,8 @@ func wrongName(r *metav1.OwnerReference)    { r.Name = "no-" + r.Name }
 func wrongKind(r *metav1.OwnerReference)    { r.APIVersion, r.Kind = "v1", "Secret" }
 func wrongVersion(r *metav1.OwnerReference) { r.APIVersion += "beta7" }
 
-// owners are the objects that the test cases refer to. Those whose field names end in Gone are
-// deleted in the background, the others remain.
+// owners are the objects that the test cases refer to. The test deletes those whose field names end
+// in Gone, with background propagation. The others remain.
 type owners struct {
 	space, spaceGone, elsewhere, elsewhereGone, cluster, clusterGone *unstructured.Unstructured
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // TestWhole checks that graphComplete returns false while the objects of a kind are not listed yet,
-// but not longer than syncPatience, so that a kind that cannot be listed does not block the others
-// forever.
+// but not longer than syncPatience, so that a kind that cannot be listed does not block the
+// collection of other kinds forever.
 func TestWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		synced := false

@@ -194,7 +194,8 @@ func TestServerOrphans(t *testing.T) {
 	s := start(t)
 	s.create("j", batchv1.JobSpec{})
 	s.pods("j", 1, fresh)
-	// Background, so that the API server deletes the job at once; no garbage collector runs here.
+	// Use background deletion, so that the API server deletes the job at once. The pods remain,
+	// because no garbage collector runs here.
 	orphan := metav1.DeletePropagationBackground
 	if err := s.Client.BatchV1().Jobs(namespace).Delete(t.Context(), "j",
 		metav1.DeleteOptions{PropagationPolicy: &orphan}); err != nil {

@@ -41,7 +41,7 @@ type world struct {
 	version int
 	pods    map[types.UID]*v1.Pod
 	made    int
-	// ends contains how each pod ended, as the test knows it.
+	// ends contains how each pod really ended, which the controller may not see.
 	ends map[types.UID]end
 
 	// syncer is the controller, seenJob and seenPods are what its caches show, and fuse is the

@@ -136,9 +136,9 @@ func (c *Controller) monitor(ctx context.Context) {
 	c.metrics.allNodes.Observe(c.Clock.Since(began).Seconds())
 }
 
-// restartGrace restarts the grace period of all nodes. It is called when no node was ready and some
-// are ready again. Then the control plane was probably cut off from the nodes, so it is not their
-// fault that heartbeats are missing.
+// restartGrace restarts the grace period of all nodes. It is called when some nodes are ready again
+// after no node was ready. In this case the control plane was probably cut off from the nodes, so
+// the nodes may have sent the heartbeats that are missing.
 func (c *Controller) restartGrace() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

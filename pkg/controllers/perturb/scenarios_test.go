@@ -66,8 +66,10 @@ import (
 	"keelson.dev/keelson/pkg/controllers/volumebinder"
 )
 
-// row is the scenario for one controller, which is the first of members. Its script is
-// testdata/NAME.yaml with that controller's name. kinds are the resources to compare.
+// row is the scenario for one controller. members are the names of the controllers that run; the
+// first one is the controller under test. The script is the file testdata/NAME.yaml, where NAME is
+// the name of the controller under test. kinds are the resources whose objects are compared at the
+// end.
 type row struct {
 	members []string
 	kinds   string

@@ -163,8 +163,8 @@ func (w *world) deliverQuota() {
 	}
 }
 
-// restart replaces the controller by a new one. The first list of the new one may be older than
-// what the last one had seen.
+// restart replaces the controller by a new one. The first list of the new controller may be older
+// than the last event that the old controller has seen.
 func (w *world) restart() {
 	w.begun = nil
 	w.seen = max(0, w.seen-w.random.IntN(5))

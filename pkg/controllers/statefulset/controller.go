@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package statefulset manages the pods of StatefulSets. Each pod has a fixed name, ordinal and
-// volumes, and its replacement gets the same ones. Unless the set says otherwise, pods are created
-// and deleted in order.
+// volumes, and a pod that replaces it gets the same name, ordinal and volumes. Unless the set says
+// otherwise, pods are created and deleted in order.
 //
 // The function decide makes a plan from the set, its pods and their claims. The function
 // claimOwners decides which object owns a claim. Neither does I/O. The controller carries out the
