@@ -25,7 +25,7 @@ func (a *assembly) groupVersions() []schema.GroupVersion {
 	return list
 }
 
-// ownVersions returns the group versions of rows.
+// ownVersions returns the group versions of rows. It repeats the group version of each row.
 func ownVersions(rows []*resource.Row) (own []schema.GroupVersion) {
 	for _, row := range rows {
 		for _, v := range row.Versions {

@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// authAnswers are requests about roles, tokens and reviews.
+// authAnswers returns the cases of TestAnswers about roles, tokens and reviews.
 func authAnswers() []answer {
 	return []answer{
 		{"order of a role binding's errors", "roleBinding", "PATCH",

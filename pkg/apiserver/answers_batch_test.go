@@ -5,7 +5,9 @@ package apiserver_test
 
 import "strings"
 
-// batchAnswers are requests about the batches of schedulers, which no other API server has.
+// batchAnswers returns the cases of TestAnswers about BindingBatch and VerdictBatch, by which a
+// scheduler sends many bindings or verdicts in one request. Only this project has these resources,
+// so there are no answers of Kubernetes to compare with.
 func batchAnswers() []answer {
 	const (
 		group    = "/apis/scheduling.keelson.dev/v1alpha1"

@@ -5,7 +5,7 @@ package apiserver_test
 
 import "strings"
 
-// clusterAnswers are requests about nodes, volumes and classes.
+// clusterAnswers returns the cases of TestAnswers about nodes, volumes and classes.
 func clusterAnswers() []answer {
 	return []answer{
 		{"node with an invalid pod CIDR", "", "POST", "/api/v1/nodes",

@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// customAnswers are requests about custom resources and their definitions.
+// customAnswers returns the cases of TestAnswers about custom resources and their definitions.
 func customAnswers() []answer {
 	const crd = `{"metadata":{"name":"as.x.example.com"},"spec":{"group":"x.example.com","scope":"Cluster","names":{"plural":"as","kind":"A"},
 			"versions":[{"name":"v1","served":true,"storage":true,"selectableFields":[{"jsonPath":".spec.a"}],"schema":{"openAPIV3Schema":

@@ -12,8 +12,9 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestForms compares answers in other forms than the object's own with those of Kubernetes 1.36.
-// Each case has a namespace of its own, so that it can run alone.
+// TestForms compares the answers to requests for tables and for metadata only (and some others in
+// which Kubernetes adds or omits fields) with those of Kubernetes 1.36. Each case has a namespace of
+// its own, so that it can run alone.
 func TestForms(t *testing.T) {
 	const (
 		tables = "application/json;as=Table;g=meta.k8s.io;v=v1"
@@ -22,7 +23,7 @@ func TestForms(t *testing.T) {
 		pods   = "/api/v1/namespaces/{ns}/pods"
 		daemon = "/apis/apps/v1/namespaces/{ns}/daemonsets"
 
-		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // an object of another kind
+		foreign = "k8s\x00\n\x0f\n\x02v1\x12\x09ConfigMap\x12\x02\n\x00" // a ConfigMap in protobuf, sent to paths of other kinds
 		initial = "?watch=1&timeoutSeconds=1&sendInitialEvents=true" +
 			"&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
 	)

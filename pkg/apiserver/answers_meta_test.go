@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// metaAnswers are requests about metadata, options, lists and watches.
+// metaAnswers returns the cases of TestAnswers about metadata, options, lists and watches.
 func metaAnswers() []answer {
 	return []answer{
 		{"selfLink in a dry run", "", "PATCH", "/api/v1/namespaces/{ns}" + "?dryRun=All",

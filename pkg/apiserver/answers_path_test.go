@@ -3,7 +3,8 @@
 
 package apiserver_test
 
-// pathAnswers are requests about paths with empty, missing or unexpected segments.
+// pathAnswers returns the cases of TestAnswers about paths with empty, missing or unexpected
+// segments.
 func pathAnswers() []answer {
 	return []answer{
 		{"empty segment before a subresource", "", "DELETE", coreAPI + "pods/q//log", "", 404,

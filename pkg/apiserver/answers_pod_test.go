@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// podAnswers are requests about pods and their subresources.
+// podAnswers returns the cases of TestAnswers about pods and their subresources.
 func podAnswers() []answer {
 	return []answer{
 		{"eviction with another uid", "podP", "POST", coreAPI + "pods/p/eviction",

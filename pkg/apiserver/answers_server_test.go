@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// serverAnswers are requests about the server's own paths, discovery and OpenAPI.
+// serverAnswers returns the cases of TestAnswers about the server's own paths, discovery and OpenAPI.
 func serverAnswers() []answer {
 	return []answer{
 		{"service range made at the start", "", "GET", networkAPI + "servicecidrs/kubernetes", "", 200,

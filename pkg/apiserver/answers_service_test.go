@@ -3,7 +3,7 @@
 
 package apiserver_test
 
-// serviceAnswers are requests about services and networks.
+// serviceAnswers returns the cases of TestAnswers about services and networks.
 func serviceAnswers() []answer {
 	return []answer{
 		{"endpoint slice without endpoints", "", "POST", "/apis/discovery.k8s.io/v1/namespaces/{ns}/endpointslices",

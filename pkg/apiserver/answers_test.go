@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// Parts of the requests of TestAnswers. {ns} is the namespace of the case, and the name of its
-// cluster-wide objects.
+// Parts of the requests of TestAnswers. caller.expand replaces {ns} by the name of the case's
+// namespace. Cases also use that name for their cluster-scoped objects.
 const (
 	coreAPI        = "/api/v1/namespaces/{ns}/"
 	jobsAPI        = "/apis/batch/v1/namespaces/{ns}/jobs"
@@ -30,10 +30,10 @@ const (
 	podSpec = `"spec":{"containers":[{"name":"c","image":"i"}]}`
 )
 
-// answer is a request and the answer of Kubernetes 1.36 to it.
+// answer is a case of TestAnswers: a request and the answer of Kubernetes 1.36 to it.
 type answer struct {
 	name               string
-	given              string // names of fixtures that are sent before, in this order
+	given              string // names of the fixtures that are sent before the request, in this order
 	method, path, body string
 	code               int
 	want               string // part of the answer's body
@@ -190,10 +190,10 @@ func (c caller) inNamespace(t *testing.T, name string) caller {
 	return c
 }
 
-// expand replaces {ns} by the namespace of the case.
+// expand replaces {ns} in s by the namespace of the case.
 func (c caller) expand(s string) string { return strings.ReplaceAll(s, "{ns}", c.namespace) }
 
-// prepare sends the fixtures named in given.
+// prepare sends the fixtures whose names are in given, separated by spaces.
 func (c caller) prepare(t *testing.T, given string) {
 	t.Helper()
 	all := fixtures()
@@ -213,8 +213,8 @@ func (c caller) must(t *testing.T, f fixture) {
 	}
 }
 
-// send sends a request, and returns the answer in the form that accept asks for. Method, path and
-// body determine the type of the body.
+// send sends a request and returns the response and its body. accept is the header Accept. The
+// Content-Type of the request follows from method, path and body.
 func (c caller) send(t *testing.T, method, path, body, accept string) (resp *http.Response, answered string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, c.host+c.expand(path), strings.NewReader(c.expand(body)))
@@ -239,7 +239,7 @@ func (c caller) send(t *testing.T, method, path, body, accept string) (resp *htt
 	return testserver.Do(t, c.client, req)
 }
 
-// define creates a definition of custom resources, and waits until they are served at path.
+// define creates the custom resource definition in definition, and waits until path is served.
 func define(t *testing.T, client *http.Client, host, definition, path string) {
 	t.Helper()
 	resp, err := client.Post(host+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "application/json",

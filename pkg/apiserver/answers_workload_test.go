@@ -5,7 +5,7 @@ package apiserver_test
 
 import "strings"
 
-// workloadAnswers are requests about jobs, deployments and other workloads.
+// workloadAnswers returns the cases of TestAnswers about jobs, deployments and other workloads.
 func workloadAnswers() []answer {
 	return []answer{
 		{"delete a job with invalid options", "job", "DELETE", jobsAPI + "/j?dryRun=x", "", 422,

@@ -26,7 +26,7 @@ import (
 const podTemplate = `{"metadata":{"labels":{"a":"b"},"annotations":{}},"spec":{"containers":[{"name":"c","image":"i","env":[],"args":[],"ports":[{"containerPort":80}],
 	"resources":{"requests":{"cpu":"1000m","memory":"1024Ki"},"limits":{}},"readinessProbe":{"httpGet":{"port":80,"path":"/","httpHeaders":[]}}}],"volumes":[],"tolerations":[],"nodeSelector":{}}}`
 
-// shiftedClock is the machine's clock, moved forward.
+// shiftedClock is the machine's clock plus shift, which is in nanoseconds.
 type shiftedClock struct {
 	clock.Clock
 	shift atomic.Int64
@@ -77,7 +77,7 @@ func TestApplyAgain(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		gvr         schema.GroupVersionResource
-		before      string // the stored object, if only a subresource is applied
+		before      string // the object to create before the apply, if the case applies a subresource
 		subresource string
 		document    string
 	}{

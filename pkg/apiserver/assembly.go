@@ -52,7 +52,7 @@ import (
 	"keelson.dev/keelson/pkg/health"
 )
 
-// assembly is a server with all its parts, built over open databases.
+// assembly is a server with all its parts, built over the open databases.
 type assembly struct {
 	server *Server
 	cfg    *config.Config
@@ -66,7 +66,7 @@ type assembly struct {
 	authn      authenticator.Request
 	rules      *rbac.Index
 	synced     []func() bool // each reports whether a cache that authorization reads is loaded
-	decides    chan struct{} // closed once these caches are loaded
+	decides    chan struct{} // closed once the caches of synced are loaded
 	authz      authorizer.Authorizer
 	ruleSource authorizer.RuleResolver
 	graph      *nodeauth.Graph
@@ -86,7 +86,7 @@ type assembly struct {
 	kubelets        *connect.Kubelets
 	proxies         *connect.Proxies
 	fairness        *filters.Fairness // nil if MaxReads and MaxWrites limit requests instead
-	members         store.ReadWriter  // store of the leases of the running servers
+	members         store.ReadWriter  // store of the leases by which running servers announce themselves
 
 	leaveCluster func(context.Context) error
 	close        []func() // functions that close idle connections
@@ -149,8 +149,9 @@ func (a *assembly) buildAuthz() error {
 	chain := a.server.authorizers
 	a.rules = rbac.NewIndex()
 	members := map[string]authz.Authorizer{}
-	// The index is needed for escalation checks with any authorizer: a role must not grant rights
-	// that its author lacks, because other servers may use RBAC, or this server may do so later.
+	// With any authorizer, the index is needed to check for escalation: users must not create roles
+	// with rights that they lack. Another server may grant these rights by RBAC, and so may this
+	// server after a restart with other flags.
 	if chain.Has(config.ModeRBAC) || slices.Contains(a.server.groups, rbacv1.GroupName) {
 		synced, err := a.rules.Watch(a.self.informers.Rbac().V1())
 		if err != nil {
@@ -260,7 +261,7 @@ func (a *assembly) buildAPI() error {
 	return nil
 }
 
-// advertised returns the address at which the cluster reaches this server.
+// advertised returns the IP address at which the nodes and pods of the cluster reach this server.
 func (a *assembly) advertised() net.IP { return advertised(a.cfg) }
 
 func advertised(cfg *config.Config) net.IP {
@@ -272,7 +273,8 @@ func advertised(cfg *config.Config) net.IP {
 	return hostAddress()
 }
 
-// address returns the host and port of this server for documents and for its identity.
+// address returns the advertised host and port of this server. External clients see it in discovery
+// documents, and the server's lease contains it.
 func (a *assembly) address() string {
 	port := a.cfg.SecurePort
 	if addr := a.server.address.Load(); addr != nil {
@@ -285,7 +287,7 @@ func (a *assembly) address() string {
 	return net.JoinHostPort(host.String(), strconv.Itoa(port))
 }
 
-// external returns the host and port by which documents name this server.
+// external returns the host and port that discovery documents give as the address of this server.
 func (a *assembly) external() string {
 	name := a.cfg.HTTP.ExternalHostname
 	if name == "" {
@@ -410,7 +412,7 @@ func (a *assembly) run(ctx context.Context) {
 	})
 	wg.Go(func() {
 		if a.self.informers.WaitForCacheSyncWithContext(ctx).AsError() != nil {
-			return // fails only if ctx has ended
+			return // the only possible error is that ctx has ended
 		}
 		a.started.Open()
 		a.announce(ctx)
@@ -428,7 +430,8 @@ func (a *assembly) run(ctx context.Context) {
 	wg.Go(func() { a.services.RunRepair(ctx, a.allocations(), a.self.client, a.server.deps.Clock) })
 }
 
-// allocations returns the registries that the repair of service addresses and ports compares with.
+// allocations returns the registries of services and of IPAddresses. The repair loop compares the
+// addresses and ports in services with the allocated ones.
 func (a *assembly) allocations() services.Lists {
 	return services.Lists{
 		Services:  a.api.Registry(schema.GroupResource{Resource: "services"}),

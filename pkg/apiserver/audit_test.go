@@ -68,7 +68,8 @@ func auditEvents(t *testing.T, path string) (events []auditv1.Event) {
 	return events
 }
 
-// TestAudit checks the audit events of a few requests.
+// TestAudit checks which events the audit log has for requests on several kinds of objects, and
+// which of their fields the policy omits.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	log, policy := filepath.Join(dir, "log", "audit.log"), filepath.Join(dir, "policy.yaml")

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestBookmarksOfApps checks that the objects of bookmarks have the fields that Kubernetes always
-// encodes.
+// TestBookmarksOfApps checks that bookmarks of apps/v1 contain the fields that Kubernetes encodes
+// even for an empty object, such as spec.replicas.
 func TestBookmarksOfApps(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	apps := s.Client.AppsV1()

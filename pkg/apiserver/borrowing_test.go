@@ -91,7 +91,7 @@ func hold(t *testing.T, cfg *rest.Config, n int) {
 	}
 }
 
-// levels returns a column of the dump of priority levels.
+// levels returns one column of the debug page dump_priority_levels, by priority level.
 func levels(t *testing.T, cfg *rest.Config, column string) map[string]int {
 	t.Helper()
 	_, dump := answerTo(t, cfg, "/debug/api_priority_and_fairness/dump_priority_levels")
@@ -113,7 +113,7 @@ func levels(t *testing.T, cfg *rest.Config, column string) map[string]int {
 }
 
 // TestBorrowing checks that a busy priority level borrows unused seats of other levels, and that a
-// level without the right to borrow keeps to its own seats.
+// level that may not borrow never uses more than its own seats.
 func TestBorrowing(t *testing.T) {
 	t.Parallel() // slow: levels are adjusted every 10 s
 	s := testserver.Start(t, testserver.Options{Configure: func(c *config.Config) { c.MaxReads, c.MaxWrites = 30, 30 }})

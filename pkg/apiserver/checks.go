@@ -24,7 +24,8 @@ func (a *assembly) checks() map[string][]health.Check {
 	loopback := health.Check{Name: "loopback-serving-certificate", Run: succeed}
 	informers := health.Check{Name: "informer-sync", Run: a.informersSynced}
 	start := a.startChecks()
-	// A start step that has succeeded once stays alive, even if the storage fails later.
+	// For livez and healthz, a start step that has succeeded once stays healthy, even if the storage
+	// fails later.
 	alive := make([]health.Check, 0, len(start))
 	for _, c := range start {
 		alive = append(alive, health.Once(c))
@@ -39,7 +40,8 @@ func (a *assembly) checks() map[string][]health.Check {
 	}
 }
 
-// storageChecks returns the checks of the databases for livez and healthz, and for readyz.
+// storageChecks returns two lists of checks of the databases: live for livez and healthz, and ready
+// for readyz.
 func (a *assembly) storageChecks() (live, ready []health.Check) {
 	for i, db := range a.databases.all {
 		name, prompt := "etcd", "etcd-readiness"
@@ -94,7 +96,8 @@ func (a *assembly) informersSynced(ctx context.Context) error {
 }
 
 // startChecks returns the checks of the start steps, with the names and in the order of Kubernetes'
-// server. If one step here corresponds to several steps of Kubernetes, these share a condition.
+// server. Several names share one condition if this server does in one step what Kubernetes does in
+// several steps.
 func (a *assembly) startChecks() []health.Check {
 	type condition = func(context.Context) error
 	stored := func(context.Context) error { return a.databases.ready() }
@@ -114,7 +117,7 @@ func (a *assembly) startChecks() []health.Check {
 	if a.cfg.ProxyClientCert != "" {
 		proves = registered
 	}
-	var reloads condition // whether the encryption configuration is reloaded
+	var reloads condition // if set, the encryption configuration is reloaded
 	if a.cfg.EncryptionConfig != "" && a.cfg.EncryptionReload {
 		reloads = succeed
 	}
@@ -181,8 +184,9 @@ func (a *assembly) authorizationSynced() error {
 	return nil
 }
 
-// awaitAuthorization runs after the default policy exists. It closes a.decides once roles, bindings
-// and nodes are loaded; until then, requests are delayed instead of rejected.
+// awaitAuthorization runs once the default policy exists. It closes a.decides when roles, bindings
+// and nodes are loaded. Until then, the server delays requests that no authorizer allows, instead of
+// rejecting them.
 func (a *assembly) awaitAuthorization(ctx context.Context) {
 	err := a.poll(ctx, func(context.Context) bool { return a.authorizationSynced() == nil })
 	if err == nil {

@@ -142,7 +142,7 @@ func (c *components) List(ctx context.Context, o store.ListOptions) (*store.Page
 	return page, nil
 }
 
-// Watch is not among the verbs.
+// Watch returns an error, because clients can only get and list componentstatuses.
 func (c *components) Watch(context.Context, store.WatchOptions) (store.Watcher, error) {
 	return nil, apierrors.NewMethodNotSupported(c.row.GroupResource(), "watch")
 }

@@ -26,13 +26,13 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/encryption"
 )
 
-// database is one key-value store and its backend.
+// database is a key-value store, and the backend that reads and watches it for all its resources.
 type database struct {
 	kv      kv.Store
 	backend *store.Backend
 }
 
-// databases are the stores of a server. They do not change after they are open.
+// databases are the databases of a server. The fields do not change after openDatabases.
 type databases struct {
 	// all begins with the default database, which has all resources without a database of their
 	// own. The others follow in the order of the configuration.
@@ -47,7 +47,7 @@ type databases struct {
 	close     []io.Closer
 }
 
-// openDatabases opens the configured key-value stores. The caller calls follow next.
+// openDatabases opens the configured key-value stores. The caller then calls databases.follow.
 func (s *Server) openDatabases(ctx context.Context) (*databases, error) {
 	d := &databases{of: map[schema.GroupResource]*database{}}
 	if err := d.open(ctx, s); err != nil {
@@ -109,7 +109,8 @@ func (s *Server) dial(servers []string) (*etcd.Store, error) {
 	return e, wrap("error creating storage factory", err)
 }
 
-// follow adds a backend to each database, and encryption below it if it is configured.
+// follow adds a backend to each database. If encryption is configured, the backend stores encrypted
+// values.
 func (d *databases) follow(ctx context.Context, s *Server) error {
 	cfg := &s.cfg
 	root := path.Join("/", cfg.EtcdPrefix) // as in Kubernetes, the slash at the start may be missing
@@ -165,7 +166,8 @@ func (d *databases) Close() error {
 // first returns the default database.
 func (d *databases) first() *database { return d.all[0] }
 
-// have returns the database that a built-in resource is stored in.
+// have returns the database of a built-in resource: that of the resource, of its group, or the
+// default database.
 func (d *databases) have(gr schema.GroupResource) *database {
 	if db := d.of[gr]; db != nil {
 		return db
@@ -192,7 +194,8 @@ func location(row *resource.Row) schema.GroupResource {
 	return gr
 }
 
-// The locations of objects that are stored but not served:
+// The resources under which the configuration selects the database of objects that are stored but not
+// served:
 var (
 	portRangesLocation   = corev1.Resource("services")
 	serverLeasesLocation = corev1.Resource("apiServerIPInfo")
@@ -208,7 +211,7 @@ func (d *databases) named() []*database {
 	return out
 }
 
-// ready returns an error unless all backends follow their stores.
+// ready returns an error unless the watches of all backends on their databases are up to date.
 func (d *databases) ready() error {
 	for _, db := range d.all {
 		if err := db.backend.Ready(); err != nil {

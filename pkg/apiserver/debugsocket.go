@@ -20,8 +20,8 @@ import (
 // logsDir is the directory that /logs/ serves.
 const logsDir = "/var/log"
 
-// addLogs serves the files of logsDir. It follows no link out of the directory, because pods of the
-// machine may have it as a volume and create links there.
+// addLogs serves the files of logsDir. It does not follow symbolic links that lead out of the
+// directory, because a pod may mount the directory as a volume and create links in it.
 func (m *mux) addLogs() {
 	m.handle("/logs", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", "logs/")

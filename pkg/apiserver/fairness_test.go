@@ -119,14 +119,15 @@ func TestFairness(t *testing.T) {
 	if _, err := api.PriorityLevelConfigurations().Update(t.Context(), level, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// One request of a level is always served. This request stays in progress.
+	// A level always has at least one seat, so one request is served. The slow request below takes
+	// the seat and stays in progress.
 	makeAdmin(t, s, "bob")
 	client, err := rest.HTTPClientFor(bob)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The previous request may still hold its seat. In that case, this request is rejected, and
-	// sent again.
+	// The request of the update above may still hold the seat. Then the slow request is rejected,
+	// and the poll below sends it again.
 	send := func() (*io.PipeWriter, <-chan int) {
 		body, more := io.Pipe()
 		slow, err := http.NewRequestWithContext(t.Context(), http.MethodPost,

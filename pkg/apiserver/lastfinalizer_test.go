@@ -97,7 +97,8 @@ func TestLastFinalizer(t *testing.T) {
 	}
 }
 
-// checkDeleted checks that the next event is the deletion of an object that was stored as before.
+// checkDeleted checks that the next event is a deletion, and that its object has the finalizers and
+// labels of before but a newer revision.
 func checkDeleted(t *testing.T, events watch.Interface, before metav1.Object) {
 	t.Helper()
 	e := <-events.ResultChan()
@@ -122,7 +123,8 @@ func revision(t *testing.T, obj metav1.Object) int64 {
 	return n
 }
 
-// TestFinalizedNamespace checks the same for the finalize subresource of a namespace.
+// TestFinalizedNamespace removes the last finalizer of a namespace by the finalize subresource, and
+// makes the same checks as TestLastFinalizer.
 func TestFinalizedNamespace(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx, api := t.Context(), s.Client.CoreV1().Namespaces()

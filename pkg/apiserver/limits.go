@@ -14,7 +14,8 @@ const (
 	maxStreams = 250
 	// goawayTimeout is how long idle connections have to close after GOAWAY at shutdown.
 	goawayTimeout = 100 * time.Millisecond
-	// informerResync disables periodic resyncs of informers: their handlers are level driven.
+	// informerResync disables periodic resyncs of informers, because no handler of the server relies
+	// on them.
 	informerResync = 0
 	// hookRetry is how long a start hook waits before another attempt.
 	hookRetry = 500 * time.Millisecond

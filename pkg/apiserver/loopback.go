@@ -24,8 +24,8 @@ import (
 	"keelson.dev/keelson/pkg/follow"
 )
 
-// self is a client of the server itself. Its requests are calls of the server's handlers in memory,
-// with all rights, without authentication and limits.
+// self is a client of the server itself. It calls the server's handlers in memory, with all rights.
+// Its requests are not authenticated and no limits apply to them.
 type self struct {
 	ready   chan struct{}   // closed once handler is set; requests wait for it
 	ended   <-chan struct{} // closed when the server ends, possibly before it is ready
@@ -33,7 +33,7 @@ type self struct {
 
 	client    kubernetes.Interface
 	dynamic   dynamic.Interface
-	config    *rest.Config // configuration for clients of other kinds
+	config    *rest.Config // configuration of the aggregator's own clients, which send JSON
 	informers informers.SharedInformerFactory
 }
 
@@ -48,7 +48,7 @@ func newSelf(ctx context.Context) (*self, error) {
 			AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON,
 		},
 		UserAgent:      "kube-apiserver/loopback",
-		QPS:            -1, // not limited, because the server limits the number of its own requests by itself
+		QPS:            -1, // not limited, because the number of the server's own requests is limited elsewhere
 		WarningHandler: rest.NoWarnings{},
 	}
 	var err error

@@ -85,7 +85,7 @@ func replaceUnexpected(metrics []*dto.Metric, allowed map[string]sets.Set[string
 		labels := make([]*dto.LabelPair, 0, len(m.GetLabel()))
 		for _, l := range m.GetLabel() {
 			if values, ok := allowed[l.GetName()]; ok && !values.Has(l.GetValue()) {
-				// Copied, because l belongs to the registry.
+				// l is shared with the registry, so replace it instead of changing it.
 				l = &dto.LabelPair{Name: l.Name, Value: proto.String(unexpected)}
 			}
 			labels = append(labels, l)

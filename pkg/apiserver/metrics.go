@@ -50,8 +50,8 @@ func (m *storageMetrics) Describe(ch chan<- *prometheus.Desc) {
 	ch <- m.size
 }
 
-// Collect implements prometheus.Collector. It asks the storage about resources that no cache has
-// loaded.
+// Collect implements prometheus.Collector. It reads the number of objects from the caches, and from
+// the storage for resources that no cache has loaded.
 func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), storageTimeout)
 	defer cancel()
@@ -90,7 +90,7 @@ func (m *storageMetrics) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// metricsHandler serves metrics after filter. DELETE resets them.
+// metricsHandler serves the metrics of from that filter lets through. A DELETE request resets them.
 func metricsHandler(from prometheus.Gatherer, filter *metricFilter) http.Handler {
 	return &resettable{from: prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		families, err := from.Gather()

@@ -14,9 +14,9 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// resettable gathers metrics relative to their last reset. The counters themselves keep counting,
-// because they belong to other packages; Gather subtracts the values that they had at the reset.
-// Gauges are not changed.
+// resettable returns metrics relative to their last reset. Counters belong to other packages, so a
+// reset does not change them: Gather subtracts the values that they had at the reset. Gauges are
+// returned as they are.
 type resettable struct {
 	from prometheus.Gatherer
 	past atomic.Pointer[map[string]*dto.Metric]
@@ -76,8 +76,8 @@ func (m *resettable) Gather() ([]*dto.MetricFamily, error) {
 	return kept, nil
 }
 
-// takeOff subtracts the values of was from now, and reports whether now still has a value that is
-// not zero.
+// takeOff subtracts the values of was from now, and reports whether any value of now is still not
+// zero.
 func takeOff(now, was *dto.Metric) bool {
 	if c := now.GetCounter(); c != nil {
 		left := c.GetValue() - was.GetCounter().GetValue()

@@ -22,14 +22,14 @@ import (
 )
 
 // namespaceCheck returns the check that a new object of row may be stored in its namespace. It
-// repeats the rule of the NamespaceLifecycle plugin after all of admission has passed. It is nil if
-// the plugin is disabled.
+// repeats the check of the NamespaceLifecycle plugin after all other admission plugins have run. It
+// returns nil if that plugin is disabled.
 func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	if !slices.Contains(a.admission.Names(), lifecycle.PluginName) {
 		return nil
 	}
-	// A transaction covers only one database. If the namespace is in another database, the server
-	// reads it right before it stores the object.
+	// A transaction covers only one database. If the namespace is in another database than the
+	// object, the server reads the namespace right before it stores the object.
 	apart := a.databases.have(location(row)) != a.databases.have(corev1.Resource("namespaces"))
 	return func(ctx context.Context, attrs admission.Attributes, latest bool) ([]kv.Unchanged, error) {
 		ns, err := a.openNamespace(ctx, attrs, latest || apart)
@@ -40,9 +40,9 @@ func (a *assembly) namespaceCheck(row *resource.Row) registry.NamespaceCheck {
 	}
 }
 
-// openNamespace returns the namespace of a new object if objects may be created in it. The cache is
-// enough to allow the creation unless latest is set. A rejection always reads the current
-// namespace.
+// openNamespace returns the namespace of a new object if objects may be created in it. Unless latest
+// is set, it may decide from the cache that the creation is allowed. Before it rejects a creation,
+// it always reads the current namespace from the store.
 func (a *assembly) openNamespace(ctx context.Context, attrs admission.Attributes, latest bool) (*store.Record, error) {
 	if !latest {
 		ns, err := a.namespaces.Get(ctx, attrs.GetNamespace(), "0")
@@ -61,7 +61,7 @@ func endingNamespace(ns *store.Record) bool {
 	return ns.Fields["status.phase"] == string(corev1.NamespaceTerminating)
 }
 
-// refuseContent returns the error of NamespaceLifecycle for creations in a terminating namespace.
+// refuseContent returns the error of NamespaceLifecycle for a creation in a terminating namespace.
 func refuseContent(attrs admission.Attributes) error {
 	ns := attrs.GetNamespace()
 	err := admission.NewForbidden(attrs,

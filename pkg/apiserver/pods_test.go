@@ -101,7 +101,7 @@ func TestEviction(t *testing.T) {
 		t.Fatal(err)
 	}
 	cause := func(err error) string {
-		status := err.(apierrors.APIStatus).Status() // the client's own error
+		status := err.(apierrors.APIStatus).Status() // panics if err is no error of the API, which fails the test
 		if !apierrors.IsTooManyRequests(err) || len(status.Details.Causes) != 1 ||
 			status.Details.Causes[0].Type != policyv1.DisruptionBudgetCause {
 			t.Fatalf("not a refusal by a budget: %#v", status)

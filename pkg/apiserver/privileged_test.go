@@ -32,8 +32,8 @@ func TestPrivileged(t *testing.T) {
 	}
 	type step struct {
 		method, path, body string
-		refused            string // the error without the flag
-		wrong              string // the error with the flag
+		refused            string // the error without --allow-privileged; empty if the request succeeds
+		wrong              string // the error with --allow-privileged; empty if the request succeeds
 	}
 	steps := []step{
 		{"POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`, "", ""},

@@ -160,7 +160,7 @@ func TestResizeOfInitContainers(t *testing.T) {
 				"spec.initContainers[0]: Forbidden: only cpu and memory resources for init or sidecar containers are mutable, " +
 				"spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of " +
 				"RestartContainer cannot be resized]"},
-		// the image is not checked
+		// Kubernetes ignores the changed image, so the resize succeeds.
 		{"class",
 			`{"spec":{"initContainers":[{"name":"once","image":"other","resources":{"requests":{"cpu":"1"}}}]}}`, strategic, ""},
 	} {
@@ -208,7 +208,8 @@ func TestResizeWithoutTheFeature(t *testing.T) {
 	if err := c.CoreV1().Nodes().Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Admission reads from the cache, which has the deletion once this read has.
+	// Admission reads nodes from the cache. Wait until the cache has the deletion, which is when
+	// this read returns NotFound.
 	_, err := c.CoreV1().Nodes().Get(t.Context(), "old", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		t.Fatal(err)

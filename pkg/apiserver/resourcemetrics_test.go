@@ -123,7 +123,7 @@ func memoryUsed(bytes uint64) *statsapi.MemoryStats {
 	return &statsapi.MemoryStats{Time: metav1.Now(), WorkingSetBytes: &bytes}
 }
 
-// kubelet serves a summary and returns its address.
+// kubelet serves a stats summary, counts requests in asked, and returns its address.
 func kubelet(t *testing.T, asked *atomic.Int64, summary *statsapi.Summary) string {
 	t.Helper()
 	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,7 +158,7 @@ func node(t *testing.T, s *testserver.Server, name, at string) {
 	if n, err = s.Client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Metrics are of the nodes in the cache.
+	// The metrics handler reads nodes from the cache. This read waits until the cache has n.
 	o := metav1.GetOptions{ResourceVersion: n.ResourceVersion}
 	if _, err := s.Client.CoreV1().Nodes().Get(t.Context(), name, o); err != nil {
 		t.Fatal(err)

@@ -86,13 +86,14 @@ func (a *assembly) coreDeps() core.Deps {
 	}
 }
 
-// registry returns a function that returns the registry of a resource. It can be called after
-// buildAPI.
+// registry returns a function that returns the registry of a resource. The function can be called
+// only after buildAPI.
 func (a *assembly) registry(gr schema.GroupResource) func() *registry.Registry {
 	return func() *registry.Registry { return a.api.Registry(gr) }
 }
 
-// store returns a function that returns the store of a resource. It can be called after buildAPI.
+// store returns a function that returns the store of a resource. The function can be called only
+// after buildAPI.
 func (a *assembly) store(gr schema.GroupResource) func() store.Reader {
 	return func() store.Reader { return a.api.Registry(gr).Store() }
 }
@@ -114,7 +115,8 @@ func (a *assembly) reachKubelets() error {
 	return nil
 }
 
-// batches returns the handlers of scheduler batches.
+// batches returns the handlers of BindingBatch and VerdictBatch, by which a scheduler binds many
+// pods, or reports many pods as unschedulable, in one request.
 func (a *assembly) batches() podbatches.Deps {
 	b := &pods.Batch{
 		Binder:    &pods.Binder{Registry: a.registry(corev1.Resource("pods")), Clock: a.server.deps.Clock},

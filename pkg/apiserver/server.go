@@ -215,9 +215,9 @@ func (s *Server) Addr() net.Addr {
 }
 
 // Run serves until ctx is done, then drains requests and stops. It returns an error if the server
-// could not start or lost its listener.
+// cannot start, or if it can no longer accept connections.
 func (s *Server) Run(ctx context.Context) error {
-	// Background work outlives ctx until all requests have drained.
+	// Background work continues after ctx is done, until all requests have drained.
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var background sync.WaitGroup
 	defer s.tracing.End(ctx, s.log)
@@ -228,7 +228,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer d.Close() //nolint:errcheck // etcd recovers from its log at the next start
+	defer d.Close() //nolint:errcheck // etcd recovers from its write-ahead log at the next start
 	defer background.Wait()
 	defer stop()
 	if err := d.follow(inner, s); err != nil {
@@ -293,10 +293,10 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// serve serves HTTPS until ctx is done and then drains. First readyz fails, so that load balancers
-// stop sending requests. Then the listeners close, or new requests are answered with Retry-After if
-// that is configured. Then the server waits for ordinary requests to end. At last it ends watches
-// and streams.
+// serve serves HTTPS until ctx is done and then drains, in this order: readyz fails, so that load
+// balancers stop sending requests. The listeners close, or new requests are answered with
+// Retry-After if that is configured. Ordinary requests end. At last, watches and other streams are
+// ended.
 func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 	streams, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
@@ -345,7 +345,8 @@ func (s *Server) serve(ctx context.Context, l net.Listener, a *assembly) error {
 func closeListeners(ctx context.Context, server *http.Server) {
 	now, cancel := context.WithCancel(ctx)
 	cancel()
-	// The context is canceled already, so that Shutdown returns at once, with that as its error.
+	// The context is already canceled. Shutdown closes the listeners and then returns the error of
+	// the context, instead of waiting for requests.
 	_ = server.Shutdown(now)
 }
 

@@ -205,8 +205,8 @@ func TestServiceAllocation(t *testing.T) {
 	}
 }
 
-// TestLostAddressIsRecordedAgain checks that a starting server allocates an address that a service
-// has without an IPAddress object. It finds such addresses by reading its own store.
+// TestLostAddressIsRecordedAgain checks that a starting server creates the IPAddress object of a
+// service whose address has none. The server lists services in its own store to find them.
 func TestLostAddressIsRecordedAgain(t *testing.T) {
 	one := testserver.Start(t, testserver.Options{})
 	svc, err := one.Client.CoreV1().Services("default").Create(t.Context(), service("s", nil), metav1.CreateOptions{})

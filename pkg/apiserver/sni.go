@@ -15,8 +15,8 @@ import (
 	cliflag "k8s.io/component-base/cli/flag"
 )
 
-// loadNamed reads the certificates for single names, and returns them by name. Names given
-// explicitly override names from certificates, and earlier certificates override later ones.
+// loadNamed reads the certificates of --tls-sni-cert-key, and returns them by server name. A name in
+// the flag has precedence over a name in a certificate, and an earlier certificate over a later one.
 func loadNamed(pairs []cliflag.NamedCertKey) (map[string]*tls.Certificate, error) {
 	given, own := map[string]*tls.Certificate{}, map[string]*tls.Certificate{}
 	for _, pair := range slices.Backward(pairs) {
@@ -40,7 +40,8 @@ func loadNamed(pairs []cliflag.NamedCertKey) (map[string]*tls.Certificate, error
 	return own, nil
 }
 
-// namesOf returns the DNS names of a certificate. Clients do not send addresses as server names.
+// namesOf returns the DNS names of a certificate. IP addresses are not included, because clients do
+// not send them as server names.
 func namesOf(cert *x509.Certificate) []string {
 	names := slices.Clone(cert.DNSNames)
 	cn := cert.Subject.CommonName

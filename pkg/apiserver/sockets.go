@@ -35,7 +35,7 @@ func inheritedSockets(getenv func(string) string) ([]net.Listener, error) {
 	}
 	var out []net.Listener
 	for fd := firstInherited; fd < firstInherited+n; fd++ {
-		// Does not overflow, because n has been checked above.
+		// The conversion does not overflow, because n has been checked above.
 		file := os.NewFile(uintptr(fd), "inherited-"+strconv.Itoa(fd))
 		l, err := net.FileListener(file)
 		if err != nil {

@@ -31,7 +31,7 @@ func TestInheritedSockets(t *testing.T) {
 	}
 }
 
-// TestSharedPort checks that two processes can listen on one port if both permit it.
+// TestSharedPort checks that two listeners can share a port if both set SO_REUSEPORT.
 func TestSharedPort(t *testing.T) {
 	listen := func(address string, cfg config.Serving) (net.Listener, error) {
 		lc := net.ListenConfig{Control: shareSocket(&cfg)}

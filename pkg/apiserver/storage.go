@@ -30,7 +30,7 @@ type stores struct {
 	shared    map[schema.GroupVersionKind]*shared // the key is the kind that is stored
 }
 
-// shared is a store whose objects several rows serve, each in a form of its own.
+// shared is a store whose objects several rows serve, each row in its own version or group.
 type shared struct {
 	store *store.Store
 	forms []resource.StoredForm
@@ -103,13 +103,14 @@ func hidden[L, T any](kind, prefix string, ttl int64) *resource.Row {
 	return resource.Of[L](k)
 }
 
-// portRanges holds the bitmap of node ports.
+// portRanges returns the store of the bitmap of allocated node ports.
 func (s stores) portRanges() store.ReadWriter {
 	row := hidden[corev1.RangeAllocation, corev1.RangeAllocation]("RangeAllocation", "ranges", 0)
 	return s.in(s.databases.have(portRangesLocation), row)
 }
 
-// serverLeases holds one object per running server, which expires after ttl seconds.
+// serverLeases returns the store with one object per running server. An object expires ttl seconds
+// after its last write.
 func (s stores) serverLeases(ttl int64) store.ReadWriter {
 	row := hidden[corev1.EndpointsList, corev1.Endpoints]("Endpoints", "masterleases", ttl)
 	return s.in(s.databases.have(serverLeasesLocation), row)

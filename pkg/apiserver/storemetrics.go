@@ -110,7 +110,7 @@ func (m *storeMetrics) of(l storeLabels) *storeSeries {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s = m.known[l]; s == nil {
-		// The strings may be parts of a key, which is larger.
+		// Copy the strings: a key is longer, and a substring would keep the whole key in memory.
 		l.resource.Group, l.resource.Resource = strings.Clone(l.resource.Group), strings.Clone(l.resource.Resource)
 		values := []string{l.operation, l.resource.Group, l.resource.Resource}
 		s = &storeSeries{m.duration.WithLabelValues(values...), m.total.WithLabelValues(values...),
@@ -130,7 +130,7 @@ func (m *storeMetrics) observe(operation, key string, start time.Time, err error
 	}
 }
 
-// measuredStore sets the metrics of a store.
+// measuredStore records the metrics of all requests to a store.
 type measuredStore struct {
 	kv.Store
 	metrics *storeMetrics

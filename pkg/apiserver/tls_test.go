@@ -58,7 +58,7 @@ func TestServingFollowsItsFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := &config.Config{TLSCertFile: filepath.Join(dir, "tls.crt"), TLSKeyFile: filepath.Join(dir, "tls.key")}
 		clk := clock.Real()
-		issue := func() *big.Int { // issue returns the serial number, which is the time
+		issue := func() *big.Int { // issue writes a new certificate and returns its serial number, which is the time
 			t.Helper()
 			writePair(t, clk, cfg.TLSCertFile, cfg.TLSKeyFile)
 			return big.NewInt(clk.Now().UnixNano())

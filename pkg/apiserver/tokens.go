@@ -36,7 +36,8 @@ func (s *Server) loadVerifyingKeys() error {
 	return err
 }
 
-// startTokens starts the external signer's client, or the reload of the key files.
+// startTokens starts the client of the external signer. Without an external signer, it starts the
+// reload of the key files.
 func (s *Server) startTokens(ctx context.Context, background *sync.WaitGroup) error {
 	if files, ok := s.keys.(*satoken.KeyFiles); ok {
 		background.Go(func() { files.Run(ctx, s.deps.Clock, s.log) })
@@ -77,7 +78,7 @@ func (a *assembly) noteUse(ctx context.Context, secret *corev1.Secret) {
 	now := a.server.deps.Clock.Now().UTC()
 	today, tomorrow := now.Format(time.DateOnly), now.AddDate(0, 0, 1).Format(time.DateOnly)
 	if last := secret.Labels[satoken.LastUsedLabel]; last == today || last == tomorrow {
-		return // recorded already; tomorrow, because the clock of another server may be ahead
+		return // already recorded; tomorrow's date is possible if another server's clock is ahead
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": secret.UID, "labels": map[string]string{satoken.LastUsedLabel: today},

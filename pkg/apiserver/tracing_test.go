@@ -37,14 +37,14 @@ func tracingConfig(t *testing.T, endpoint string, rate int) string {
 	return file
 }
 
-// TestTracing checks that requests and their storage calls have spans, and that only trusted users
-// can continue a trace of their own.
+// TestTracing checks that requests and their storage calls have spans. Requests of trusted users
+// continue the trace in their header, and requests of other users never do.
 func TestTracing(t *testing.T) {
 	const trusted, other = "0af7651916cd43dd8448eb211c80319c", "1af7651916cd43dd8448eb211c80319c"
 	for name, tc := range map[string]struct {
 		etcd   bool
 		rate   int
-		linked bool // whether a request of the other user starts a new trace
+		linked bool // whether a request of a user who is not trusted starts a new trace
 	}{
 		"what is asked for": {false, 0, false},
 		"all":               {true, 1_000_000, true},

@@ -28,8 +28,8 @@ import (
 )
 
 // typeConverter has the schemas of all built-in kinds for managedFields. client-go has most of
-// them. Those of extension kinds, reviews, bindings and scales come from the OpenAPI definitions.
-// Both sources are read when they are first needed.
+// them. The schemas of CustomResourceDefinitions, APIServices, reviews, bindings and scales come
+// from the OpenAPI definitions. Each source is read when it is first needed.
 type typeConverter struct {
 	kinds, extensions func() (managedfields.TypeConverter, error)
 }
@@ -76,8 +76,8 @@ func (t *typeConverter) TypedToObject(value *typed.TypedValue) (runtime.Object, 
 }
 
 // readKinds reads client-go's schemas, which are generated from OpenAPI v2. Kubernetes uses schemas
-// from v3. These do not restrict the value of an IntOrString, so if a client sends an object
-// instead, it is rejected only when it is decoded. readKinds changes the schemas to do the same.
+// generated from OpenAPI v3, which accept any value for an IntOrString, so Kubernetes rejects an
+// object there only when it decodes the request. readKinds changes client-go's schemas to do so too.
 func readKinds(scheme *runtime.Scheme) (managedfields.TypeConverter, error) {
 	sample, err := applyconfigurations.NewTypeConverter(scheme).ObjectToTyped(
 		&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}})

@@ -21,7 +21,7 @@ const componentName = "apiserver"
 // Handle registers h at path. Libraries install their pages with it.
 func (m *mux) Handle(path string, h http.Handler) { m.handle(path, h) }
 
-// addZPages serves the enabled pages about the server's flags and state.
+// addZPages serves the enabled ones of the pages /flagz and /statusz.
 func (m *mux) addZPages(values map[string]string, enabled func(feature string) bool) {
 	listed := slices.DeleteFunc(slices.Collect(maps.Keys(m.exact)),
 		func(p string) bool { return strings.HasPrefix(p, "/debug/") })
@@ -34,7 +34,8 @@ func (m *mux) addZPages(values map[string]string, enabled func(feature string) b
 	}
 }
 
-// sinceStart adds to h's answers a header with the time since which metrics count.
+// sinceStart adds to h's answers a header with the start time of the process, since which counters
+// count.
 func sinceStart(h http.Handler, started time.Time) http.Handler {
 	value := strconv.FormatInt(started.Unix(), 10)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -42,7 +42,7 @@ type extension struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []*http.Request
-	ended    map[string]int // number of endless requests that have ended, by path
+	ended    map[string]int // number of ended requests to paths that answer without an end, by path
 }
 
 func newExtension(t *testing.T, proxies *x509.CertPool) *extension {
@@ -105,14 +105,14 @@ func (e *extension) end(path string) {
 	e.ended[path]++
 }
 
-// hasEnded reports whether an endless request has ended.
+// hasEnded reports whether a request to path, whose answer has no end, has ended.
 func (e *extension) hasEnded(path string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ended[path] > 0
 }
 
-// last returns the last request to a path.
+// last returns the last request to a path, or nil.
 func (e *extension) last(path string) *http.Request {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,7 +124,7 @@ func (e *extension) last(path string) *http.Request {
 	return nil
 }
 
-// startServer runs a server with a certificate for extension servers.
+// startServer runs an API server that has a client certificate for extension servers.
 func startServer(t *testing.T) *testserver.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -259,13 +259,13 @@ func TestExtensionServer(t *testing.T) {
 		}
 	}
 	becomes("ServiceNotFound", `service/things in "default" is not present`)
-	// Routing follows the condition with a delay.
+	// The aggregator routes by the condition Available of the APIService, which it sees with a delay.
 	eventually(t, "no answer without a service", func(context.Context) bool {
 		code, body := get(t, s.Config, "/apis/things.example.com/v1/things", "")
 		return code == http.StatusServiceUnavailable && body == "service unavailable\n"
 	})
-	// The extension server listens on loopback, which endpoints may not contain, so the service is
-	// an ExternalName for its address.
+	// The extension server listens on loopback. Endpoints may not contain loopback addresses, so the
+	// service is an ExternalName for localhost.
 	if _, err := s.Client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: "things"},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost",
@@ -318,7 +318,7 @@ func TestExtensionServer(t *testing.T) {
 	})
 }
 
-// TestUnanswered checks how discovery lists groups without an available server.
+// TestUnanswered checks how discovery lists groups whose APIServices have no available server.
 func TestUnanswered(t *testing.T) {
 	s := startServer(t)
 	api := aggregatorclient.NewForConfigOrDie(s.Config).ApiregistrationV1().APIServices()
@@ -391,8 +391,9 @@ func checkUpgrade(t *testing.T, cfg *rest.Config) {
 	}
 }
 
-// checkEndless checks that an extension server that stalls, or never ends its answer, delays only
-// its client, and that discovery omits it.
+// checkEndless sends requests that an extension server never answers or answers without an end, and
+// checks that they end when the client disconnects. It also checks that discovery marks a group as
+// stale if its discovery document has no end, and still shows the other groups.
 func checkEndless(t *testing.T, cfg *rest.Config, e *extension) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(cfg)

@@ -43,7 +43,7 @@ import (
 )
 
 const (
-	// workers is the number of workers of each of the library's controllers.
+	// workers is the number of workers of each controller of the library k8s.io/kube-aggregator.
 	workers = 5
 	// identityInterval is how often the certificate files are checked for changes.
 	identityInterval = time.Minute
@@ -57,16 +57,16 @@ type Config struct {
 	Informers informers.SharedInformerFactory
 	// Resolver finds the addresses of services.
 	Resolver Resolver
-	// Outbound limits the addresses of extension servers.
+	// Outbound decides to which addresses the server may connect.
 	Outbound outbound.Policy
 	// PassRedirects passes redirects of extension servers on to clients.
 	PassRedirects bool
-	// Tracing receives the spans of requests to extension servers. Nil means no tracing.
+	// Tracing exports the spans of requests to extension servers. Nil means no tracing.
 	Tracing *daemon.Tracing
 	// Own are the built-in groups and versions.
 	Own []schema.GroupVersion
-	// Served are handlers of further group versions. A handler is not used while an APIService
-	// names a service for its group version.
+	// Served are handlers of further group versions, which this server answers itself. If an
+	// APIService names a service for the group version, the service answers instead.
 	Served map[schema.GroupVersion]http.Handler
 	// CertFile and KeyFile are the client certificate by which extension servers recognize this
 	// server. They are reloaded when they change.
@@ -90,30 +90,30 @@ type Aggregator struct {
 		Run(workers int, stop <-chan struct{})
 	}
 
-	// carriers are the transports to extension servers. To change the map, a changed copy replaces
-	// it.
+	// carriers has a carrier for each APIService that names a service or has a handler of
+	// Config.Served. The map is never modified: a changed copy replaces it.
 	carriers atomic.Pointer[map[schema.GroupVersion]*carrier]
 	proof    atomic.Pointer[proof]
 
-	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices that have to be processed
+	queue workqueue.TypedRateLimitingInterface[string] // names of APIServices whose discovery is to be repeated
 	found found
 
 	merged merged
 
 	mu       sync.Mutex
 	own      map[schema.GroupVersion]bool
-	versions map[string][]schema.GroupVersion // served versions, by the name of the definition
-	defined  map[schema.GroupVersion]int      // number of definitions by group version
-	pending  map[string]bool                  // the server's own APIServices that have not been available yet
+	versions map[string][]schema.GroupVersion // served versions, by the name of the custom resource definition
+	defined  map[schema.GroupVersion]int      // number of custom resource definitions that serve a group version
+	pending  map[string]bool                  // built-in APIServices that have not been available yet, by name
 }
 
-// registrar creates and deletes automatic APIServices.
+// registrar creates and deletes the APIServices of built-in groups and of custom resources.
 type registrar interface {
 	autoregister.AutoAPIServiceRegistration
 	Run(workers int, stop <-chan struct{})
 }
 
-// proof is the client certificate for extension servers.
+// proof is the client certificate and key that this server presents to extension servers.
 type proof struct{ cert, key []byte }
 
 // New returns an Aggregator. It starts nothing.
@@ -149,7 +149,7 @@ func New(cfg Config) (*Aggregator, error) {
 	return a, a.followServices()
 }
 
-// keepServices sets up the library's controllers of APIServices.
+// keepServices sets up the controllers of k8s.io/kube-aggregator for APIServices.
 func (a *Aggregator) keepServices(client aggregatorclient.Interface) error {
 	a.registrar = autoregister.NewAutoRegisterController(a.services, client.ApiregistrationV1())
 	for _, s := range ownServices(a.cfg.Own) {
@@ -214,8 +214,8 @@ func (a *Aggregator) learn(obj any) {
 	}
 }
 
-// servedBy returns a carrier to a handler of Config.Served, or nil if no such handler answers the
-// APIService.
+// servedBy returns a carrier that calls a handler of Config.Served, or nil if Config.Served has none
+// for the group version of the APIService.
 func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	if h := a.cfg.Served[gv]; h != nil {
@@ -224,7 +224,8 @@ func (a *Aggregator) servedBy(s *apiregistrationv1.APIService) *carrier {
 	return nil
 }
 
-// change sets the carrier of an APIService. c is nil if the APIService has none or was deleted.
+// change sets the carrier of an APIService. c is nil if the APIService was deleted, or if it names
+// no service and Config.Served has no handler for it.
 func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
 	gv := schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 	a.mu.Lock()
@@ -242,15 +243,15 @@ func (a *Aggregator) change(s *apiregistrationv1.APIService, c *carrier) {
 	a.queue.Add(s.Name)
 }
 
-// identity returns the certificate and key for extension servers, or nil if no files are
+// identity returns the client certificate and key for extension servers, or nil if no files are
 // configured.
 func (a *Aggregator) identity() (cert, key []byte) {
 	p := a.proof.Load()
 	return p.cert, p.key
 }
 
-// loadIdentity reloads the files, and reports whether they have changed. If they cannot be read,
-// the previous contents stay in use.
+// loadIdentity reloads the files of the client certificate and key, and reports whether they have
+// changed. If they cannot be read, the previous contents stay in use.
 func (a *Aggregator) loadIdentity() bool {
 	old := a.proof.Load()
 	if old == nil {
@@ -277,7 +278,7 @@ func (a *Aggregator) loadIdentity() bool {
 	return true
 }
 
-// Run processes APIServices until ctx is done.
+// Run runs the controllers of APIServices and the discovery of extension servers until ctx is done.
 func (a *Aggregator) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -294,14 +295,15 @@ func (a *Aggregator) Run(ctx context.Context) {
 	}
 	wg.Go(func() { a.runDiscovery(ctx) })
 	wg.Go(func() { a.followIdentity(ctx) })
-	// Start only after the caches are loaded: an object that is not loaded yet must not be taken
-	// for deleted.
+	// The registrar deletes the APIServices of custom resources without a definition, so it starts
+	// only after all definitions are loaded.
 	if cache.WaitForCacheSync(ctx.Done(), known) {
 		a.registrar.Run(workers, ctx.Done())
 	}
 }
 
-// followIdentity replaces all carriers when the certificate changes.
+// followIdentity replaces all carriers when the client certificate changes, so that they use the new
+// one.
 func (a *Aggregator) followIdentity(ctx context.Context) {
 	ticker := a.cfg.Clock.NewTicker(identityInterval)
 	defer ticker.Stop()
@@ -329,7 +331,8 @@ func (a *Aggregator) Registered() error {
 	return nil
 }
 
-// Handler returns a handler that routes requests to extension servers or to local.
+// Handler returns a handler that routes requests for carriers' group versions to their carriers, and
+// all other requests to local.
 func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, document := strings.CutPrefix(r.URL.Path, "/openapi/v3")
@@ -346,7 +349,7 @@ func (a *Aggregator) Handler(local http.Handler) http.Handler {
 	})
 }
 
-// groupVersion returns the group version of a path.
+// groupVersion returns the group version in a path of the API.
 func groupVersion(path string) (schema.GroupVersion, bool) {
 	if rest, ok := strings.CutPrefix(path, "/apis/"); ok {
 		group, rest, _ := strings.Cut(rest, "/")

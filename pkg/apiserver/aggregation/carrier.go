@@ -25,7 +25,7 @@ type Resolver interface {
 	ResolveEndpoint(namespace, name string, port int32) (*url.URL, error)
 }
 
-// location is the address of a service of an extension server.
+// location is the namespace, name and port of the service of an extension server.
 type location struct {
 	namespace, name string
 	port            int32
@@ -42,7 +42,7 @@ func locationOf(s *apiregistrationv1.ServiceReference) location {
 // carrier sends requests to the service of one APIService, or to a handler of this server. It is
 // immutable.
 type carrier struct {
-	served    http.Handler // nil if the service answers
+	served    http.Handler // handler of Config.Served; nil if the service answers
 	name      string       // name of the APIService
 	gv        schema.GroupVersion
 	service   location
@@ -50,7 +50,7 @@ type carrier struct {
 	resolver  Resolver
 	transport http.RoundTripper
 	redirects bool // whether redirects are passed on to clients
-	// broken is the error if transport could not be created.
+	// broken is the error of creating transport, or nil.
 	broken  error
 	tracing *daemon.Tracing
 }
@@ -77,7 +77,7 @@ func (c *carrier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.ask(w, r)
 }
 
-// ask does the same as ServeHTTP, but does not check availability.
+// ask is ServeHTTP without the check that the APIService is available.
 func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.served != nil:
@@ -103,7 +103,7 @@ func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	rt := transport.NewAuthProxyRoundTripper(u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra(), c.transport)
 	upgrade := httpstream.IsUpgradeRequest(r)
 	if upgrade {
-		// Upgraded connections do not pass through the RoundTripper, so the headers are set here.
+		// An upgraded connection does not use rt, so set the headers that rt would add.
 		transport.SetAuthProxyHeaders(out, u.GetName(), u.GetUID(), u.GetGroups(), u.GetExtra())
 	} else {
 		rt = c.tracing.RoundTripper(rt)
@@ -113,7 +113,7 @@ func (c *carrier) ask(w http.ResponseWriter, r *http.Request) {
 	carry.ServeHTTP(w, out)
 }
 
-// failure answers requests that the extension server did not answer.
+// failure writes the answer for requests that the extension server did not answer.
 type failure struct{}
 
 // Error answers 503 with the reason, as plain text.

@@ -20,7 +20,8 @@ type fixed struct{ at *url.URL }
 
 func (f fixed) ResolveEndpoint(string, string, int32) (*url.URL, error) { return f.at, nil }
 
-// TestRedirects checks that a redirect is an error unless redirects are passed on.
+// TestRedirects checks that a client gets an error instead of a redirect, unless redirects are passed
+// on.
 func TestRedirects(t *testing.T) {
 	elsewhere := httptest.NewTLSServer(http.RedirectHandler("https://192.0.2.9/", http.StatusFound))
 	defer elsewhere.Close()
@@ -40,8 +41,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestDiscoveryOfUnavailable checks that discovery includes an extension server that is not
-// available.
+// TestDiscoveryOfUnavailable checks that discovery lists the resources of an extension server whose
+// APIService is not available, and that requests for the resources are rejected.
 func TestDiscoveryOfUnavailable(t *testing.T) {
 	e := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"kind":"APIGroupDiscoveryList",` +

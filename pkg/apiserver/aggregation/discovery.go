@@ -25,25 +25,26 @@ import (
 
 const (
 	firstRetry = 500 * time.Millisecond
-	// refresh is the interval of discovery of each extension server.
+	// refresh is the interval at which the discovery of each extension server is repeated.
 	refresh = time.Minute
 	// fetchTimeout limits one discovery request.
 	fetchTimeout = 5 * time.Second
-	// acceptAggregated accepts the aggregated form of discovery, in both versions.
+	// acceptAggregated is the header Accept for aggregated discovery in versions v2 and v2beta1. An
+	// extension server that has neither may answer with its list of groups.
 	acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList," +
 		"application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,application/json"
 )
 
 var errUnavailable = errors.New("service unavailable")
 
-// found contains the APIs that extension servers have reported.
+// found contains the discovery and OpenAPI documents that extension servers have returned.
 type found struct {
 	mu       sync.RWMutex
 	versions map[schema.GroupVersion]apidiscovery.APIVersionDiscovery
 	specs    map[location]*spec
 }
 
-// runDiscovery repeats the discovery of all extension servers until ctx is done.
+// runDiscovery fetches discovery and OpenAPI of extension servers, two at a time, until ctx is done.
 func (a *Aggregator) runDiscovery(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -85,8 +86,8 @@ func (a *Aggregator) discoverNext(ctx context.Context) bool {
 	return true
 }
 
-// discover fetches the resources of c's group version. If the server does not answer, the version
-// is listed without resources and as stale.
+// discover fetches the resources of c's group version. If the request fails, the version is marked as
+// stale, and has no resources unless its server is available and had some before.
 func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 	entry, err := fetchVersion(ctx, c)
 	if entry == nil {
@@ -102,7 +103,7 @@ func (a *Aggregator) discover(ctx context.Context, c *carrier) error {
 		a.found.versions = map[schema.GroupVersion]apidiscovery.APIVersionDiscovery{}
 	}
 	if old, ok := a.found.versions[c.gv]; ok && err != nil && c.available {
-		// The server is available although this request failed, so keep its last known resources.
+		// The APIService is available although this request failed, so keep the last known resources.
 		entry.Resources = old.Resources
 	}
 	a.found.versions[c.gv] = *entry
@@ -115,8 +116,8 @@ func (f *found) forget(gv schema.GroupVersion) {
 	delete(f.versions, gv)
 }
 
-// fetchVersion fetches the discovery of c's group version. As in Kubernetes, it does so even if c
-// is not available.
+// fetchVersion fetches the discovery of c's group version. As in Kubernetes, it sends the requests
+// even if the APIService is not available. It returns nil if the server does not have the version.
 func fetchVersion(ctx context.Context, c *carrier) (*apidiscovery.APIVersionDiscovery, error) {
 	var all apidiscovery.APIGroupDiscoveryList
 	code, err := get(ctx, c.ask, "/apis", acceptAggregated, &all)
@@ -161,7 +162,7 @@ func pathOf(group, version string) string {
 	return "/apis/" + group + "/" + version
 }
 
-// withKinds replaces missing response kinds by empty ones, because some clients fail without them.
+// withKinds replaces a missing responseKind by an empty one, because some clients fail without it.
 func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDiscovery {
 	for i := range v.Resources {
 		r := &v.Resources[i]
@@ -177,7 +178,7 @@ func withKinds(v *apidiscovery.APIVersionDiscovery) *apidiscovery.APIVersionDisc
 	return v
 }
 
-// get requests a JSON document from a handler, as the user of the aggregator.
+// get requests a JSON document from the handler of, as the user of the aggregator, and decodes it.
 func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()
@@ -196,7 +197,7 @@ func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any
 	if w.code != http.StatusOK {
 		return w.code, nil
 	}
-	// Values are separated by commas, so the number of commas bounds their number.
+	// Commas separate the members of JSON arrays and objects, so many values need many commas.
 	if n := bytes.Count(w.body.Bytes(), []byte{','}); n > maxValues {
 		return w.code, fmt.Errorf("%s: more than %d values", path, maxValues)
 	}
@@ -206,7 +207,7 @@ func get(ctx context.Context, of http.HandlerFunc, path, accept string, into any
 	return w.code, nil
 }
 
-// Groups returns the group versions of extension servers for discovery.
+// Groups returns the groups and versions of extension servers, for discovery.
 func (a *Aggregator) Groups() []apidiscovery.APIGroupDiscovery {
 	var names []string
 	carriers := *a.carriers.Load()

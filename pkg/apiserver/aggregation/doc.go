@@ -3,17 +3,17 @@
 
 // Package aggregation adds the APIs of extension servers to this server's own.
 //
-// An APIService says who serves a group version: this server, or a service of the cluster. The
-// aggregator forwards requests to the service with the user's name in headers and with this
-// server's client certificate, which extension servers trust to name users. The APIServices of this
-// server's own groups and of custom resources are maintained automatically. Discovery and OpenAPI
-// documents include all groups, in the order of the priorities of APIServices.
+// An APIService names the server of a group version: this server, or a service of the cluster. The
+// aggregator forwards requests to the service. It adds headers with the user's name, and presents a
+// client certificate that extension servers trust to name users. It creates the APIServices of this
+// server's own groups and of custom resources. Discovery and OpenAPI documents include all groups, in
+// the order of the priorities of APIServices.
 //
-// The controllers of the library k8s.io/kube-aggregator check whether an APIService is available
-// and write that to its status. They also maintain the automatic APIServices. This package
+// Controllers of k8s.io/kube-aggregator check whether each APIService is available and write the
+// result to its status. They also write the APIServices that are created automatically. This package
 // implements routing, discovery and documents.
 //
-// A request for an APIService that is not available, or was just deleted, is rejected. It is never
-// sent elsewhere, and redirects are not followed. Discovery and OpenAPI of extension servers are
-// fetched in the background, so that a slow server delays only its own clients.
+// A request for an APIService that is not available, or was just deleted, is rejected and sent to no
+// other server. Redirects are not followed. Discovery and OpenAPI of extension servers are fetched in
+// the background, so that a slow extension server delays only requests for its own API.
 package aggregation

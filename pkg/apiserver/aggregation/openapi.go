@@ -21,21 +21,24 @@ import (
 )
 
 const (
-	// maxAnswer is the maximum size, in bytes, of an extension server's description of its API.
+	// maxAnswer is the maximum size, in bytes, of a discovery or OpenAPI document of an extension
+	// server.
 	maxAnswer = 16 << 20
-	// maxValues is the maximum number of JSON values in a description: a value of three bytes takes
-	// hundreds of bytes in memory once it is decoded.
+	// maxValues is the maximum number of JSON values in such a document. A value of three bytes can
+	// take hundreds of bytes in memory once it is decoded.
 	maxValues = 1 << 19
-	// maxOwn is the maximum size of the server's own document, which includes all custom resources.
+	// maxOwn is the maximum size, in bytes, of the server's own OpenAPI v2 document, which includes all
+	// custom resources.
 	maxOwn = 64 << 20
-	// maxPlace is the maximum length of a document's URL. All clients receive these URLs.
+	// maxPlace is the maximum length of the URL of an OpenAPI v3 document, because all clients that
+	// list the documents receive it.
 	maxPlace = 1 << 10
 )
 
-// spec is the OpenAPI description of an extension server.
+// spec has the OpenAPI documents of an extension server.
 type spec struct {
-	v3 map[string]string // URLs of documents by path
-	v2 []byte            // JSON; nil if the server has no v2 document
+	v3 map[string]string // URLs of OpenAPI v3 documents, by group version as in "apis/g/v1"
+	v2 []byte            // OpenAPI v2 document in JSON; nil if the server has none
 }
 
 // fetchSpecs fetches the OpenAPI documents of c's server. It is not an error if the server has no
@@ -70,9 +73,9 @@ func (a *Aggregator) fetchSpecs(ctx context.Context, c *carrier) error {
 	return nil
 }
 
-// placeOf returns the URL at which clients find the document of path. An extension server may add a
-// query, which clients use for caching. Any other URL is ignored, because clients would send their
-// request to it.
+// placeOf returns the URL at which clients find the OpenAPI v3 document of path. url is the URL that
+// the extension server returned. It may only add a query, which clients use for caching. Otherwise
+// it is ignored, because it could lead clients to send requests to another path.
 func placeOf(path, url string) string {
 	own := "/openapi/v3/" + path
 	if strings.HasPrefix(url, own+"?") && len(url) <= maxPlace {
@@ -81,7 +84,7 @@ func placeOf(path, url string) string {
 	return own
 }
 
-// forgetSpecs removes the documents of servers that no APIService refers to.
+// forgetSpecs removes the documents of services that no APIService names any more.
 func (a *Aggregator) forgetSpecs() {
 	used := map[location]bool{}
 	for _, c := range *a.carriers.Load() {
@@ -96,8 +99,8 @@ func (a *Aggregator) forgetSpecs() {
 	}
 }
 
-// OpenAPI returns the URLs of the OpenAPI v3 documents of extension servers, only for the group
-// versions that they serve.
+// OpenAPI returns the URLs of the OpenAPI v3 documents of extension servers, by group version. It
+// includes only group versions whose APIServices name the extension server.
 func (a *Aggregator) OpenAPI() map[string]string {
 	out := map[string]string{}
 	a.found.mu.RLock()
@@ -110,15 +113,15 @@ func (a *Aggregator) OpenAPI() map[string]string {
 	return out
 }
 
-// documented reports whether c's server has reported a document of c's group version.
+// documented reports whether c's server has an OpenAPI v3 document for c's group version.
 func (a *Aggregator) documented(c *carrier) bool {
 	a.found.mu.RLock()
 	defer a.found.mu.RUnlock()
 	return a.found.document(c) != ""
 }
 
-// document returns the URL of the document of c's group version, or "" if it is unknown. The caller
-// holds mu.
+// document returns the URL of the OpenAPI v3 document of c's group version, or "" if there is none.
+// The caller holds mu.
 func (f *found) document(c *carrier) string {
 	if s := f.specs[c.service]; s != nil {
 		return s.v3[strings.TrimPrefix(c.path(), "/")]
@@ -126,14 +129,16 @@ func (f *found) document(c *carrier) string {
 	return ""
 }
 
-// merged caches the merged OpenAPI v2 document, with the inputs that it was made from.
+// merged caches the OpenAPI v2 document that is merged from those of all servers. sources are the
+// documents and paths from which it was made.
 type merged struct {
 	mu      sync.Mutex
 	sources [][]byte
 	handler http.Handler
 }
 
-// serveMerged serves the merged document. It reports false if no extension server has a document.
+// serveMerged serves the merged OpenAPI v2 document. It returns false, and serves nothing, if no
+// extension server has a document or if merging fails.
 func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local http.Handler) bool {
 	extensions := a.extensions()
 	if len(extensions) == 0 {
@@ -155,7 +160,7 @@ func (a *Aggregator) serveMerged(w http.ResponseWriter, r *http.Request, local h
 	return true
 }
 
-// extension is the part of a server's document for its group versions.
+// extension is the OpenAPI v2 document of an extension server, and the paths of its group versions.
 type extension struct {
 	doc      []byte
 	prefixes []string
@@ -194,8 +199,8 @@ func sorted(carriers map[schema.GroupVersion]*carrier) []schema.GroupVersion {
 	return list
 }
 
-// of returns the handler of the document that is merged from own and extensions. If the document of
-// an extension server cannot be merged, only that document is left out.
+// of returns a handler of the document that is merged from own and extensions. If the document of an
+// extension server cannot be merged, the merged document omits it.
 func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.Handler, error) {
 	sources := [][]byte{own}
 	for _, e := range extensions {
@@ -222,7 +227,7 @@ func (m *merged) of(own []byte, extensions []extension, log *slog.Logger) (http.
 	return mux, nil
 }
 
-// addTo adds the server's own paths and kinds to all.
+// addTo adds to all those paths and definitions of e.doc that belong to the group versions of e.
 func (e *extension) addTo(all *openapi.Swagger) error {
 	var part openapi.Swagger
 	if err := json.Unmarshal(e.doc, &part); err != nil {
@@ -235,13 +240,13 @@ func (e *extension) addTo(all *openapi.Swagger) error {
 	return aggregator.MergeSpecsIgnorePathConflictRenamingDefinitionsAndParameters(all, kept)
 }
 
-// kindsOf is the extension of a definition that lists its kinds. Clients look kinds up by it, and
-// the library merges the lists of equal definitions.
+// kindsOf is the field of a definition that lists its kinds. Clients look kinds up by it. If two
+// documents have equal definitions, the library kube-openapi merges their lists.
 const kindsOf = "x-kubernetes-group-version-kind"
 
-// confineKinds removes from definitions the kinds of groups and versions that own does not accept.
-// If own is nil, all kinds stay. It gives each definition a map of extensions, because the library
-// writes to that map without checking for nil.
+// confineKinds removes from the definitions in doc the kinds whose group and version own rejects, or
+// nothing if own is nil. It also replaces nil maps of extensions by empty ones, because kube-openapi
+// writes to these maps without checking for nil.
 func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	for name, def := range doc.Definitions {
 		if def.Extensions == nil {
@@ -261,10 +266,10 @@ func confineKinds(doc *openapi.Swagger, own func(group, version string) bool) {
 	}
 }
 
-// pathHandler adapts http.ServeMux to the library.
+// pathHandler adapts http.ServeMux to the interface of the library kube-openapi.
 type pathHandler struct{ *http.ServeMux }
 
-// HandlePrefix registers next. The library never calls it here.
+// HandlePrefix registers next. The interface requires it; kube-openapi does not call it here.
 func (h pathHandler) HandlePrefix(path string, next http.Handler) { h.ServeMux.Handle(path, next) }
 
 // answer is a response writer that keeps the response in memory.

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAnswersAreBounded checks that an extension server's answer is rejected if it is too large, or
-// if it is short but would take gigabytes once it is decoded.
+// TestAnswersAreBounded checks that a document of an extension server is rejected if it is too large,
+// or if it has so many values that it would take gigabytes once it is decoded.
 func TestAnswersAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		body string
@@ -36,8 +36,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
-// TestPlaceOfDocument checks that an extension server cannot redirect clients, which send their
-// credentials, to another path by the URL of its document.
+// TestPlaceOfDocument checks that an extension server cannot lead clients, which send credentials, to
+// another path by the URL that it returns for its document.
 func TestPlaceOfDocument(t *testing.T) {
 	const path, own = "apis/things.example.com/v1", "/openapi/v3/apis/things.example.com/v1"
 	for said, want := range map[string]string{
@@ -64,8 +64,8 @@ const otherSpec = `{"swagger":"2.0","info":{"title":"other","version":"v"},
 	"paths":{"/apis/other.example.com/v1/things":{"get":{"responses":{"200":{"description":"OK","schema":{"$ref":"#/definitions/Thing"}}}}}},
 	"definitions":{"Thing":{"type":"object","x-kubernetes-group-version-kind":[{"group":"other.example.com","version":"v1","kind":"Thing"}]}}}`
 
-// TestMerge checks that the document of one extension server breaks neither the built-in part of
-// the merged document nor the part of another server.
+// TestMerge merges invalid or conflicting documents of one extension server. It checks that the
+// built-in definitions and those of another extension server stay as they are.
 func TestMerge(t *testing.T) {
 	bad := func(definitions string) string {
 		return `{"swagger":"2.0","info":{"title":"bad","version":"v"},` +

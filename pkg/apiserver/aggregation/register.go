@@ -17,7 +17,8 @@ import (
 	schedulingv1alpha1 "keelson.dev/api/scheduling/v1alpha1"
 )
 
-// priority orders groups, and versions within a group. A higher number comes first.
+// priority has the priority of a group among groups, and of a version within the group. The highest
+// priority comes first in discovery.
 type priority struct{ group, version int32 }
 
 // custom returns the priority of groups of custom resources.
@@ -26,8 +27,8 @@ func custom() priority { return priority{group: 1000, version: 100} }
 // served returns the priority of groups with a handler of Config.Served.
 func served() priority { return priority{group: 100, version: 100} }
 
-// groupPriorities returns the priorities of the built-in groups. The group of APIServices itself
-// comes first and has no APIService.
+// groupPriorities returns the priorities of the built-in groups. The group apiregistration.k8s.io
+// comes first and has no APIService of its own.
 func groupPriorities() map[string]int32 {
 	return map[string]int32{
 		"": 18000, "apps": 17800, "events.k8s.io": 17750, "authentication.k8s.io": 17700,
@@ -70,7 +71,7 @@ func ownServices(versions []schema.GroupVersion) []*apiregistrationv1.APIService
 	return list
 }
 
-// local returns the APIService of a group version that this server answers itself.
+// local returns the APIService that declares that this server serves gv itself.
 func local(gv schema.GroupVersion, p priority) *apiregistrationv1.APIService {
 	return &apiregistrationv1.APIService{
 		ObjectMeta: metav1.ObjectMeta{Name: gv.Version + "." + gv.Group},
@@ -99,11 +100,11 @@ func (a *Aggregator) GroupPriority(group string) int32 {
 	return custom().group
 }
 
-// inGroup returns the APIServices of a group in the order of their versions.
+// inGroup returns the APIServices of a group, in the order of their version priorities.
 func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	objs, err := a.services.Informer().GetIndexer().ByIndex(byGroup, group)
 	if err != nil {
-		return nil // cannot happen: New has added the index
+		return nil // cannot happen, because New has added the index
 	}
 	list := make([]*apiregistrationv1.APIService, 0, len(objs))
 	for _, o := range objs {
@@ -120,8 +121,8 @@ func (a *Aggregator) inGroup(group string) []*apiregistrationv1.APIService {
 	return list
 }
 
-// Versions returns the versions of groups with APIServices, most preferred first, whether they are
-// available or not.
+// Versions returns the versions of each group that has APIServices, most preferred first. It includes
+// APIServices that are not available.
 func (a *Aggregator) Versions() map[string][]string {
 	all := map[string][]string{}
 	for _, group := range a.services.Informer().GetIndexer().ListIndexFuncValues(byGroup) {
@@ -141,8 +142,8 @@ func groupOf(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// define updates the APIServices of a definition: one for each served version, established or not.
-// A version may be shared with other definitions.
+// define creates the APIServices of the versions that a custom resource definition serves, and deletes
+// those of versions that no definition serves any more. crd need not be established.
 func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefinition) {
 	var versions []schema.GroupVersion
 	for i := range crd.Spec.Versions {
@@ -174,10 +175,10 @@ func (a *Aggregator) define(name string, crd *apiextensionsv1.CustomResourceDefi
 	}
 }
 
-// followDefinitions calls define for changes of definitions. The returned function reports whether
-// all initial definitions have been processed.
+// followDefinitions calls define for each change of a custom resource definition. synced reports
+// whether all definitions that existed at the start have been processed.
 func (a *Aggregator) followDefinitions() (synced func() bool, err error) {
-	// Drop the schemas, which are most of a definition and not needed here.
+	// Drop the schemas, which are not needed here and make up most of a definition.
 	if err := a.definitions.Informer().SetTransform(func(obj any) (any, error) {
 		if crd, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 			crd.ManagedFields, crd.Annotations = nil, nil
@@ -209,5 +210,5 @@ func (a *Aggregator) followDefinitions() (synced func() bool, err error) {
 	return reg.HasSynced, nil
 }
 
-// versionOrder compares versions: v2 comes before v1, and v1 before v1beta1.
+// versionOrder compares versions so that the most stable one is first: v2, v1, v1beta1.
 func versionOrder(x, y string) int { return version.CompareKubeAwareVersionStrings(y, x) }

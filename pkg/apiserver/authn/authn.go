@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authn authenticates requests. It tries, in order: front proxy headers, client
-// certificates, bearer tokens (static, service account, bootstrap, configured issuers, webhook)
-// and, if allowed and without credentials, the user system:anonymous. Invalid credentials are an
-// error and never anonymous.
+// Package authn authenticates requests. It tries, in order: headers of front proxies, client
+// certificates, and bearer tokens (static, service account, bootstrap, of configured issuers, webhook).
+// A request without credentials gets the user system:anonymous if that is allowed. A request with
+// invalid credentials is rejected.
 package authn
 
 import (
@@ -29,17 +29,17 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// Config configures the authenticators. Parts that are nil are omitted.
+// Config configures the authenticators. An authenticator whose field is nil or empty is omitted.
 type Config struct {
 	ClientCA      *CAFile
 	ProxyCA       *CAFile // CA of front proxies; used with RequestHeader
 	RequestHeader config.RequestHeader
 	TokenFile     string
-	// Bootstrap lists the bootstrap tokens in kube-system. It is nil if bootstrap tokens are not
-	// accepted.
+	// Bootstrap lists the bootstrap tokens, which are secrets in kube-system. It is nil if bootstrap
+	// tokens are not accepted.
 	Bootstrap       corelisters.SecretLister
 	ServiceAccounts authenticator.Token
-	Issuers         *Issuers // authenticates tokens of configured issuers
+	Issuers         *Issuers // issuers of JWTs in addition to this server
 	Webhook         config.TokenWebhook
 	Audiences       authenticator.Audiences
 	// Anonymous configures which paths accept requests without credentials.
@@ -47,8 +47,8 @@ type Config struct {
 	Clock     clock.Clock
 }
 
-// tokenTTL is how long the result of authenticating a token is cached, and so the maximum delay of
-// a revocation.
+// tokenTTL is how long the result of authenticating a token is cached. A revoked token may still be
+// accepted for that long.
 const tokenTTL = 10 * time.Second
 
 // New returns the authenticator of requests.
@@ -93,8 +93,7 @@ func newTokens(cfg Config) (authenticator.Token, error) {
 		tokens = append(tokens, authenticator.WrapAudienceAgnosticToken(cfg.Audiences,
 			&bootstrapTokens{cfg.Bootstrap, cfg.Clock}))
 	}
-	// Tokens of configured issuers are tried after those that can be verified without a request to
-	// another server.
+	// These issuers come after the authenticators that need no request to another server.
 	if cfg.Issuers != nil && !cfg.Issuers.None() {
 		tokens = append(tokens, cfg.Issuers)
 	}

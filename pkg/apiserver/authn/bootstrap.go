@@ -19,12 +19,12 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// bootstrapTokens authenticates joining nodes by tokens "id.secret", each a
-// secret bootstrap-token-<id> of kube-system.
+// bootstrapTokens authenticates joining nodes by bootstrap tokens of the form "id.secret". The secret
+// bootstrap-token-<id> in kube-system defines a token.
 //
-// Any client that reaches the server can make it look up tokens. So tokens are looked up in an
-// informer, as in Kubernetes, and cost no read of the store. A new token is accepted as soon as the
-// informer's watch delivers it.
+// Any client that reaches the server can send tokens to be looked up, even without credentials. To
+// save reads of the store, tokens are looked up in the cache of an informer, as in Kubernetes. A new
+// token is accepted as soon as the informer's watch delivers it.
 type bootstrapTokens struct {
 	secrets corelisters.SecretLister
 	clock   clock.Clock
@@ -32,14 +32,14 @@ type bootstrapTokens struct {
 
 const bootstrapGroup = "system:bootstrappers"
 
-// Lengths of the parts of a token.
+// Lengths of the two parts of a token, in bytes.
 const (
 	bootstrapID     = 6
 	bootstrapSecret = 16
 )
 
-// AuthenticateToken authenticates a complete, unexpired token that is enabled for authentication.
-// For other tokens it returns no user.
+// AuthenticateToken authenticates a token that is complete, not expired and enabled for
+// authentication. For any other token it returns false.
 func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	if len(token) != bootstrapID+1+bootstrapSecret || token[bootstrapID] != '.' {
 		return nil, false, nil
@@ -79,8 +79,8 @@ func (b *bootstrapTokens) AuthenticateToken(_ context.Context, token string) (*a
 		Groups: slices.Compact(groups)}}, true, nil
 }
 
-// bootstrapperGroup reports whether a token may grant a group: "system:bootstrappers:" and at most
-// 256 characters that end in a letter or a digit.
+// bootstrapperGroup reports whether a token may grant a group. The name must be "system:bootstrappers:"
+// followed by at most 256 characters, and end in a lower-case letter or a digit.
 func bootstrapperGroup(name string) bool {
 	rest, ok := strings.CutPrefix(name, bootstrapGroup+":")
 	if !ok || rest == "" || len(rest) > 256 {

@@ -51,8 +51,8 @@ func TestGroupsOfBootstrapTokens(t *testing.T) {
 	}
 }
 
-// TestShapeOfBootstrapTokens checks that malformed tokens are rejected without a lookup, and which
-// groups a token may grant.
+// TestShapeOfBootstrapTokens checks that malformed tokens are rejected without a lookup. It also
+// checks which groups a token may grant.
 func TestShapeOfBootstrapTokens(t *testing.T) {
 	const id, secret = "abcdef", "0123456789abcdef"
 	b := &bootstrapTokens{clock: clock.Real()} // has no lister, so a lookup would panic

@@ -20,26 +20,26 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// CAFile is a bundle of CAs that is reloaded when its file changes.
+// CAFile is a file with one or more CA certificates. Reload reads the file again.
 type CAFile struct {
 	name, path string
 	state      atomic.Pointer[caState]
 }
 
-// caState is the contents of the file at one time. It is immutable.
+// caState is what CAFile has read from its file. It is immutable.
 type caState struct {
 	pem  string
 	pool *x509.CertPool
 	ends []time.Time // times at which the CAs' certificates expire
 }
 
-// LoadCAFile reads the bundle at path. name identifies the bundle in errors.
+// LoadCAFile reads the CA certificates at path. name is the name of the file's purpose in errors.
 func LoadCAFile(name, path string) (*CAFile, error) {
 	c := &CAFile{name: name, path: path}
 	return c, c.Reload()
 }
 
-// Reload reads the file again. If that fails, the previous bundle stays in use.
+// Reload reads the file again. If that fails, the previous certificates stay in use.
 func (c *CAFile) Reload() error {
 	data, err := os.ReadFile(c.path)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *CAFile) Reload() error {
 	}
 	state := &caState{pem: string(data), pool: pool}
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		// A certificate that cannot be parsed is not in the pool either.
+		// The pool, too, omits a certificate that cannot be parsed.
 		if a, err := x509.ParseCertificate(block.Bytes); err == nil {
 			state.ends = append(state.ends, a.NotAfter)
 		}
@@ -81,36 +81,36 @@ func (c *CAFile) Shares(other *CAFile) bool {
 // PEM returns the content of the file.
 func (c *CAFile) PEM() string { return c.state.Load().pem }
 
-// Pool returns the bundle as a pool. Callers must not modify it.
+// Pool returns the CA certificates. Callers must not modify the pool.
 func (c *CAFile) Pool() *x509.CertPool { return c.state.Load().pool }
 
-// verifyOptions returns the options to verify a client certificate with.
+// verifyOptions returns the options with which a client certificate is verified.
 func (c *CAFile) verifyOptions() (x509.VerifyOptions, bool) {
 	o := requestx509.DefaultVerifyOptions()
 	o.Roots = c.Pool()
 	return o, true
 }
 
-// Connection caches the verification of a connection's client certificate. TLS certificates belong
-// to connections, so one verification serves all requests until the certificate expires or the CAs
-// change.
+// Connection caches the result of verifying a connection's client certificate. All requests of a TLS
+// connection have the same client certificate, so one verification is enough until a certificate
+// expires or the CA file changes.
 type Connection struct {
 	mu    sync.Mutex
-	state *caState // nil if nothing is cached
+	state *caState // CAs that verified the certificate; nil if nothing is cached
 	resp  *authenticator.Response
 	until time.Time
 }
 
 type connectionKey struct{}
 
-// WithConnection returns the context of a connection (for http.Server.ConnContext), in which
-// verifications are cached.
+// WithConnection returns the context for a connection (see http.Server.ConnContext). With it, the
+// client certificate is verified once per connection instead of once per request.
 func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &Connection{})
 }
 
-// clientCerts authenticates client certificates: the common name is the user, and organizations are
-// groups.
+// clientCerts authenticates client certificates. The common name is the user name, and organizations
+// are groups.
 type clientCerts struct {
 	ca     *CAFile
 	verify authenticator.Request
@@ -122,8 +122,8 @@ func newClientCerts(ca *CAFile, c clock.Clock) *clientCerts {
 		verify: requestx509.NewDynamic(ca.verifyOptions, requestx509.CommonNameUserConversion), clock: c}
 }
 
-// AuthenticateRequest authenticates the client certificate, from the connection's cache if
-// possible.
+// AuthenticateRequest authenticates the client certificate. It uses the result that is cached for the
+// connection, if it is still valid.
 func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return nil, false, nil
@@ -147,9 +147,9 @@ func (a *clientCerts) AuthenticateRequest(r *http.Request) (*authenticator.Respo
 	return resp, true, nil
 }
 
-// chainEnd returns the first expiry of any certificate that may be in the verified chain, CAs
-// included. It may consider certificates outside the chain; an early end only costs another
-// verification.
+// chainEnd returns the time until which a verification of chain stays valid: the first expiry of its
+// certificates and of all CAs that have not expired. Some CAs may not have been used for the
+// verification. Then the certificate is just verified again earlier than necessary.
 func chainEnd(chain []*x509.Certificate, authorities []time.Time, now time.Time) time.Time {
 	end := chain[0].NotAfter
 	for _, c := range chain[1:] {

@@ -37,14 +37,14 @@ const (
 	// reachable before the configuration is rejected.
 	issuerPatience = time.Minute
 	issuerPoll     = time.Second
-	// farewell is how long replaced issuers stay available for requests in progress.
+	// farewell is how long replaced issuers still verify the tokens of requests in progress.
 	farewell = time.Minute
 )
 
 // IssuersConfig configures the issuers of tokens.
 type IssuersConfig struct {
 	config.Authentication
-	// Own are this server's issuers, which the configuration may not use.
+	// Own are the issuer URLs of this server. No configured issuer may have one of them.
 	Own       []string
 	Audiences authenticator.Audiences
 	// AnonymousSet is true if --anonymous-auth was given.
@@ -54,7 +54,7 @@ type IssuersConfig struct {
 	Log                     *slog.Logger
 }
 
-// Issuers authenticates the JWTs of configured issuers. It reloads the configuration file.
+// Issuers authenticates JWTs of configured issuers, and reloads their configuration file.
 type Issuers struct {
 	cfg        IssuersConfig
 	text       string
@@ -63,14 +63,14 @@ type Issuers struct {
 	current    atomic.Pointer[issuers]
 }
 
-// issuers are the issuers of one configuration.
+// issuers verifies the tokens of all issuers in one version of the configuration.
 type issuers struct {
 	tokens  authenticator.Token
 	healthy func() error
 	close   context.CancelFunc
 }
 
-// LoadIssuers reads and validates the configuration. It starts nothing.
+// LoadIssuers reads and validates the configuration. It starts no goroutines.
 func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	i := &Issuers{cfg: cfg}
 	var err error
@@ -101,7 +101,8 @@ func LoadIssuers(cfg IssuersConfig) (*Issuers, error) {
 	return i, nil
 }
 
-// Anonymous returns the paths that accept requests without credentials.
+// Anonymous returns the configuration of requests without credentials: whether they are accepted, and
+// for which paths.
 func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	if a := i.initial.Anonymous; a != nil {
 		return *a
@@ -109,7 +110,7 @@ func (i *Issuers) Anonymous() apiserver.AnonymousAuthConfig {
 	return apiserver.AnonymousAuthConfig{Enabled: i.cfg.Anonymous}
 }
 
-// None reports whether there can never be an issuer.
+// None reports whether there are no issuers, and a reload cannot add any.
 func (i *Issuers) None() bool { return i.cfg.File == "" && len(i.initial.JWT) == 0 }
 
 func parseAuthentication(text string) (*apiserver.AuthenticationConfiguration, error) {
@@ -130,7 +131,7 @@ func parseAuthentication(text string) (*apiserver.AuthenticationConfiguration, e
 	return c, nil
 }
 
-// fromFlags returns the configuration that flags describe.
+// fromFlags converts the --oidc-* flags to an AuthenticationConfiguration.
 func fromFlags(o *config.OIDC) (*apiserver.AuthenticationConfiguration, error) {
 	c := &apiserver.AuthenticationConfiguration{}
 	if o.IssuerURL == "" {
@@ -174,7 +175,7 @@ func (i *Issuers) validate(c *apiserver.AuthenticationConfiguration) error {
 	return errs.ToAggregate()
 }
 
-// Start creates the verifiers, which fetch keys from their issuers until ctx is done.
+// Start creates the verifiers. Until ctx is done, they fetch keys from their issuers.
 func (i *Issuers) Start(ctx context.Context) error {
 	first, err := i.build(ctx, i.initial)
 	if err != nil {
@@ -234,7 +235,8 @@ func (i *Issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return c.tokens.AuthenticateToken(ctx, token)
 }
 
-// Run reloads the file until ctx is done. It must be the context of Start.
+// Run reloads the configuration file when it changes, until ctx is done. ctx must be the context that
+// Start was called with.
 func (i *Issuers) Run(ctx context.Context) {
 	if i.cfg.File == "" {
 		return
@@ -260,7 +262,7 @@ func (i *Issuers) Run(ctx context.Context) {
 	f.Run(ctx)
 }
 
-// take replaces the issuers by those of a new configuration once they are reachable.
+// take replaces the issuers by those of a new configuration, as soon as these are healthy.
 func (i *Issuers) take(ctx context.Context, text string) error {
 	c, err := parseAuthentication(text)
 	if err != nil {

@@ -39,7 +39,8 @@ func writeFile(t testing.TB, file, text string) {
 
 const authentication = "apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n"
 
-// issuer is an entry of the configuration.
+// issuer returns an entry for i in the list jwt of an AuthenticationConfiguration. rest is appended to
+// the entry.
 func issuer(i *authntest.Issuer, rest string) string {
 	return fmt.Sprintf("- issuer:\n    url: %s\n    audiences: [api]\n    certificateAuthority: |\n      %s\n%s",
 		i.URL, strings.ReplaceAll(strings.TrimSpace(i.CA), "\n", "\n      "), rest)
@@ -50,7 +51,7 @@ const plainMapping = `  claimMappings:
     groups: {claim: groups, prefix: "plain:"}
 `
 
-// celMapping uses the e-mail address as user name, and accepts members of one team except root.
+// celMapping accepts only members of the red team, and maps claims to the user by CEL expressions.
 const celMapping = `  claimValidationRules:
   - expression: claims.team == 'red'
     message: not of the red team
@@ -79,8 +80,8 @@ func startIssuers(t *testing.T, cfg config.Authentication) *Issuers {
 	return i
 }
 
-// until authenticates a token again and again until the result is the expected one, because keys
-// are fetched in the background.
+// until authenticates a token repeatedly until the result is user. The first attempts may fail,
+// because keys are fetched in the background.
 func until(t *testing.T, i authenticator.Token, token, user string) *authenticator.Response {
 	t.Helper()
 	ctx := authenticator.WithAudiences(t.Context(), authenticator.Audiences{"api-server"})
@@ -143,7 +144,7 @@ func TestIssuers(t *testing.T) {
 	}
 }
 
-// TestIssuersReload checks that a changed file is applied and an invalid one is not.
+// TestIssuersReload checks that a changed configuration is applied and that an invalid one is ignored.
 func TestIssuersReload(t *testing.T) {
 	first, second := authntest.Start(t), authntest.Start(t)
 	file := filepath.Join(t.TempDir(), "authentication.yaml")
@@ -161,7 +162,7 @@ func TestIssuersReload(t *testing.T) {
 	writeFile(t, file, authentication+issuer(first, plainMapping)+issuer(second, plainMapping))
 	until(t, i, b, "plain:b")
 	until(t, i, a, "plain:a")
-	// A reload does not change the paths of anonymous requests.
+	// A reload must not change which paths accept anonymous requests.
 	text := authentication + issuer(second, plainMapping)
 	if c, err := parseAuthentication(text + "anonymous: {enabled: false}\n"); err != nil || i.validate(c) == nil {
 		t.Errorf("anonymous changed: %v", err)

@@ -13,9 +13,8 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// newTokenWebhook returns the authenticator that sends unknown tokens to a webhook. The
-// administrator chose the webhook's address, so any address is allowed, but redirects are not
-// followed.
+// newTokenWebhook returns an authenticator that sends tokens to a webhook. The webhook may have any
+// address, because the administrator configured it. Redirects are not followed.
 func newTokenWebhook(cfg config.TokenWebhook, audiences authenticator.Audiences) (authenticator.Token, error) {
 	client, err := webhook.LoadKubeconfig(cfg.ConfigFile, nil)
 	if err != nil {

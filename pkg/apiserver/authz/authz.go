@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authz builds the chain of authorizers: system:masters first, then those of the flags or
-// of an AuthorizationConfiguration. The file is reloaded. A reload may change webhooks, but not the
-// authorizers in the server.
+// Package authz builds the chain of authorizers: first the one that allows everything to
+// system:masters, then those of the flags or of an AuthorizationConfiguration. The file of the
+// configuration is reloaded when it changes. A reload may change webhooks, but it may not add or
+// remove the authorizers that run in the server, such as RBAC.
 //
-// The first authorizer that allows or denies a request decides. A request that none decides is
-// denied, but only after the caches of the authorizers in the server are loaded. Until then it
-// waits.
+// The first authorizer that allows or denies a request decides. If no authorizer decides, the request
+// is denied. But until the caches of the authorizers in the server are loaded, the request first
+// waits for the caches, and the chain tries again.
 package authz
 
 import (
@@ -43,13 +44,13 @@ import (
 // Config configures the authorizers.
 type Config struct {
 	config.Authorization
-	Modes    []string // used if there is no authorization configuration file
+	Modes    []string // authorization modes; used if File is empty
 	ServerID string
 	Clock    clock.Clock
 	Log      *slog.Logger
 }
 
-// patience is how long a request waits for the caches of the authorizers.
+// patience is how long a request waits for the caches of the authorizers to be loaded.
 const patience = 10 * time.Second
 
 var errNotLoaded = errors.New("roles, bindings or nodes have not been loaded yet")
@@ -60,7 +61,8 @@ type Authorizer interface {
 	authorizer.RuleResolver
 }
 
-// Chain is the authorizers in order. Load and Build create it, and Run reloads the file.
+// Chain is the list of authorizers, in order. Load and Build create it. Run reloads the
+// configuration file.
 type Chain struct {
 	cfg      Config
 	text     string
@@ -68,17 +70,17 @@ type Chain struct {
 	compiler authorizationcel.Compiler
 	policies abac.Policies
 	members  map[string]Authorizer // authorizers in the server, by mode
-	loaded   <-chan struct{}       // closed once the caches of members are loaded; nil if members have no caches
+	loaded   <-chan struct{}       // closed once members' caches are loaded; nil if they have none
 	current  atomic.Pointer[order]
 }
 
-// order is the authorizers of one configuration.
+// order has the combined authorizers of one configuration.
 type order struct {
 	authorizer.Authorizer
 	authorizer.RuleResolver
 }
 
-// Load reads and validates the configuration. It starts nothing.
+// Load reads and validates the configuration. It starts no goroutines.
 func Load(cfg Config) (*Chain, error) {
 	c := &Chain{cfg: cfg, compiler: authorizationcel.NewDefaultCompiler()}
 	if cfg.File == "" {
@@ -109,7 +111,7 @@ func (c *Chain) Has(mode string) bool {
 	})
 }
 
-// fromFlags returns the configuration that flags describe.
+// fromFlags converts the authorization flags to an AuthorizationConfiguration.
 func (c *Chain) fromFlags() *apiserver.AuthorizationConfiguration {
 	out := &apiserver.AuthorizationConfiguration{}
 	for _, mode := range c.cfg.Modes {
@@ -132,8 +134,9 @@ func (c *Chain) fromFlags() *apiserver.AuthorizationConfiguration {
 	return out
 }
 
-// parse reads and validates a file. Authorizers in the server must have the names that flags would
-// give them, and must be the same ones as at the start.
+// parse parses and validates a configuration file. An authorizer that runs in the server must have
+// its mode in lower case as name, as in Kubernetes. A reload must not omit a mode (other than
+// Webhook) of the initial configuration.
 func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error) {
 	out, err := load.LoadFromData([]byte(text))
 	if err != nil {
@@ -171,8 +174,8 @@ func (c *Chain) parse(text string) (*apiserver.AuthorizationConfiguration, error
 	return out, errors.Join(errs...)
 }
 
-// Build creates the initial chain. members are the authorizers RBAC and Node, if Has reports their
-// modes. loaded is closed once their caches are loaded.
+// Build creates the initial chain. members are the authorizers of modes RBAC and Node, for the modes
+// that Has reports. The caller closes loaded once the caches of members are loaded.
 func (c *Chain) Build(members map[string]Authorizer, loaded <-chan struct{}) error {
 	c.members, c.loaded = members, loaded
 	if c.policies != nil {
@@ -222,8 +225,9 @@ func (c *Chain) one(a *apiserver.AuthorizerConfiguration) (Authorizer, error) {
 	}
 }
 
-// Authorize implements authorizer.Authorizer. Until the caches are loaded, it delays requests
-// instead of denying them: it may allow them a moment later, and clients take a denial as final.
+// Authorize implements authorizer.Authorizer. While caches are not loaded, a request that no
+// authorizer decides waits, because an authorizer may allow it once its cache is loaded, and clients
+// do not retry a denied request.
 func (c *Chain) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	wait := c.loaded
 	select {
@@ -250,7 +254,7 @@ func (c *Chain) RulesFor(ctx context.Context, u user.Info, namespace string) ([]
 	return c.current.Load().RulesFor(ctx, u, namespace)
 }
 
-// Run reloads the file until ctx is done.
+// Run reloads the configuration file when it changes, until ctx is done.
 func (c *Chain) Run(ctx context.Context) {
 	if c.cfg.File == "" {
 		return

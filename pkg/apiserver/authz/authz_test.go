@@ -29,8 +29,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/rbac"
 )
 
-// hook answers reviews: allowed for alice, denied for mallory, no opinion for others, and an error
-// while it is set to fail.
+// hook is a webhook that allows requests of alice, denies requests of mallory, and has no opinion on
+// those of other users. While ill is set, it returns an error.
 type hook struct {
 	kubeconfig string
 	asked      atomic.Int64
@@ -109,7 +109,8 @@ func decide(t *testing.T, c *Chain, name, resource string, groups ...string) aut
 	return d
 }
 
-// TestNotLoaded checks that no request is denied because caches are not loaded yet.
+// TestNotLoaded checks that requests wait while caches are not loaded. If the caches are not loaded in
+// time, the result is an error and not a denial.
 func TestNotLoaded(t *testing.T) {
 	clk := testclock.NewFakeClock(time.Now())
 	c, err := Load(Config{Modes: []string{config.ModeRBAC}, ServerID: "test", Clock: clk,
@@ -170,12 +171,12 @@ func TestChain(t *testing.T) {
 		groups         []string
 		want           authorizer.Decision
 	}{
-		{"alice", "pods", nil, authorizer.DecisionAllow},        // the webhook allows it
-		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the webhook is not asked
-		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, RBAC has
-		{"mallory", "pods", nil, authorizer.DecisionDeny},       // the webhook denies it, and RBAC is not asked
+		{"alice", "pods", nil, authorizer.DecisionAllow},        // the webhook allows the request
+		{"alice", "secrets", nil, authorizer.DecisionNoOpinion}, // the match conditions exclude secrets, so the webhook is not called
+		{"bob", "pods", nil, authorizer.DecisionAllow},          // the webhook has no opinion, and RBAC allows the request
+		{"mallory", "pods", nil, authorizer.DecisionDeny},       // the webhook denies the request, and RBAC is not consulted
 		{"eve", "pods", nil, authorizer.DecisionNoOpinion},
-		// Neither the webhook nor RBAC is asked.
+		// Members of system:masters are allowed without calling the webhook.
 		{"mallory", "pods", []string{"system:masters"}, authorizer.DecisionAllow},
 	} {
 		if got := decide(t, c, test.name, test.resource, test.groups...); got != test.want {
@@ -201,7 +202,7 @@ func TestChain(t *testing.T) {
 	}
 }
 
-// TestReload checks that a changed file is applied and an invalid one is not.
+// TestReload checks that a changed file is applied and that an invalid file is ignored.
 func TestReload(t *testing.T) {
 	h := startHook(t)
 	file := filepath.Join(t.TempDir(), "authorization.yaml")

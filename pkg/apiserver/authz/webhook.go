@@ -18,22 +18,22 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// webhookMetrics are the metrics of webhooks and their match conditions. Single requests are
-// counted with the decisions.
+// webhookMetrics records metrics of webhooks and of their match conditions. It records no metrics of
+// single requests, because the metrics of authorization decisions count them.
 type webhookMetrics struct {
 	webhookmetrics.NoopRequestMetrics
 	webhookmetrics.WebhookMetrics
 	authorizationcel.MatcherMetrics
 }
 
-// retries returns Kubernetes' backoff for webhooks. It is short and has few attempts, because a
-// user waits.
+// retries returns Kubernetes' backoff for calls of authorization webhooks. It is short, because the
+// client's request waits for the call.
 func retries() wait.Backoff {
 	return wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 5}
 }
 
-// newWebhook returns the authorizer of a webhook. The administrator chose the webhook's address, so
-// any address is allowed, but redirects are not followed.
+// newWebhook returns an authorizer that calls a webhook. The webhook may have any address, because
+// the administrator configured it. Redirects are not followed.
 func newWebhook(a *apiserver.AuthorizerConfiguration, compiler authorizationcel.Compiler) (Authorizer, error) {
 	w := a.Webhook
 	client, err := webhookutil.LoadKubeconfig(*w.ConnectionInfo.KubeConfigFile, nil)

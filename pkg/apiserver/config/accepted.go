@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// accepted has the flags of Kubernetes' server that have no effect in this one. They are validated,
-// so that the same command line is valid for both servers, and their help texts say why they have
-// no effect.
+// accepted holds the values of flags of Kubernetes' API server that this server accepts but does not
+// use, so that a command line for Kubernetes is valid here too. The values are validated. The help
+// texts say why the flags have no effect.
 type accepted struct {
 	kubeletTimeout                            time.Duration
 	kubeletPort, kubeletReadOnlyPort          uint
@@ -57,7 +57,8 @@ func (a *accepted) validate(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server does not support.
+// validateUse returns an error for the first value that Kubernetes accepts and this server does not
+// support.
 func (a *accepted) validateUse(proxyCert string) error {
 	if a.peerCA != "" && proxyCert == "" {
 		return errors.New("error building peer proxy handler, proxy-cert-file not specified")

@@ -13,12 +13,11 @@ import (
 
 // Modes of an audit backend.
 const (
-	// AuditBatch sends events later, several at once.
+	// AuditBatch queues events and sends several at once.
 	AuditBatch = "batch"
-	// AuditBlocking sends events before the request continues.
+	// AuditBlocking sends the event of a request before the request continues.
 	AuditBlocking = "blocking"
-	// AuditBlockingStrict does the same as AuditBlocking, and also fails the request if an event
-	// cannot be sent.
+	// AuditBlockingStrict is AuditBlocking, but a request fails if its event cannot be sent.
 	AuditBlockingStrict = "blocking-strict"
 )
 
@@ -36,19 +35,20 @@ type Audit struct {
 	PolicyFile string
 	Log        AuditLog
 	Webhook    AuditWebhook
-	// SpillDir is the directory of events that a backend in batch mode does not accept in time.
-	// Empty means a directory in Config.DataDir. SpillSize is its maximum size in MiB for each backend.
-	// 0 means events that do not fit into memory are dropped.
+	// SpillDir is the directory for events that do not fit into the memory buffer of a backend in
+	// batch mode. If it is empty, a directory in Config.DataDir is used. SpillSize is the maximum
+	// size of the events of each backend in SpillDir, in MiB. If it is 0, such events are dropped.
 	SpillDir  string
 	SpillSize int
 }
 
-// AuditLog configures the log backend. An empty Path turns it off; "-" is standard output.
+// AuditLog configures the log backend. If Path is empty, there is no log. If Path is "-", events are
+// written to standard output.
 type AuditLog struct {
 	Path       string
 	MaxAge     int // maximum age in days
 	MaxBackups int
-	MaxSize    int // MB; 0 means no rotation
+	MaxSize    int // maximum size of a log file in MB before it is rotated; 0 means no rotation
 	Format     string
 	Compress   bool
 	Version    string
@@ -56,7 +56,7 @@ type AuditLog struct {
 	Truncate   AuditTruncation
 }
 
-// AuditWebhook configures the webhook backend. An empty ConfigFile turns it off.
+// AuditWebhook configures the webhook backend. If ConfigFile is empty, there is no webhook.
 type AuditWebhook struct {
 	ConfigFile     string
 	InitialBackoff time.Duration
@@ -65,14 +65,14 @@ type AuditWebhook struct {
 	Truncate       AuditTruncation
 }
 
-// AuditBatching configures how events are sent. All fields except Mode apply to batch mode only.
+// AuditBatching configures how events are sent. Only mode AuditBatch uses the fields after Mode.
 type AuditBatching struct {
 	Mode           string
-	BufferSize     int // number of events
+	BufferSize     int // maximum number of events that wait in memory
 	MaxSize        int // maximum number of events in a batch
 	MaxWait        time.Duration
 	ThrottleEnable bool
-	ThrottleQPS    float32 // batches per second
+	ThrottleQPS    float32 // average number of batches per second
 	ThrottleBurst  int
 }
 
@@ -125,7 +125,7 @@ func (a *Audit) addFlags(fs *pflag.FlagSet) {
 		"delay before the first retry of a failed request to the audit webhook")
 	fs.DurationVar(&w.InitialBackoff, "audit-webhook-batch-initial-backoff", w.InitialBackoff,
 		"same as --audit-webhook-initial-backoff")
-	// cannot fail: the flag exists
+	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("audit-webhook-batch-initial-backoff",
 		"Deprecated, use --audit-webhook-initial-backoff instead.")
 	fs.StringVar(&w.Version, "audit-webhook-version", w.Version, "API version of events sent to the audit webhook")

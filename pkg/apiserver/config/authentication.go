@@ -18,11 +18,11 @@ type Authentication struct {
 	File    string
 	OIDC    OIDC
 	Webhook TokenWebhook
-	// flagged is true if a flag of OIDC was given.
+	// flagged is true if a flag that begins with --oidc- was given.
 	flagged bool
 }
 
-// OIDC is an issuer that is configured by flags. An empty IssuerURL turns it off.
+// OIDC is an OpenID Connect issuer that flags configure. If IssuerURL is empty, there is none.
 type OIDC struct {
 	IssuerURL      string
 	ClientID       string
@@ -35,10 +35,10 @@ type OIDC struct {
 	RequiredClaims map[string]string
 }
 
-// TokenWebhook is a server that authenticates tokens. An empty ConfigFile turns it off.
+// TokenWebhook is a server that authenticates tokens. If ConfigFile is empty, there is none.
 type TokenWebhook struct {
 	ConfigFile string
-	Version    string // version of TokenReview
+	Version    string // API version of the TokenReview objects that the server sends
 	CacheTTL   time.Duration
 }
 
@@ -74,7 +74,7 @@ func (a *Authentication) addFlags(fs *pflag.FlagSet) {
 		"how long answers of the token webhook are cached")
 }
 
-// note records whether flags of OIDC were given.
+// note sets flagged if a flag that begins with --oidc- was given.
 func (a *Authentication) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) { a.flagged = a.flagged || strings.HasPrefix(f.Name, "oidc-") })
 }

@@ -11,22 +11,23 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Authorization configures the authorizers, in addition to AuthorizationModes.
+// Authorization configures the authorizers, in addition to Config.AuthorizationModes.
 type Authorization struct {
-	// File is an AuthorizationConfiguration that replaces modes and webhook. It is reloaded when it
-	// changes.
+	// File is the path of an AuthorizationConfiguration, which replaces AuthorizationModes and
+	// Webhook. The server reloads it when it changes.
 	File string
-	// PolicyFile has the policies of mode ABAC.
+	// PolicyFile is the path of the policies of mode ABAC.
 	PolicyFile string
 	Webhook    AccessWebhook
-	// flagged is true if flags were given that File replaces.
+	// flagged is true if --authorization-mode or a flag --authorization-webhook-* was given. These
+	// flags cannot be combined with File.
 	flagged bool
 }
 
 // AccessWebhook is the server that authorization mode Webhook calls.
 type AccessWebhook struct {
 	ConfigFile      string
-	Version         string // version of SubjectAccessReview
+	Version         string // API version of the SubjectAccessReview objects that the server sends
 	AuthorizedTTL   time.Duration
 	UnauthorizedTTL time.Duration
 }
@@ -52,7 +53,7 @@ func (a *Authorization) addFlags(fs *pflag.FlagSet) {
 		"how long the authorization webhook's denied answers are cached")
 }
 
-// note records whether flags were given that File replaces.
+// note sets flagged if a flag was given that cannot be combined with File.
 func (a *Authorization) note(fs *pflag.FlagSet) {
 	fs.Visit(func(f *pflag.Flag) {
 		a.flagged = a.flagged || f.Name == "authorization-mode" || strings.HasPrefix(f.Name, "authorization-webhook-")

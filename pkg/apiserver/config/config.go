@@ -1,10 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is the configuration of an API server: one plain struct, its flags (with
+// Package config is the configuration of an API server: a struct, the flags that set it (with
 // Kubernetes' names and defaults) and its validation.
 //
-// It reads no files and starts nothing.
+// The package reads no files and starts nothing.
 package config
 
 import (
@@ -21,7 +21,7 @@ import (
 
 // Config is the configuration of an API server.
 type Config struct {
-	// Flags are the values of all flags by name, as /flagz shows them.
+	// Flags are the values of all flags by name. The page /flagz shows them.
 	Flags map[string]string
 
 	// Storage. Without EtcdServers, the server runs an embedded etcd with its files in DataDir.
@@ -43,7 +43,7 @@ type Config struct {
 	SecurePort       int
 	TLSCertFile      string
 	TLSKeyFile       string
-	SNICerts         []cliflag.NamedCertKey // certificates for single names
+	SNICerts         []cliflag.NamedCertKey // certificates for some server names, in addition to the default certificate
 	ClientCAFile     string
 	RequestTimeout   time.Duration
 	MinRequestWatch  time.Duration // minimum duration of a watch without timeoutSeconds
@@ -52,8 +52,9 @@ type Config struct {
 	MaxReads         int // non-mutating requests in flight; 0 means no limit
 	MaxWrites        int // mutating requests in flight; 0 means no limit
 	MaxHTTP2Streams  int // 0 means 250 streams
-	// PriorityAndFairness shares the sum of MaxReads and MaxWrites between flows of requests,
-	// instead of enforcing each limit.
+	// If PriorityAndFairness is true, at most MaxReads + MaxWrites requests are served at a time,
+	// and priority and fairness divides them between clients. If it is false, MaxReads and MaxWrites
+	// are enforced one by one.
 	PriorityAndFairness bool
 	Profiling           bool
 	HTTP                HTTP
@@ -66,7 +67,7 @@ type Config struct {
 	BootstrapTokenAuth      bool
 	ServiceAccountKeyFiles  []string
 	ServiceAccountSignKey   string
-	ServiceAccountSigner    string // socket of an external signer, which replaces the keys
+	ServiceAccountSigner    string // unix socket of an external signer of tokens, which replaces the key files
 	ServiceAccountIssuers   []string
 	ServiceAccountJWKSURI   string
 	ServiceAccountMaxExpiry time.Duration
@@ -81,13 +82,13 @@ type Config struct {
 	Authorization      Authorization
 	EnableAdmission    []string
 	DisableAdmission   []string
-	// OnlyAdmission are the plugins that run. It replaces the default plugins, EnableAdmission and
-	// DisableAdmission.
+	// OnlyAdmission are the names of the plugins that run. If it is set, it replaces the default
+	// plugins, EnableAdmission and DisableAdmission.
 	OnlyAdmission   []string
 	AdmissionConfig string // path of an AdmissionConfiguration
 	AllowPrivileged bool
-	// NotReadySeconds and UnreachableSeconds are how long pods without tolerations of their own
-	// stay on a node that is not ready or not reachable.
+	// NotReadySeconds and UnreachableSeconds are how long a pod stays on a node that is not ready or
+	// not reachable, if the pod has no tolerations for these taints.
 	NotReadySeconds, UnreachableSeconds int64
 	EventTTL                            time.Duration
 
@@ -110,11 +111,12 @@ type Config struct {
 	// Features are the feature gates that differ from their defaults.
 	Features features.Options
 
-	// Aggregation.
+	// Aggregation of extension servers.
 	AggregatorRouting bool
-	// PassRedirects passes redirects of extension servers on to clients.
+	// If PassRedirects is true, redirects of extension servers are passed on to clients. Otherwise
+	// they are errors.
 	PassRedirects bool
-	// ResourceMetrics serves metrics.k8s.io from the statistics of kubelets.
+	// If ResourceMetrics is true, the server serves metrics.k8s.io from the statistics of kubelets.
 	ResourceMetrics bool
 	ProxyClientCert string
 	ProxyClientKey  string
@@ -125,7 +127,7 @@ type Config struct {
 	// TracingConfig is the file that configures the export of request spans. Empty means no tracing.
 	TracingConfig string
 
-	// Debug configures debugging endpoints, and Metrics filters /metrics.
+	// Debug configures debugging endpoints. Metrics restricts which metrics /metrics shows.
 	Debug   Debug
 	Metrics Metrics
 	// EgressSelector is the path of an EgressSelectorConfiguration. If it is empty, connections are
@@ -139,7 +141,7 @@ type Config struct {
 	Log daemon.LogFlags
 
 	accepted accepted
-	flagged  bool // Parse sets this field; code must not set it
+	flagged  bool // true if Parse made this Config from flags; only Parse sets it
 }
 
 // PortRange is an inclusive range of ports.
@@ -154,7 +156,7 @@ func (r PortRange) Contains(port int) bool { return port >= r.First && port <= r
 // String returns r as "first-last".
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Default returns the configuration of a server without flags.
+// Default returns the configuration of a server that is started without flags.
 func Default() Config {
 	return Config{
 		EtcdPrefix:            "/registry",
@@ -200,8 +202,8 @@ const (
 	ModeWebhook     = "Webhook"
 )
 
-// Anonymous reports whether requests without credentials are accepted. They never are with the mode
-// AlwaysAllow alone, because everybody could then do everything.
+// Anonymous reports whether requests without credentials are accepted. They are rejected if
+// flags set the authorization mode AlwaysAllow, because then all clients could do everything.
 func (c *Config) Anonymous() bool {
 	everything := c.Authorization.File == "" && slices.Contains(c.AuthorizationModes, ModeAlwaysAllow)
 	return c.AnonymousAuth && !everything

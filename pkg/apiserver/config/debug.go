@@ -7,12 +7,12 @@ import "github.com/spf13/pflag"
 
 // Debug configures debugging endpoints.
 type Debug struct {
-	// Contention records blocking for the profiles.
+	// If Contention is true, profiles include where goroutines block.
 	Contention bool
-	// Socket is a unix socket that serves profiles to every user that can open it. If empty, there
-	// is no socket.
+	// Socket is the path of a unix socket that serves profiles to every user who can open it. If it is
+	// empty, there is no socket.
 	Socket string
-	// Logs serves the files of /var/log.
+	// If Logs is true, the server serves the files of /var/log.
 	Logs bool
 }
 

@@ -12,16 +12,16 @@ import (
 
 // Values of Endpoints.Reconciler.
 const (
-	EndpointsLease       = "lease"        // the endpoints are the servers that have renewed their lease
+	EndpointsLease       = "lease"        // the endpoints are the servers whose leases have not expired
 	EndpointsNone        = "none"         // the server does not write endpoints
 	EndpointsMasterCount = "master-count" // the endpoints are the last Count servers that registered
 )
 
 // Endpoints configures the endpoints and the port of the kubernetes service.
 type Endpoints struct {
-	// Reconciler is one of the constants Endpoints...; empty is EndpointsLease.
+	// Reconciler is one of the constants above. If it is empty, EndpointsLease is used.
 	Reconciler string
-	// Count is the number of servers, for EndpointsMasterCount.
+	// Count is the number of servers. Only EndpointsMasterCount uses it.
 	Count int
 	// NodePort is the service's port on every node, or 0 if it has no node port.
 	NodePort int
@@ -35,7 +35,7 @@ func (e *Endpoints) addFlags(fs *pflag.FlagSet) {
 			"lease), master-count (the last --apiserver-count servers that registered; deprecated) or none")
 	fs.IntVar(&e.Count, "apiserver-count", e.Count,
 		"number of API servers in the cluster, for --endpoint-reconciler-type=master-count")
-	// cannot fail: the flag exists
+	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("apiserver-count", "apiserver-count is deprecated and will be removed in a future version.")
 	fs.IntVar(&e.NodePort, "kubernetes-service-node-port", 0,
 		"port of the kubernetes service on every node; the service then has type NodePort; 0: type ClusterIP")
@@ -54,7 +54,8 @@ func (e *Endpoints) validate(nodePorts PortRange, add func(format string, args .
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server does not support.
+// validateUse returns an error for the first value that Kubernetes accepts and this server does not
+// support.
 func (e *Endpoints) validateUse() error {
 	if !slices.Contains([]string{"", EndpointsLease, EndpointsNone, EndpointsMasterCount}, e.Reconciler) {
 		return fmt.Errorf("Reconciler not implemented: %s", e.Reconciler) //nolint:staticcheck // Kubernetes' message

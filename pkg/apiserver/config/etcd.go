@@ -16,25 +16,29 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// storedType is the media type of stored objects. It is Kubernetes' default.
+// storedType is the media type in which objects are stored. It is the default of Kubernetes' flag
+// --storage-media-type.
 const storedType = "application/vnd.kubernetes.protobuf"
 
 // Etcd configures how the server uses its store.
 type Etcd struct {
-	// CompactionInterval is how often the server compacts the history, and how much history it
-	// keeps. If it is not positive, the server never compacts.
+	// CompactionInterval is the interval at which the server compacts the history of the store. A
+	// compaction keeps the history of the last interval. If it is not positive, the server never
+	// compacts.
 	CompactionInterval time.Duration
-	// HealthTimeout and ReadyTimeout limit the checks of the store for /livez and /readyz.
+	// HealthTimeout limits the check of the store for /livez and /healthz, and ReadyTimeout the
+	// one for /readyz.
 	HealthTimeout, ReadyTimeout time.Duration
 	// CountPeriod enables the metrics of object counts if it is not 0.
 	CountPeriod time.Duration
-	// LeaseReuse is for how many seconds further keys are attached to an existing etcd lease.
+	// LeaseReuse is how long, in seconds, the server attaches further keys to an etcd lease that it
+	// has created.
 	LeaseReuse int64
 
-	// GarbageCollector says that a garbage collector runs. Deletes then set finalizers that tell
-	// the garbage collector what to do.
+	// GarbageCollector is true if a garbage collector runs in the cluster. Deletes with propagation
+	// policy Orphan or Foreground then set the finalizer that the garbage collector handles.
 	GarbageCollector bool
-	// ServersOverrides are etcd servers of single resources, as "group/resource#servers", where
+	// ServersOverrides are the etcd servers of single resources, as "group/resource#servers", where
 	// servers are URLs separated by semicolons.
 	ServersOverrides []string
 
@@ -80,7 +84,7 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&e.watchCacheSizes, "watch-cache-sizes", []string{"events#0", "events.events.k8s.io#0"},
 		"resource[.group]#size; no effect: the store's cache has no size per resource")
 	fs.IntVar(&e.watchCacheSize, "default-watch-cache-size", 100, "no effect, as in Kubernetes")
-	// cannot fail: the flag exists
+	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("default-watch-cache-size",
 		"watch caches are sized automatically and this flag will be removed in a future version")
 	fs.IntVar(&e.deleteWorkers, "delete-collection-workers", 1,
@@ -89,10 +93,10 @@ func (e *Etcd) addFlags(fs *pflag.FlagSet) {
 		"honour propagationPolicy on deletes; must match the controller manager's --enable-garbage-collector")
 }
 
-// AllResources is the resource in an Override that applies to a whole group.
+// AllResources is the value of Override.Resource.Resource in an override for a whole group.
 const AllResources = "*"
 
-// Override is the etcd servers of one resource.
+// Override has the etcd servers of one resource, or of a whole group.
 type Override struct {
 	Resource schema.GroupResource
 	Servers  []string
@@ -114,7 +118,7 @@ func (e *Etcd) Overrides() ([]Override, error) {
 	return out, nil
 }
 
-// validateWatchCaches validates cache sizes, which have no effect here.
+// validateWatchCaches validates the flag for watch cache sizes, which has no effect in this server.
 func (e *Etcd) validateWatchCaches() error {
 	for _, size := range e.watchCacheSizes {
 		tokens := strings.Split(size, "#")
@@ -148,7 +152,8 @@ func (e *Etcd) validate(encryptionWithoutFile bool, add func(format string, args
 	}
 }
 
-// validateUse rejects values that Kubernetes accepts and this server does not support.
+// validateUse returns an error for the first value that Kubernetes accepts and this server does not
+// support.
 func (e *Etcd) validateUse() error {
 	if e.mediaType != storedType {
 		return fmt.Errorf("--storage-media-type %s is not supported: objects are stored as %s",

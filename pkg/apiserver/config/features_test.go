@@ -16,7 +16,7 @@ import (
 	"keelson.dev/keelson/pkg/features"
 )
 
-// needed returns args with the required flags of a server.
+// needed returns args and the flags that every server requires.
 func needed(args ...string) []string {
 	return append([]string{
 		"--service-account-issuer=https://a", "--service-account-key-file=a", "--service-account-signing-key-file=a",
@@ -24,8 +24,8 @@ func needed(args ...string) []string {
 	}, args...)
 }
 
-// TestFeatureGates checks which gates are accepted, and that the errors for others are Kubernetes'
-// errors.
+// TestFeatureGates checks which gates are accepted. The errors for unknown gates must be those of
+// Kubernetes.
 func TestFeatureGates(t *testing.T) {
 	const fixed = " cannot be had: this server has these features as they are by default"
 	for _, tc := range []struct {

@@ -169,7 +169,7 @@ func (c *Config) addPolicy(fs *pflag.FlagSet) {
 		"admission plugins to run in addition to the default ones")
 	fs.StringSliceVar(&c.OnlyAdmission, "admission-control", nil, "admission plugins to run instead of the "+
 		"default ones; cannot be combined with --enable-admission-plugins or --disable-admission-plugins")
-	// cannot fail: the flag exists
+	// MarkDeprecated cannot fail, because the flag exists.
 	_ = fs.MarkDeprecated("admission-control", "Use --enable-admission-plugins or "+
 		"--disable-admission-plugins instead. Will be removed in a future version.")
 	fs.Lookup("admission-control").Hidden = false
@@ -218,7 +218,7 @@ func (s *seconds) Set(v string) error {
 func (s *seconds) String() string { return strconv.Itoa(int(time.Duration(*s) / time.Second)) }
 func (*seconds) Type() string     { return "int" }
 
-// inverse is a boolean flag that is true unless off is set.
+// inverse is a boolean flag whose value is the negation of *off.
 type inverse struct{ off *bool }
 
 func (i *inverse) Set(v string) error {
@@ -256,9 +256,9 @@ func (p *prefixes) Set(v string) error {
 	return nil
 }
 
-// parsePrefix parses a range of addresses. Octets may have leading zeros, as in old configurations.
-// If s is not a range, the result is the zero Prefix; validation reports this with the position of
-// the range.
+// parsePrefix parses an IP range in CIDR notation. Octets may have leading zeros, as in old
+// configurations. If s is malformed, parsePrefix returns the zero Prefix, for which validation
+// later returns an error with the position of the range.
 func parsePrefix(s string) netip.Prefix {
 	_, n, err := netutils.ParseCIDRSloppy(s)
 	if err != nil {
@@ -309,5 +309,5 @@ func (r *PortRange) Set(v string) error {
 	return nil
 }
 
-// Type names the flag's value in usage.
+// Type returns the name of the flag's type for the usage text.
 func (PortRange) Type() string { return "portRange" }

@@ -13,8 +13,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxGoawayChance is the maximum of GoawayChance. With a higher chance, clients would spend their
-// time on connections.
+// maxGoawayChance is the maximum of GoawayChance. With a higher chance, clients would spend too much
+// time on opening connections.
 const maxGoawayChance = 0.02
 
 // originsHelp is Kubernetes' help text, which is also part of the error for an invalid origin.
@@ -25,23 +25,24 @@ const originsHelp = "List of allowed origins for CORS, comma separated. An allow
 	"and by anchoring to the end with '$' or including the ':' port separator suffix. Examples of valid " +
 	"expressions are '//example\\.com(:|$)' and '^https://example\\.com(:|$)'"
 
-// HTTP configures headers and the behaviour at start and shutdown.
+// HTTP configures response headers, and the behaviour at start and shutdown.
 type HTTP struct {
-	// CORSOrigins are regular expressions of the origins whose pages may read answers.
+	// CORSOrigins are regular expressions. Browsers let pages of matching origins read answers.
 	CORSOrigins []string
 	// TransportSecurity are the directives of the header Strict-Transport-Security.
 	TransportSecurity []string
-	// GoawayChance is the probability that the answer to an HTTP/2 request closes the connection.
+	// GoawayChance is the probability, from 0 to 1, that the server closes the connection after an
+	// answer to an HTTP/2 request.
 	GoawayChance float64
-	// ExternalHostname is the name of the server in documents, with or without a port. Empty means its
-	// address.
+	// ExternalHostname is the name of the server in discovery documents, with or without a port. If it
+	// is empty, the documents contain the server's address.
 	ExternalHostname string
-	// LivezGrace is how long after the start /livez succeeds even if checks fail.
+	// LivezGrace is for how long after the start /livez succeeds even if checks fail.
 	LivezGrace time.Duration
-	// WatchGrace has no effect: watches end as soon as all other requests have drained.
+	// WatchGrace has no effect. At shutdown, watches end as soon as all other requests have ended.
 	WatchGrace time.Duration
-	// RetryAfterShutdown answers new requests during the drain with 429 and Retry-After, instead of
-	// closing the listener.
+	// If RetryAfterShutdown is true, new requests during a shutdown get 429 with Retry-After.
+	// Otherwise the server closes the listener.
 	RetryAfterShutdown bool
 }
 
@@ -60,7 +61,7 @@ func (h *HTTP) addFlags(fs *pflag.FlagSet) {
 		"answer new requests during shutdown with 429 and Retry-After instead of refusing connections")
 }
 
-// Origins returns the compiled expressions of CORSOrigins.
+// Origins compiles the regular expressions of CORSOrigins.
 func (h *HTTP) Origins() ([]*regexp.Regexp, error) {
 	var out []*regexp.Regexp
 	for _, o := range h.CORSOrigins {
@@ -88,7 +89,7 @@ func parseOrigin(o string) (*regexp.Regexp, error) {
 	return re, nil
 }
 
-// validateBrowsers validates the headers for browsers.
+// validateBrowsers validates TransportSecurity and CORSOrigins, which set headers for browsers.
 func (h *HTTP) validateBrowsers(add func(format string, args ...any)) {
 	for _, d := range h.TransportSecurity {
 		if strings.TrimSpace(d) == "" {

@@ -14,12 +14,12 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// Metrics filters /metrics.
+// Metrics restricts which metrics and label values /metrics shows.
 type Metrics struct {
 	// Disabled are the names of metrics that /metrics omits.
 	Disabled []string
 	// AllowLabels maps "metric,label" to the allowed values of that label, separated by commas.
-	// Other values are replaced by "unexpected".
+	// /metrics shows "unexpected" instead of any other value.
 	AllowLabels map[string]string
 	// AllowLabelsFile is a file with further entries for AllowLabels.
 	AllowLabelsFile string
@@ -56,7 +56,7 @@ func (m *Metrics) validate(add func(format string, args ...any)) {
 	}
 }
 
-// CheckLabels validates the keys of AllowLabels. at is the position that errors contain.
+// CheckLabels validates the keys of labels, a value of AllowLabels. at is the position for errors.
 func CheckLabels(at *field.Path, labels map[string]string) error {
 	key := regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*,[a-zA-Z_][a-zA-Z0-9_]*$`)
 	for k := range labels {

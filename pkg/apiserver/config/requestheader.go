@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// RequestHeader configures which front proxies may name the user of a request in headers.
+// RequestHeader configures which front proxies may name the user of a request, and in which headers.
 type RequestHeader struct {
 	ClientCAFile        string
 	AllowedNames        []string

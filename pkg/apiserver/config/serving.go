@@ -8,15 +8,15 @@ import "github.com/spf13/pflag"
 // defaultCertDir is the directory of the self-signed certificate, as in Kubernetes.
 const defaultCertDir = "/var/run/kubernetes"
 
-// Serving configures the listener.
+// Serving configures the listener and its TLS.
 type Serving struct {
 	// CertDir is the directory of the self-signed certificate, which is used if no certificate is
 	// configured. If empty, the certificate is kept in memory only.
 	CertDir string
-	// DisableHTTP2 offers only HTTP/1.1 to clients.
+	// If DisableHTTP2 is true, the server offers only HTTP/1.1 to clients.
 	DisableHTTP2 bool
-	// MaxConnectionBytes limits the bytes per second in each direction of an upgraded connection to
-	// a kubelet, pod or service. If it is not positive, there is no limit.
+	// MaxConnectionBytes limits how many bytes per second an upgraded connection to a kubelet, pod or
+	// service may carry in each direction. If it is not positive, there is no limit.
 	MaxConnectionBytes int64
 	// PermitAddressSharing and PermitPortSharing set SO_REUSEADDR and SO_REUSEPORT on the listening
 	// socket.

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// switches is a flag value: names that are each on or off, such as "a=true,b=false,c", where c is
-// on. The values are validated after all flags are parsed.
+// switches is a flag value: a list of names with their values, such as "a=true,b=false,c". A name
+// without a value is on. The values are validated after all flags are parsed.
 type switches map[string]string
 
-// Set adds names to those of earlier calls.
+// Set parses v and adds its names to those of earlier calls.
 func (s *switches) Set(v string) error {
 	for pair := range strings.SplitSeq(v, ",") {
 		if pair == "" {
@@ -30,7 +30,7 @@ func (s *switches) Set(v string) error {
 	return nil
 }
 
-// String returns the value in the form that Set parses, sorted.
+// String returns the names and values in the form that Set parses, sorted by name.
 func (s *switches) String() string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(*s)) {
@@ -42,8 +42,8 @@ func (s *switches) String() string {
 // Type returns the name of the flag's type for the usage text.
 func (*switches) Type() string { return "mapStringString" }
 
-// states returns which names are on, and an error for the first value that is not a boolean. Names
-// that stand for several APIs ("api/all") need an explicit value.
+// states returns the value of each name: true for on, false for off. It returns an error if a value is
+// not a boolean. Names that stand for several APIs ("api/all") need an explicit value.
 func (s *switches) states() (map[string]bool, error) {
 	out := make(map[string]bool, len(*s))
 	var wrong error

@@ -18,14 +18,15 @@ import (
 // webhooks, extension servers, nodes, pods and services.
 type Transport struct {
 	MinTLSVersion string   // if empty, TLS 1.2
-	CipherSuites  []string // if empty, Go's default suites
-	Curves        []int32  // key exchanges as numbers of Go's tls.CurveID; empty means Go's default
+	CipherSuites  []string // names of cipher suites; if empty, Go's default suites
+	Curves        []int32  // key exchanges, as numbers of Go's tls.CurveID; if empty, Go's default
 
-	// Deny and Allow are address ranges in the format of outbound.ParseRanges. The server does not
-	// connect to addresses in Deny on behalf of a user's object, unless they are in Allow.
+	// Deny and Allow are address ranges in the format of outbound.ParseRanges. If a user's object,
+	// such as a webhook or a node, contains an address in Deny, the server does not connect to it,
+	// unless the address is in Allow.
 	Deny, Allow []string
-	// NodeRanges are the ranges that node addresses must be in, in the format of
-	// outbound.ParseRanges; if it is empty, any address is allowed.
+	// NodeRanges are the ranges in which addresses of nodes must be, in the format of
+	// outbound.ParseRanges. If it is empty, any address is allowed.
 	NodeRanges []string
 }
 
@@ -45,7 +46,7 @@ func (t *Transport) add(fs *pflag.FlagSet) {
 			"NodeOwnership; empty: any address that is not reserved")
 }
 
-// TLS sets the version, the cipher suites and the key exchanges in c.
+// TLS sets the minimum version, the cipher suites and the key exchanges of c.
 func (t *Transport) TLS(c *tls.Config) error {
 	suites, err := cliflag.TLSCipherSuites(t.CipherSuites)
 	if err != nil {
@@ -62,7 +63,7 @@ func (t *Transport) TLS(c *tls.Config) error {
 	return err
 }
 
-// Outbound returns the policy for the server's own connections.
+// Outbound returns the policy that Deny and Allow define for connections of the server.
 func (t *Transport) Outbound() (outbound.Policy, error) {
 	deny, err := outbound.ParseRanges(t.Deny)
 	if err != nil {
@@ -75,7 +76,7 @@ func (t *Transport) Outbound() (outbound.Policy, error) {
 	return outbound.Policy{Deny: deny, Allow: allow}, nil
 }
 
-// NodeAddresses returns the address ranges that node addresses must be in.
+// NodeAddresses returns the parsed NodeRanges.
 func (t *Transport) NodeAddresses() ([]netip.Prefix, error) {
 	list, err := outbound.ParseRanges(t.NodeRanges)
 	if err != nil {

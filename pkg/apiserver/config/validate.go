@@ -16,16 +16,17 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// minHostBits is the minimum number of host bits of the first service range, so that it has at
-// least eight addresses.
+// minHostBits is the minimum number of host bits of the first service range. With 3 host bits, the
+// range has eight addresses.
 const minHostBits = 3
 
-// Validate reports all errors in c, with the messages and in the order of Kubernetes' server.
+// Validate returns an error with all problems of c, with the messages and in the order of
+// Kubernetes' server.
 func (c *Config) Validate() error {
 	var errs []error
 	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	// Errors about ranges, signers and sizes are reported alone. Unsupported values are reported
-	// last.
+	// If one of these checks fails, Validate returns only its error, as in Kubernetes. Values that
+	// Kubernetes accepts but this server does not support are checked last.
 	for _, alone := range []func() error{c.validateRanges, c.validateSigner, c.Etcd.validateWatchCaches} {
 		if err := alone(); err != nil {
 			return err
@@ -97,7 +98,8 @@ func (c *Config) validateFairness(add func(format string, args ...any)) {
 	}
 }
 
-// validateUse reports the first value that Kubernetes accepts and this server does not support.
+// validateUse adds an error for the first value that Kubernetes accepts and this server does not
+// support.
 func (c *Config) validateUse(add func(format string, args ...any)) {
 	err := c.Transport.validateTLS()
 	reconciler, etcd, beside := c.Endpoints.validateUse(), c.Etcd.validateUse(), c.accepted.validateUse(c.ProxyClientCert)
@@ -119,13 +121,13 @@ func (c *Config) validateUse(add func(format string, args ...any)) {
 }
 
 func (c *Config) validateServing(add func(format string, args ...any)) {
-	// A configuration that was not made from flags may use port 0, which means any free port.
+	// Only a configuration that was not made from flags may have port 0, which means any free port.
 	if c.SecurePort < 0 || c.SecurePort > 65535 || c.SecurePort == 0 && c.flagged {
 		add("--secure-port %d must be between 1 and 65535, inclusive. It cannot be turned off with 0", c.SecurePort)
 	}
 }
 
-// validateTokens validates the issuers and keys of service account tokens.
+// validateTokens validates the issuers, keys and lifetimes of service account tokens.
 func (c *Config) validateTokens(add func(format string, args ...any)) {
 	if len(c.ServiceAccountIssuers) == 0 {
 		add("service-account-issuer is a required flag")
@@ -161,7 +163,7 @@ func (c *Config) validateTokens(add func(format string, args ...any)) {
 	}
 }
 
-// validateTokenRequest validates what issuing tokens requires.
+// validateTokenRequest checks that the flags required for issuing tokens are set.
 func (c *Config) validateTokenRequest(add func(format string, args ...any)) {
 	signs := c.ServiceAccountSignKey != "" || c.ServiceAccountSigner != ""
 	issues := len(c.ServiceAccountIssuers) > 0 && c.ServiceAccountIssuers[0] != ""
@@ -228,8 +230,8 @@ func (c *Config) validateServices(add func(format string, args ...any)) {
 	c.Endpoints.validate(c.ServiceNodePorts, add)
 }
 
-// publicAddress returns the address by which members of the cluster reach the server. It returns no
-// address if the address depends on the machine.
+// publicAddress returns the address at which nodes and pods reach the server. It returns false if the
+// configuration does not determine the address because it depends on the machine.
 func (c *Config) publicAddress() (netip.Addr, bool) {
 	for _, s := range []string{c.AdvertiseAddress, c.BindAddress} {
 		ip := net.ParseIP(s)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRefusals checks that the errors for invalid configurations are Kubernetes' errors. Several
-// errors are reported together.
+// TestRefusals checks that the errors for invalid configurations are those of Kubernetes, and that
+// several errors are reported together.
 func TestRefusals(t *testing.T) {
 	good := []string{
 		"--service-account-issuer=https://a", "--service-account-key-file=a", "--service-account-signing-key-file=a",
@@ -272,7 +272,7 @@ func TestAnonymous(t *testing.T) {
 		"authorization file":                {[]string{"--authorization-config=x"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Other flags that are missing do not cause further errors.
+			// Parse returns an error, because required flags are missing. Anonymous does not depend on them.
 			cfg, _ := Parse(append([]string{"--data-dir=x"}, tc.args...), t.Output())
 			if got := cfg.Anonymous(); got != tc.want {
 				t.Errorf("got %t", got)

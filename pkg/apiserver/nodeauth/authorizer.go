@@ -25,8 +25,8 @@ type Authorizer struct {
 }
 
 // NewAuthorizer returns an authorizer that uses graph. rules decides requests that do not depend on
-// the node (the rules of the role system:node). Until synced reports true, requests that depend on
-// the graph are denied.
+// which node sends them, by the rules of the role system:node. While synced returns false, the
+// authorizer allows no requests that depend on graph.
 func NewAuthorizer(graph *Graph, rules func(authorizer.Attributes) bool, synced func() bool) *Authorizer {
 	return &Authorizer{graph, rules, synced}
 }
@@ -36,9 +36,9 @@ const (
 	nodesGroup = user.NodesGroup
 )
 
-// Identity returns the name of the node that u is, and whether u is a node: whether its user name
-// begins with system:node: and it is in the group system:nodes. The name is empty if the user name
-// is only that prefix.
+// Identity returns the name of the node that u represents. isNode reports whether u is a node: its
+// user name begins with "system:node:", and it is in the group system:nodes. The name is empty if the
+// user name is only "system:node:".
 func Identity(u user.Info) (name string, isNode bool) {
 	if u == nil || !strings.HasPrefix(u.GetName(), userPrefix) || !slices.Contains(u.GetGroups(), nodesGroup) {
 		return "", false
@@ -46,7 +46,7 @@ func Identity(u user.Info) (name string, isNode bool) {
 	return strings.TrimPrefix(u.GetName(), userPrefix), true
 }
 
-// Authorize allows nodes access to their own objects.
+// Authorize allows a node to access its own objects, and what the rules allow to all nodes.
 func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	node, isNode := Identity(attrs.GetUser())
 	if !isNode {
@@ -66,7 +66,7 @@ func (a *Authorizer) Authorize(_ context.Context, attrs authorizer.Attributes) (
 	return no("")
 }
 
-// RulesFor returns no rules: what a node may do cannot be enumerated.
+// RulesFor returns no rules, because a node's rights depend on its pods and cannot be listed as rules.
 func (a *Authorizer) RulesFor(_ context.Context, u user.Info, _ string) ([]authorizer.ResourceRuleInfo,
 	[]authorizer.NonResourceRuleInfo, bool, error) {
 	if _, isNode := Identity(u); isNode {
@@ -83,7 +83,8 @@ func no(reason string) (authorizer.Decision, string, error) {
 	return authorizer.DecisionNoOpinion, reason, nil
 }
 
-// subdivided returns the decision for resources with objects that not every node may see.
+// subdivided returns the function that decides requests for a resource some of whose objects a node
+// may not access. It returns nil for all other resources.
 func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 	switch attrs.GetAPIGroup() + "/" + attrs.GetResource() {
 	case "/secrets":
@@ -117,7 +118,7 @@ func (a *Authorizer) subdivided(attrs authorizer.Attributes) decision {
 	return nil
 }
 
-// related allows access to objects that the graph relates to the node.
+// related allows the request if the graph relates its object to the node.
 func (a *Authorizer) related(k kind, node string, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	if attrs.GetName() == "" {
 		return no("No Object name found")
@@ -175,7 +176,7 @@ func (a *Authorizer) account(node string, attrs authorizer.Attributes) (authoriz
 	return a.related(serviceAccount, node, attrs)
 }
 
-// ownWrite reports whether verb is one that a node may use on the object that has the node's name.
+// ownWrite reports whether verb is allowed on the Lease and CSINode that have the name of the node.
 func ownWrite(verb string) bool {
 	return slices.Contains([]string{"get", "create", "update", "patch", "delete"}, verb)
 }
@@ -186,7 +187,7 @@ func lease(node string, attrs authorizer.Attributes) (authorizer.Decision, strin
 		return no("can only get, create, update, patch, or delete a node lease")
 	case attrs.GetNamespace() != corev1.NamespaceNodeLease:
 		return no(fmt.Sprintf("can only access leases in the %q system namespace", corev1.NamespaceNodeLease))
-	// The authorizer does not know the name in a create; NodeRestriction checks it.
+	// The name of a created object is not in the attributes, so NodeRestriction checks it later.
 	case attrs.GetVerb() != "create" && attrs.GetName() != node:
 		return no("can only access node lease with the same name as the requesting node")
 	}
@@ -205,7 +206,7 @@ func csiNode(node string, attrs authorizer.Attributes) (authorizer.Decision, str
 	return yes()
 }
 
-// selects reports whether the request selects field=node.
+// selects reports whether the request has the field selector field=node.
 func selects(attrs authorizer.Attributes, field, node string) bool {
 	reqs, _ := attrs.GetFieldSelector()
 	for _, r := range reqs {

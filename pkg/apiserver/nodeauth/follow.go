@@ -17,16 +17,16 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// followAgain is the delay before pods are followed again after an error.
+// followAgain is the delay before a failed watch of pods is started again.
 const followAgain = time.Second
 
-// Pods feeds a graph with the pods in a store. It passes on the store's own records, which saves
-// decoding pods that this server has written and a second copy of each pod.
+// Pods passes the pods in a store to a graph. It passes the records of the store, not decoded copies,
+// so that pods are not stored twice and few of them need to be decoded.
 type Pods struct {
 	Graph *Graph
-	// Store returns the store of pods. Run calls it.
+	// Store returns the store of pods. Only Run calls it.
 	Store func() store.Reader
-	// Part decodes the fields PodPaths of a stored pod. It returns false if it cannot.
+	// Part decodes the fields PodPaths of a stored pod. It returns false if the pod cannot be decoded.
 	Part  func(data []byte) (store.Object, bool)
 	Clock clock.Clock
 	Log   *slog.Logger
@@ -34,10 +34,10 @@ type Pods struct {
 	synced atomic.Bool
 }
 
-// Synced reports whether all pods that existed at the start have been seen.
+// Synced reports whether the graph has all pods that existed when Run started.
 func (p *Pods) Synced() bool { return p.synced.Load() }
 
-// Run follows the pods until ctx is done.
+// Run passes all pods and their changes to the graph until ctx is done.
 func (p *Pods) Run(ctx context.Context) {
 	p.Graph.readWith(p.read)
 	for {
@@ -46,7 +46,7 @@ func (p *Pods) Run(ctx context.Context) {
 			return
 		}
 		if apierrors.IsResourceExpired(err) {
-			continue // events were missed, so start again from the current state
+			continue // events were missed, so watch again from the current state
 		}
 		p.Log.Error("Failed to watch pods for node authorization", "err", err)
 		again := p.Clock.NewTimer(followAgain)
@@ -58,7 +58,7 @@ func (p *Pods) Run(ctx context.Context) {
 	}
 }
 
-// follow processes the current pods and then their changes, until an error.
+// follow passes the current pods and then their changes to the graph, until an error.
 func (p *Pods) follow(ctx context.Context) error {
 	// A bookmark marks the end of the initial state.
 	watcher, err := p.Store().Watch(ctx, store.WatchOptions{SendInitialEvents: new(true), AllowBookmarks: true})
@@ -66,7 +66,7 @@ func (p *Pods) follow(ctx context.Context) error {
 		return err
 	}
 	defer watcher.Stop()
-	var present map[string]string // initial pods by key; nil once the initial state is complete
+	var present map[string]string // nodes of the initial pods, by key; nil once the initial state is complete
 	if p.Synced() {
 		present = map[string]string{}
 	}
@@ -108,7 +108,7 @@ func (p *Pods) read(rec *store.Record) *corev1.Pod {
 	return pod
 }
 
-// PodPaths returns the fields of a pod that a graph uses.
+// PodPaths returns the fields of a pod that the graph reads.
 func PodPaths() []string {
 	paths := []string{
 		"metadata.name", "metadata.namespace", "metadata.annotations",
@@ -123,11 +123,11 @@ func PodPaths() []string {
 	return paths
 }
 
-// podOf returns the pod with a record's key.
+// podOf returns the object of the pod with a record's key.
 func podOf(key string) object {
 	namespace, name, _ := strings.Cut(key, "/")
 	return object{pod, namespace, name}
 }
 
-// nodeOf returns the node of a record's pod, or "".
+// nodeOf returns the name of the node of a record's pod, or "" if the pod has no node.
 func nodeOf(rec *store.Record) string { return rec.Fields["spec.nodeName"] }

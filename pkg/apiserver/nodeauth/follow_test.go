@@ -22,7 +22,7 @@ import (
 	"keelson.dev/apiserver/store/kv/memory"
 )
 
-// cutting is a store whose watches fail when the test sets an error.
+// cutting is a store whose watches fail with the error that the test sets.
 type cutting struct {
 	store.Interface
 	cut chan error
@@ -139,7 +139,7 @@ func testFollow(t *testing.T, end error) {
 	remove("a")
 	reaches("followed", "b", "c")
 
-	pods.cut <- end // a pod is deleted while no watch is open
+	pods.cut <- end // the watch fails, and the test deletes a pod before the next watch starts
 	remove("b")
 	clk.Sleep(2 * followAgain)
 	reaches("after the watch has ended", "c")

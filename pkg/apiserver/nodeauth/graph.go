@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeauth limits kubelets to the objects of their node: the node itself, its lease, the
-// pods bound to it, and the secrets, config maps, claims, volumes and service accounts that these
-// refer to.
+// Package nodeauth limits the rights of kubelets to the objects of their node: the node itself, its
+// lease, the pods bound to it, and the secrets, config maps, claims, volumes and service accounts to
+// which these pods refer.
 //
-// A Graph has the relations, from informers and from the store of pods. The Authorizer uses it to
-// decide reads and token requests. The admission plugin NodeRestriction limits writes.
+// A Graph has the references between these objects, from informers and from the store of pods. The
+// Authorizer uses it to decide reads and token requests. The admission plugin NodeRestriction limits
+// writes.
 package nodeauth
 
 import (
@@ -22,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// kind is a kind of object that nodes reach through other objects.
+// kind is the kind of an object in a Graph.
 type kind byte
 
 const (
@@ -37,40 +38,41 @@ const (
 	slice
 )
 
-// object names an object of the graph.
+// object is the kind, namespace and name of an object in a Graph.
 type object struct {
 	kind            kind
 	namespace, name string
 }
 
-// shared returns o with strings that equal objects share. The pods of a Deployment refer to the
-// same objects.
+// shared returns o with interned strings. It saves memory, because the pods of a Deployment refer to
+// the same objects.
 func (o object) shared() object {
 	return object{o.kind, shared(o.namespace), shared(o.name)}
 }
 
 func shared(s string) string { return unique.Make(s).Value() }
 
-// Graph records which objects belong to which nodes. It is safe for concurrent use.
+// Graph records which objects belong to which nodes: those that pods of the node refer to, directly or
+// through other objects. It is safe for concurrent use.
 type Graph struct {
 	mu sync.RWMutex
-	// nodes counts, by object and node, how many pods (or attachments, or slices) of the node refer
-	// to the object.
+	// nodes has the number of sources that refer to an object, by object and node. A source is a pod,
+	// volume attachment or resource slice of the node.
 	nodes map[object]map[string]int
-	// direct is the node and the objects that each pod, attachment or slice adds to nodes.
+	// direct has the node of each source, and the objects that the source refers to.
 	direct map[object]contribution
-	// through has, by object, the objects that refer to it: the volumes of a secret, the claim of a
-	// volume.
+	// through has, by object, the objects that refer to it: by secret the volumes that use it, and
+	// by volume its claim.
 	through map[object][]object
-	volumes map[string][]object // by volume: the objects whose entry in through contains the volume
+	volumes map[string][]object // by volume, the keys of through whose value contains the volume
 
-	// unread are the pods, by node and key, that changed since their node's last request. They are
-	// processed when the node makes a request, because few changes of pods concern their
-	// references, and many nodes never ask this server.
+	// unread are pods that have changed since the last request of their node, by node and key. The
+	// graph reads their references only when the node sends a request, because most changes do not
+	// change references, and many nodes never send requests to this server.
 	unread map[string]map[string]*store.Record
-	read   func(*store.Record) *corev1.Pod // returns nil if the pod cannot be decoded
+	read   func(*store.Record) *corev1.Pod // decodes a pod; returns nil if it cannot be decoded
 
-	recent [16][]object // slices that alike has returned recently
+	recent [16][]object // slices that alike has stored recently
 	oldest int
 }
 
@@ -88,7 +90,7 @@ func NewGraph() *Graph {
 	}
 }
 
-// set replaces the contribution of source. An empty node removes it.
+// set replaces the node and references of source. It removes source if node is empty.
 func (g *Graph) set(source object, node string, refs []object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -124,8 +126,8 @@ func (g *Graph) setLocked(source object, node string, refs []object) {
 	}
 }
 
-// alike returns a slice equal to refs that it has seen recently, or else refs. The pods of a
-// Deployment refer to the same objects.
+// alike returns an equal slice that was stored recently, or else stores and returns refs. It saves
+// memory, because the pods of a Deployment refer to the same objects.
 func (g *Graph) alike(refs []object) []object {
 	if len(refs) == 0 {
 		return nil
@@ -151,8 +153,8 @@ func (g *Graph) reaches(node string, o object) bool {
 	return g.reachesLocked(node, o, 3)
 }
 
-// reachesLocked does the work of reaches. It follows at most depth references, such as from a
-// secret to a volume to a claim.
+// reachesLocked reports whether o belongs to node, following at most depth references of through, such
+// as from a secret to a volume and from the volume to a claim.
 func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	if g.nodes[o][node] > 0 || node != "" && g.direct[o].node == node {
 		return true
@@ -163,15 +165,15 @@ func (g *Graph) reachesLocked(node string, o object, depth int) bool {
 	return slices.ContainsFunc(g.through[o], func(next object) bool { return g.reachesLocked(node, next, depth-1) })
 }
 
-// readWith sets the function that decodes pods. The graph never makes two calls of it at a time.
+// readWith sets the function that decodes pods. The graph never calls it concurrently.
 func (g *Graph) readWith(read func(*store.Record) *corev1.Pod) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.read = read
 }
 
-// readPods processes the unread pods of a node. It holds the lock throughout, so that no reader
-// sees a part of them.
+// readPods reads the references of the unread pods of a node. It holds the lock until all are read, so
+// that concurrent requests see all of them or none.
 func (g *Graph) readPods(node string) {
 	g.mu.RLock()
 	n := len(g.unread[node])
@@ -187,9 +189,9 @@ func (g *Graph) readPods(node string) {
 	clear(g.unread[node])
 }
 
-// setPod records the references of a pod, and keeps nothing of p. A mirror pod has no references,
-// because its node chooses its contents. A pod that cannot be decoded (nil) has none either,
-// because a kubelet cannot decode it.
+// setPod sets the references of the pod o, which is p when decoded. It does not retain p. A mirror pod
+// has no references, because the node itself chooses its contents. A pod that cannot be decoded (p is
+// nil) has none, because the kubelet cannot decode it either.
 func (g *Graph) setPod(o object, p *corev1.Pod) {
 	if p == nil || p.Spec.NodeName == "" {
 		g.setLocked(o, "", nil)
@@ -203,13 +205,13 @@ func (g *Graph) setPod(o object, p *corev1.Pod) {
 	g.setLocked(o, shared(p.Spec.NodeName), refs)
 }
 
-// pod processes the state of a pod. A pod without a node has no references.
+// pod records that a pod was created or changed. rec is its new state.
 func (g *Graph) pod(rec *store.Record) {
 	node, o := nodeOf(rec), podOf(rec.Key)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if known := g.direct[o].node; known != "" && known != node {
-		g.setLocked(o, "", nil) // the known node is that of an earlier pod with this name
+		g.setLocked(o, "", nil) // another pod with this name was deleted, and the watch missed the deletion
 	}
 	if node == "" {
 		return
@@ -228,11 +230,11 @@ func (g *Graph) deletePod(rec *store.Record) {
 	node := nodeOf(rec)
 	delete(g.unread[node], rec.Key)
 	if len(g.unread[node]) == 0 {
-		delete(g.unread, node) // remove the entry, because the node may be deleted too
+		delete(g.unread, node) // no empty map remains for a node that may be deleted
 	}
 }
 
-// retainPods removes all pods except those in present, which maps keys to nodes.
+// retainPods removes all pods except those in present, which has the node of each pod by key.
 func (g *Graph) retainPods(present map[string]string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -268,7 +270,7 @@ func (g *Graph) SetSlice(s *resourcev1.ResourceSlice) {
 // DeleteSlice removes a resource slice.
 func (g *Graph) DeleteSlice(s *resourcev1.ResourceSlice) { g.set(object{slice, "", s.Name}, "", nil) }
 
-// SetVolume records the claim and the secrets of a volume.
+// SetVolume records the claim of a volume and the secrets that a node needs to mount it.
 func (g *Graph) SetVolume(v *corev1.PersistentVolume) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// cluster is a model of the authorizer: it decides by examining all objects.
+// cluster is a simple model of the authorizer: it decides a request by searching all objects.
 type cluster struct {
 	pods        map[string]*podModel
 	volumes     map[string]*corev1.PersistentVolume
@@ -37,11 +37,11 @@ type podModel struct {
 	mentions
 }
 
-// mentions are the names in an object's JSON, in any fields that name secrets, config maps, claims
-// and so on. Of the names of device claims, only some count.
+// mentions are the names in an object's JSON, found in all fields that name secrets, config maps,
+// claims or service accounts. devices are names of resource claims, which findDevices adds.
 type mentions struct{ secrets, configMaps, claims, accounts, devices []string }
 
-// find collects the mentions in a document by the names of fields.
+// find adds the names in a JSON document. It recognizes them by the names of their fields.
 func (m *mentions) find(doc any) {
 	switch v := doc.(type) {
 	case []any:
@@ -98,7 +98,8 @@ func mentioned(p *corev1.Pod) (m mentions) {
 	return m
 }
 
-// findDevices adds the device claims that a pod names and those created for it.
+// findDevices adds the names of the resource claims in a pod's spec, and of those that were created
+// for the pod from templates according to its status.
 func (m *mentions) findDevices(p *corev1.Pod) {
 	for _, c := range p.Spec.ResourceClaims {
 		if c.ResourceClaimName != nil {
@@ -116,7 +117,7 @@ func (m *mentions) findDevices(p *corev1.Pod) {
 	}
 }
 
-// podsMention reports whether a pod of node in namespace mentions a name. Mirror pods do not count.
+// podsMention reports whether a pod of node in namespace mentions a name. It ignores mirror pods.
 func (c *cluster) podsMention(node, namespace, name string, of func(mentions) []string) bool {
 	for _, p := range c.pods {
 		_, mirror := p.Annotations[corev1.MirrorPodAnnotationKey]
@@ -130,7 +131,7 @@ func (c *cluster) podsMention(node, namespace, name string, of func(mentions) []
 	return false
 }
 
-// mounts reports whether a pod of node has the claim of a volume.
+// mounts reports whether a pod of node mentions the claim that is bound to a volume.
 func (c *cluster) mounts(node string, v *corev1.PersistentVolume) bool {
 	ref := v.Spec.ClaimRef
 	return ref != nil && c.podsMention(node, ref.Namespace, ref.Name, func(m mentions) []string { return m.claims })
@@ -177,7 +178,7 @@ func (c *cluster) related(node, resource, namespace, name string) bool {
 	return false
 }
 
-// allows decides a request by the documentation of the node authorizer.
+// allows decides a request as Kubernetes' documentation of the node authorizer describes it.
 func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	verb, own := a.Verb, a.Name == node
 	is := func(verbs ...string) bool { return slices.Contains(verbs, verb) }
@@ -217,7 +218,7 @@ func (c *cluster) allows(node string, a *authorizer.AttributesRecord) bool {
 	return false
 }
 
-// otherwise is the decision of the rules that do not depend on the node.
+// otherwise replaces the rules of the role system:node: it allows only the verb list.
 func otherwise(a authorizer.Attributes) bool { return a.GetVerb() == "list" }
 
 var groupsOf = map[string]string{
@@ -266,7 +267,7 @@ func drawVolume(t *rapid.T) corev1.Volume {
 		s.ISCSI = &corev1.ISCSIVolumeSource{SecretRef: local}
 	case 13:
 		s.EmptyDir = &corev1.EmptyDirVolumeSource{}
-	default: // many cases, because a claim leads to volumes and their secrets
+	default: // the default is frequent, because a claim leads to a volume and its secrets
 		s.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{ClaimName: local.Name}
 	}
 	return v
@@ -336,13 +337,13 @@ func drawPersistentVolume(t *rapid.T) *corev1.PersistentVolume {
 	return v
 }
 
-// record returns the record of a pod.
+// record returns a store record of a pod.
 func record(p *corev1.Pod) *store.Record {
 	return store.NewRecord(p.Namespace+"/"+p.Name, 1, nil,
 		store.Attrs{Fields: fields.Set{"spec.nodeName": p.Spec.NodeName}}, nil, p)
 }
 
-// contents returns the pod of a record.
+// contents returns the pod in a record that the function record made.
 func contents(rec *store.Record) *corev1.Pod {
 	obj, err := rec.ReadPart(nil)
 	if err != nil {
@@ -351,7 +352,8 @@ func contents(rec *store.Record) *corev1.Pod {
 	return obj.(*corev1.Pod)
 }
 
-// TestAuthorizerDecidesAsTheModel compares the authorizer with the model after random changes.
+// TestAuthorizerDecidesAsTheModel changes random objects, and checks that the authorizer and the model
+// decide requests alike.
 func TestAuthorizerDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
 // FuzzAuthorizer is TestAuthorizerDecidesAsTheModel as a fuzz test.
@@ -377,7 +379,7 @@ func decidesAsTheModel(t *rapid.T) {
 			p := drawPod(t)
 			key := p.Namespace + "/" + p.Name
 			if old := c.pods[key]; old != nil && old.Spec.NodeName != "" && old.Spec.NodeName != p.Spec.NodeName {
-				g.deletePod(record(old.Pod)) // a pod never moves, so this is another pod
+				g.deletePod(record(old.Pod)) // the node of a pod never changes, so the old pod must have been deleted
 			}
 			c.pods[key] = &podModel{p, mentioned(p)}
 			g.pod(record(p))
@@ -437,7 +439,8 @@ func decidesAsTheModel(t *rapid.T) {
 			g.DeleteSlice(s)
 		},
 		"": func(t *rapid.T) {
-			// Sometimes compare, because the graph reads pods only when a node asks.
+			// Compare only after some steps: the graph reads pods when a node sends a request, so several
+			// changes of a pod must be tested without a request between them.
 			if rapid.IntRange(0, 3).Draw(t, "asked") == 0 {
 				askForAll(t, c, a)
 				ask(t, c, a)
@@ -446,7 +449,7 @@ func decidesAsTheModel(t *rapid.T) {
 	})
 }
 
-// askForAll compares the decisions about reading each object.
+// askForAll compares decisions of the authorizer and the model about gets of all objects.
 func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	for _, node := range []string{"n1", "n2"} {
 		u := &user.DefaultInfo{Name: "system:node:" + node, Groups: []string{"system:nodes"}}
@@ -464,8 +467,8 @@ func askForAll(t *rapid.T, c *cluster, a *Authorizer) {
 	}
 }
 
-// compare compares a decision about a node's request with the model. An empty node is a user who is
-// no node.
+// compare compares the authorizer's decision about a request with the model's. node is the node that
+// sends the request, or empty if the user is not a node.
 func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authorizer.AttributesRecord) {
 	want := node != "" && c.allows(node, attrs)
 	decision, reason, err := a.Authorize(t.Context(), attrs)
@@ -474,7 +477,7 @@ func compare(t *rapid.T, c *cluster, a *Authorizer, node string, attrs *authoriz
 	}
 }
 
-// ask compares the decisions about one random request.
+// ask compares the decisions of the authorizer and the model about one random request.
 func ask(t *rapid.T, c *cluster, a *Authorizer) {
 	node := rapid.SampledFrom([]string{"n1", "n2", "", "a"}).Draw(t, "asks")
 	groups := rapid.SampledFrom([][]string{{"system:nodes", "system:authenticated"}, {"system:authenticated"},
@@ -487,7 +490,7 @@ func ask(t *rapid.T, c *cluster, a *Authorizer) {
 		Resource: rapid.SampledFrom([]string{"secrets", "configmaps", "persistentvolumeclaims",
 			"persistentvolumes", "resourceclaims", "volumeattachments", "serviceaccounts", "leases", "csinodes",
 			"resourceslices", "nodes", "pods", "services"}).Draw(t, "resource"),
-		// Half of the requests are for the object itself.
+		// Half of the requests have no subresource.
 		Subresource: rapid.SampledFrom([]string{"", "", "", "status", "token", "eviction"}).Draw(t, "subresource"),
 		Namespace:   rapid.SampledFrom([]string{"a", "b", "", "kube-node-lease"}).Draw(t, "namespace"),
 		Name:        rapid.SampledFrom([]string{"a", "b", "", "n1", "n2", "a-b"}).Draw(t, "name"), ResourceRequest: true,

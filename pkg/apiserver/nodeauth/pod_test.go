@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/api"
 )
 
-// TestPods checks which objects two pods let their nodes read.
+// TestPods checks which objects nodes can reach after pods are bound, deleted or replaced by mirror
+// pods.
 func TestPods(t *testing.T) {
 	p := func(name, node, secretName string) *corev1.Pod {
 		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
@@ -56,7 +57,8 @@ func TestPods(t *testing.T) {
 	check("mirror", "n1", s, false)
 	check("mirror", "n1", object{pod, "ns", "b"}, true)
 
-	// A pod with the same name is on another node, and the deletion of the first one was missed.
+	// A pod on n1 was deleted and a pod with the same name created on n2, but the watch missed the
+	// deletion.
 	for step, ask := range map[string]bool{"unread": false, "read": true} {
 		g.pod(record(p("c", "n1", "t")))
 		if ask {
@@ -74,8 +76,8 @@ func TestPods(t *testing.T) {
 	check("attachment", "n2", object{attachment, "", "va"}, false)
 }
 
-// TestPodPaths checks that the graph gets the same references from a partially decoded pod as from
-// the whole pod.
+// TestPodPaths checks that the graph reads the same references from a pod of which only PodPaths are
+// decoded as from the whole pod.
 func TestPodPaths(t *testing.T) {
 	at := slices.IndexFunc(api.Rows(api.Deps{}), func(r *resource.Row) bool {
 		return r.Group == "" &&

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// refs collects objects of one namespace.
+// refs collects the objects to which a pod refers. All are in the pod's namespace.
 type refs struct {
 	namespace string
 	out       []object
@@ -28,7 +28,7 @@ func (r *refs) local(ref *corev1.LocalObjectReference) {
 	}
 }
 
-// podRefs returns all objects that a pod's node needs for the pod.
+// podRefs returns all objects that a node needs to run the pod.
 func podRefs(p *corev1.Pod) []object {
 	r := &refs{namespace: p.Namespace}
 	r.add(serviceAccount, p.Spec.ServiceAccountName)
@@ -55,8 +55,8 @@ func podRefs(p *corev1.Pod) []object {
 	return r.out
 }
 
-// claim adds the resource claim that c names. The name of a claim made from a template is in the
-// pod's status; other names in the status are ignored.
+// claim adds the resource claim of c. If c names a template, the name of the created claim is in made,
+// the list in the pod's status. Other entries of made are ignored.
 func (r *refs) claim(c corev1.PodResourceClaim, made []corev1.PodResourceClaimStatus) {
 	name := c.ResourceClaimName
 	if name == nil && c.ResourceClaimTemplateName != nil {
@@ -132,8 +132,8 @@ func (r *refs) volume(podName string, v *corev1.Volume) {
 	}
 }
 
-// volumeSecrets returns the secrets that a node needs to mount a bound volume. Secrets of a CSI
-// driver's controller are not among them.
+// volumeSecrets returns the secrets that a node needs to mount a bound volume. It omits secrets that
+// only the controller of a CSI driver needs.
 func volumeSecrets(v *corev1.PersistentVolume) []object {
 	var out []object
 	add := func(namespace, name string) {
@@ -141,7 +141,7 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 			out = append(out, object{secret, namespace, name})
 		}
 	}
-	claimed := func(ref *corev1.SecretReference) { // the default is the namespace of the claim
+	claimed := func(ref *corev1.SecretReference) { // if the reference has no namespace, the secret is in that of the claim
 		if ref != nil {
 			add(cmp.Or(ref.Namespace, v.Spec.ClaimRef.Namespace), ref.Name)
 		}
@@ -181,7 +181,7 @@ func volumeSecrets(v *corev1.PersistentVolume) []object {
 	return out
 }
 
-// Needs reports whether a pod refers to any secret or config map.
+// Needs reports whether a pod refers to any secret, and whether it refers to any config map.
 func Needs(p *corev1.Pod) (secrets, configMaps bool) {
 	for _, o := range podRefs(p) {
 		secrets = secrets || o.kind == secret

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch feeds g from informers with everything except pods (see Pods). The returned function
-// reports whether all initial objects have been processed.
+// Watch passes volumes, attachments and resource slices from informers to g. Pods passes pods. synced
+// reports whether all objects that existed at the start have been processed.
 func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {
@@ -43,7 +43,7 @@ func (g *Graph) Watch(f informers.SharedInformerFactory) (synced func() bool, er
 	}, nil
 }
 
-// on calls f with the object of an informer event.
+// on calls f with the object of an informer event, if the object has type T.
 func on[T interface {
 	*corev1.PersistentVolume | *storagev1.VolumeAttachment | *resourcev1.ResourceSlice
 }](f func(T)) func(any) {

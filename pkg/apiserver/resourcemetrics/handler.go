@@ -26,15 +26,15 @@ import (
 // GroupVersion is the API that the handler serves.
 var GroupVersion = v1beta1.SchemeGroupVersion
 
-// Config has the dependencies of a handler.
+// Config has the dependencies of the handler.
 type Config struct {
-	// Client lists pods and nodes. Requests are already authorized.
+	// Client lists pods and nodes with all rights: the request has been authorized before.
 	Client   kubernetes.Interface
 	Kubelets Kubelets
 	Clock    clock.Clock
 }
 
-// New returns a handler of all paths of GroupVersion. It is safe for concurrent use.
+// New returns the handler of all paths of GroupVersion. It is safe for concurrent use.
 func New(c Config) http.Handler {
 	h := &handler{client: c.Client, summaries: summaries{kubelets: c.Kubelets, clock: c.Clock,
 		byNode: map[string]*answer{}}}
@@ -57,7 +57,7 @@ type handler struct {
 	summaries
 }
 
-// answerWith answers a request in JSON.
+// answerWith answers a request with the result of f, in JSON.
 func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (any, error)) {
 	var obj any
 	var err error
@@ -89,7 +89,7 @@ func answerWith(w http.ResponseWriter, r *http.Request, f func(*http.Request) (a
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.WriteHeader(code)
-	_, _ = body.WriteTo(w) // fails if the client is gone
+	_, _ = body.WriteTo(w) // fails if the client has closed the connection
 }
 
 func resourceOf(path string) string {
@@ -123,7 +123,7 @@ func resources() *metav1.APIResourceList {
 	}
 }
 
-// selected returns the list options in a request that select objects.
+// selected returns the label and field selectors of a request.
 func selected(r *http.Request) metav1.ListOptions {
 	q := r.URL.Query()
 	return metav1.ListOptions{LabelSelector: q.Get("labelSelector"), FieldSelector: q.Get("fieldSelector"),

@@ -14,18 +14,18 @@ import (
 )
 
 const (
-	// fresh is how long a kubelet's answer is reused, and askTimeout limits a request to a kubelet.
+	// fresh is how long a kubelet's summary is reused. askTimeout limits a request to a kubelet.
 	fresh, askTimeout = 5 * time.Second, 5 * time.Second
 	// asked is the maximum number of concurrent requests to kubelets for one client request.
 	asked = 32
 )
 
-// Kubelets requests the summary of a node's kubelet.
+// Kubelets requests the stats summary of a node from its kubelet.
 type Kubelets interface {
 	Summary(ctx context.Context, node string) (*statsapi.Summary, error)
 }
 
-// summaries caches the recent answers of kubelets.
+// summaries caches the recent stats summaries of kubelets.
 type summaries struct {
 	kubelets Kubelets
 	clock    clock.Clock
@@ -35,7 +35,7 @@ type summaries struct {
 	swept  time.Time          // guarded by mu
 }
 
-// answer is a kubelet's answer. It is complete once done is closed.
+// answer is the result of a request to a kubelet. summary and err are set once done is closed.
 type answer struct {
 	at      time.Time // start of the request
 	done    chan struct{}
@@ -43,7 +43,7 @@ type answer struct {
 	err     error
 }
 
-// of returns the summary of a node, cached or requested.
+// of returns the summary of a node, from the cache or from its kubelet.
 func (s *summaries) of(ctx context.Context, node string) (*statsapi.Summary, error) {
 	a := s.answer(ctx, node)
 	select {
@@ -64,7 +64,7 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	s.sweep(now)
 	a := &answer{at: now, done: make(chan struct{})}
 	s.byNode[node] = a
-	// Other requests may wait for the answer too, so the call does not end with this request.
+	// Other client requests may wait for the summary too, so it is not canceled with this request.
 	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(a.done)
@@ -75,8 +75,8 @@ func (s *summaries) answer(ctx context.Context, node string) *answer {
 	return a
 }
 
-// sweep removes old answers from time to time, so that answers of deleted nodes do not stay in
-// memory. The caller holds mu.
+// sweep removes old answers, at most once in a period of fresh, so that answers of deleted nodes do
+// not stay in memory. The caller holds mu.
 func (s *summaries) sweep(now time.Time) {
 	if now.Sub(s.swept) < fresh {
 		return
@@ -89,7 +89,7 @@ func (s *summaries) sweep(now time.Time) {
 	}
 }
 
-// all returns the summaries of the nodes whose kubelets answer, by node.
+// all returns the summaries by node. It omits nodes whose kubelets do not answer.
 func (s *summaries) all(ctx context.Context, nodes []string) map[string]*statsapi.Summary {
 	out := make(map[string]*statsapi.Summary, len(nodes))
 	var mu sync.Mutex

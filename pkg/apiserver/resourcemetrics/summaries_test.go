@@ -15,8 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// crowd acts as many kubelets. The kubelets whose names are in broken return err. It counts
-// requests.
+// crowd stands for the kubelets of many nodes. For nodes in broken it returns an error. It
+// counts requests.
 type crowd struct {
 	mu     sync.Mutex
 	asked  map[string]int
@@ -33,8 +33,8 @@ func (c *crowd) Summary(_ context.Context, node string) (*statsapi.Summary, erro
 	return &statsapi.Summary{Node: statsapi.NodeStats{NodeName: node}}, nil
 }
 
-// TestSummaries checks that each kubelet is asked once per period, however many requests there are,
-// and that unused answers are removed.
+// TestSummaries checks that concurrent and repeated requests cause one request to each kubelet per
+// period of fresh, and that old answers are removed.
 func TestSummaries(t *testing.T) {
 	clk := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 	c := &crowd{asked: map[string]int{}, broken: map[string]bool{"n3": true}}

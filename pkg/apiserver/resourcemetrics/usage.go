@@ -19,13 +19,13 @@ import (
 // window is the approximate period over which a kubelet measures CPU usage.
 var window = metav1.Duration{Duration: 10 * time.Second}
 
-// usage is the usage of resources at a time.
+// usage is the CPU and memory usage at a time.
 type usage struct {
 	at   metav1.Time
 	list corev1.ResourceList
 }
 
-// usageOf converts the values of a kubelet. It returns false if they are incomplete.
+// usageOf converts the statistics of a kubelet. It returns false if CPU or memory is missing.
 func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool) {
 	if cpu == nil || cpu.UsageNanoCores == nil || memory == nil || memory.WorkingSetBytes == nil {
 		return usage{}, false
@@ -36,13 +36,14 @@ func usageOf(cpu *statsapi.CPUStats, memory *statsapi.MemoryStats) (usage, bool)
 	}}, true
 }
 
-// metadata returns the metadata of an object's metrics.
+// metadata returns the metadata for the metrics of an object with metadata of.
 func (h *handler) metadata(of *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: of.Name, Namespace: of.Namespace, Labels: of.Labels,
 		CreationTimestamp: metav1.NewTime(h.clock.Now())}
 }
 
-// podMetrics returns the metrics of the pods whose running containers are all known.
+// podMetrics returns the metrics of running pods. It omits a pod if the usage of any of its containers
+// is missing.
 func (h *handler) podMetrics(ctx context.Context, pods []corev1.Pod) []v1beta1.PodMetrics {
 	nodes := map[string]bool{}
 	for i := range pods {

@@ -44,8 +44,8 @@ func otherFamily(f corev1.IPFamily) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// syncClusterIPs makes clusterIP and clusterIPs equal, for clients that know only clusterIP. old is
-// nil on create.
+// syncClusterIPs sets clusterIPs from clusterIP if a client sets only clusterIP, because it does not
+// know the newer field clusterIPs. old is nil on create.
 func syncClusterIPs(svc, old *corev1.Service) {
 	spec := &svc.Spec
 	if old == nil {
@@ -67,8 +67,9 @@ func syncClusterIPs(svc, old *corev1.Service) {
 	}
 }
 
-// keepsPreference reports whether svc has the families that it asks for. A service that prefers two
-// families does not change when the cluster gets a second family.
+// keepsPreference reports whether an update to a service with policy PreferDualStack changes neither
+// its addresses nor its families. If the service has one family, such an update does not add a second
+// one, even if the cluster now has two.
 func keepsPreference(svc, old *corev1.Service) bool {
 	return old != nil && old.Spec.Type == svc.Spec.Type && !external(svc) &&
 		policyOf(svc) == corev1.IPFamilyPolicyPreferDualStack &&
@@ -76,7 +77,7 @@ func keepsPreference(svc, old *corev1.Service) bool {
 		slices.Equal(svc.Spec.ClusterIPs, old.Spec.ClusterIPs) && slices.Equal(svc.Spec.IPFamilies, old.Spec.IPFamilies)
 }
 
-// families sets ipFamilyPolicy and ipFamilies.
+// families decides ipFamilyPolicy and ipFamilies of a service.
 type families struct {
 	configured []corev1.IPFamily // families of the cluster, the default first
 	svc, old   *corev1.Service   // old is nil on create
@@ -96,7 +97,7 @@ func (f *families) err() error {
 	return apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), f.svc.Name, f.errs)
 }
 
-// decide sets the fields of a service with valid addresses.
+// decide sets ipFamilyPolicy and ipFamilies of f.svc, whose addresses must be valid.
 func (f *families) decide() error {
 	if external(f.svc) || keepsPreference(f.svc, f.old) {
 		return nil
@@ -139,8 +140,8 @@ func (f *families) decide() error {
 	return nil
 }
 
-// defaultPolicy sets the default policy. It never changes a service from one to two families or
-// back.
+// defaultPolicy sets ipFamilyPolicy if the client left it out: on update to the stored policy, and
+// otherwise to a default.
 func (f *families) defaultPolicy() {
 	spec := &f.svc.Spec
 	if spec.IPFamilyPolicy != nil {
@@ -156,8 +157,8 @@ func (f *families) defaultPolicy() {
 	spec.IPFamilyPolicy = &policy
 }
 
-// reduce removes the second family if the policy allows only one, and rejects the removal
-// otherwise.
+// reduce removes the second address and family if an update sets policy SingleStack and leaves both
+// lists as they were. With another policy, it rejects an update that removes an address or family.
 func (f *families) reduce() {
 	if f.old == nil {
 		return
@@ -172,10 +173,10 @@ func (f *families) reduce() {
 		}
 		return
 	}
-	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // the client may have removed either of the two
+	if len(was.ClusterIPs) == 2 && len(spec.ClusterIPs) == 1 { // the client may have removed either address
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary cluster IP")
 	}
-	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // the client may have removed either of the two
+	if len(was.IPFamilies) == 2 && len(spec.IPFamilies) == 1 { // the client may have removed either family
 		f.invalid(path, spec.IPFamilyPolicy, "must be 'SingleStack' to release the secondary IP family")
 	}
 }
@@ -195,7 +196,7 @@ func (f *families) checkSingle() {
 	}
 }
 
-// infer adds the families of requested addresses.
+// infer adds to ipFamilies the families of the addresses that the client requested.
 func (f *families) infer() {
 	spec := &f.svc.Spec
 	for i, ip := range spec.ClusterIPs {

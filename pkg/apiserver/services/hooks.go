@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// Allocator allocates addresses and node ports in the writes of services.
+// Allocator allocates addresses and node ports when services are written.
 type Allocator struct {
 	IPs   *IPs
 	Ports *Ports
@@ -38,9 +38,9 @@ func (a *Allocator) Hooks() resource.Hooks[*corev1.Service] {
 	}
 }
 
-// begin allocates what svc needs in addition to old, which is nil on create. The returned function
-// is called when the write has ended. If the write succeeded, it frees the addresses and ports of
-// old that are no longer needed. Otherwise it undoes the allocation.
+// begin allocates what svc needs in addition to old, which is nil on create. The caller calls the
+// returned function when the write has ended, with true if it succeeded. The function then frees the
+// addresses and ports of old that svc no longer has. With false, it undoes the allocation.
 func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun bool) (func(bool), error) {
 	if old != nil {
 		keepAllocated(svc, old)
@@ -60,7 +60,7 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 		return nil, err
 	}
 	return func(success bool) {
-		// The write has ended, so finish this even if the client has closed the connection.
+		// The write has ended, so free addresses and ports even if the client has closed the connection.
 		ctx := context.WithoutCancel(ctx)
 		switch {
 		case dryRun:
@@ -72,7 +72,8 @@ func (a *Allocator) begin(ctx context.Context, svc, old *corev1.Service, dryRun 
 	}, nil
 }
 
-// change is what one write allocates, and what it frees if it succeeds.
+// change has the addresses and ports that one write allocates (new), and those that are freed if the
+// write succeeds (old).
 type change struct {
 	newIPs, oldIPs     []string
 	newPorts, oldPorts []int
@@ -84,7 +85,7 @@ func (a *Allocator) undo(ctx context.Context, svc *corev1.Service, c *change, dr
 	}
 }
 
-// free releases addresses and ports. If that fails, the repair loop releases them.
+// free releases addresses and ports. If that fails, the repair loop (RunRepair) releases them later.
 func (a *Allocator) free(ctx context.Context, svc *corev1.Service, ips []string, ports []int) {
 	var errs []error
 	for _, ip := range ips {
@@ -119,7 +120,8 @@ func clusterIPs(svc *corev1.Service) []string {
 	return out
 }
 
-// allocateIPs allocates the missing addresses of svc, and records those that it no longer needs.
+// allocateIPs allocates the missing addresses of svc. It records new addresses, and those of old
+// that svc no longer needs, in c.
 func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
 	var held []string
 	if old != nil {
@@ -144,7 +146,7 @@ func (a *Allocator) allocateIPs(ctx context.Context, svc, old *corev1.Service, d
 			continue
 		}
 		if i == 0 && len(held) > 0 {
-			continue // the first address is immutable; validation rejects the change
+			continue // the client may not change the first address, so leave it to validation to reject this
 		}
 		ip, err := a.allocateIP(ctx, svc, family, want, dryRun)
 		if err != nil {
@@ -169,7 +171,7 @@ func (a *Allocator) allocateIP(ctx context.Context, svc *corev1.Service, family 
 	if want == "" {
 		ip, err := a.IPs.takeAny(ctx, svc, family, dryRun)
 		switch {
-		case apierrors.IsInvalid(err): // the IPAddress is invalid because the service is
+		case apierrors.IsInvalid(err): // the IPAddress is invalid because a field of the service is
 			return "", invalid(svc, field.Invalid(field.NewPath("spec", "clusterIPs"), svc.Spec.ClusterIPs,
 				fmt.Sprintf("failed to allocate IP: %v", err)))
 		case err != nil:

@@ -35,8 +35,8 @@ var (
 type IPs struct {
 	// Client writes IPAddress objects.
 	Client networkingclient.IPAddressInterface
-	// Known reports whether an address is taken according to this server's cache. It is a hint that
-	// saves failed attempts. It may be nil.
+	// Known reports whether this server's cache has an IPAddress with that name. Addresses for which
+	// it returns true are tried last, which saves failed creates. It may be nil.
 	Known func(name string) bool
 	// Ranges returns the ranges of a family to allocate from.
 	Ranges func(family corev1.IPFamily) []netip.Prefix
@@ -45,13 +45,13 @@ type IPs struct {
 	random *rand.Rand
 }
 
-// NewIPs returns an allocator. It uses random alone from then on.
+// NewIPs returns an allocator. The caller must not use random afterwards.
 func NewIPs(client networkingclient.IPAddressInterface, known func(string) bool,
 	ranges func(corev1.IPFamily) []netip.Prefix, random *rand.Rand) *IPs {
 	return &IPs{Client: client, Known: known, Ranges: ranges, random: random}
 }
 
-// take allocates one address for svc.
+// take allocates the address ip for svc.
 func (a *IPs) take(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr, dryRun bool) error {
 	inRange := false
 	for _, r := range a.Ranges(family) {
@@ -98,13 +98,13 @@ func (a *IPs) takeAny(ctx context.Context, svc *corev1.Service, family corev1.IP
 	return netip.Addr{}, errFull
 }
 
-// secondLooks is the maximum number of addresses that are tried although they are taken according
-// to the cache.
+// secondLooks is the maximum number of addresses that takeFrom tries although the cache has an
+// IPAddress for them.
 const secondLooks = 256
 
-// takeFrom tries the upper band of r first. The lower band is for addresses that users choose, and
-// is used when the upper one is full. Addresses that are taken according to the cache are tried
-// last, because they may have been released.
+// takeFrom allocates an address of r, from the upper band if possible. The lower band is for
+// addresses that users choose, so it is used only if the upper band is full. Addresses that the cache
+// has are tried last: the cache may be outdated, so they may be free.
 func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.IPFamily,
 	r netip.Prefix) (netip.Addr, error) {
 	size := hosts(r)
@@ -137,7 +137,7 @@ func (a *IPs) takeFrom(ctx context.Context, svc *corev1.Service, family corev1.I
 	return netip.Addr{}, errFull
 }
 
-// try allocates ip. It reports false if ip is taken.
+// try allocates ip. It returns false if ip is already allocated.
 func (a *IPs) try(ctx context.Context, svc *corev1.Service, family corev1.IPFamily, ip netip.Addr) (done bool,
 	err error) {
 	if err := ctx.Err(); err != nil {
@@ -190,7 +190,7 @@ func hosts(r netip.Prefix) uint64 {
 	return n - 1
 }
 
-// nth returns the usable address of r with the index i.
+// nth returns the usable address of r with index i, counted from 0.
 func nth(r netip.Prefix, i uint64) netip.Addr {
 	b := r.Masked().Addr().As16()
 	carry := i + 1
@@ -214,8 +214,9 @@ func usable(r netip.Prefix, ip netip.Addr) bool {
 	return !ip.Is4() || r.Contains(ip.Next())
 }
 
-// band returns the size of the lower band, which is for static allocation: a fraction of the range
-// within bounds, and 0 for a small range.
+// band returns the size of the lower band of a range, which is for addresses and ports that users
+// choose. It is 1/fraction of the range, but at least low and at most high. A small range has no
+// lower band, so the result is 0.
 func band(size, low, high, fraction uint64) uint64 {
 	if size <= low {
 		return 0

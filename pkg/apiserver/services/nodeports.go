@@ -22,7 +22,7 @@ func hasPorts(svc *corev1.Service) bool {
 // default range.
 const firstDryRunPort = 32769
 
-// wantsPorts reports whether unset node ports are to be allocated.
+// wantsPorts reports whether node ports that the client left out are to be allocated.
 func wantsPorts(svc *corev1.Service) bool {
 	switch svc.Spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -39,7 +39,7 @@ func wantsHealthPort(svc *corev1.Service) bool {
 		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// portsOf returns the node ports that svc holds.
+// portsOf returns the node ports of svc, including its health check node port.
 func portsOf(svc *corev1.Service) []int {
 	var out []int
 	if hasPorts(svc) {
@@ -55,7 +55,8 @@ func portsOf(svc *corev1.Service) []int {
 	return out
 }
 
-// keepAllocated copies node ports that a client left out of an update from the stored service.
+// keepAllocated copies cluster IPs and node ports that the client left out of an update from the
+// stored service.
 func keepAllocated(svc, old *corev1.Service) {
 	if !external(svc) && !external(old) {
 		if svc.Spec.ClusterIP == "" {
@@ -90,8 +91,8 @@ func keepPorts(svc, old *corev1.Service) {
 	}
 }
 
-// allocatePorts allocates the missing node ports of svc in one transaction, and records those that
-// it no longer needs.
+// allocatePorts allocates the missing node ports of svc in one transaction. It records new ports, and
+// those of old that svc no longer needs, in c.
 func (a *Allocator) allocatePorts(ctx context.Context, svc, old *corev1.Service, dryRun bool, c *change) error {
 	var held []int
 	if old != nil {
@@ -135,7 +136,7 @@ func repeatsPort(svc *corev1.Service) bool {
 	return false
 }
 
-// needsNew reports whether svc needs a port that is not in held.
+// needsNew reports whether svc needs a port that is not in held, the ports of old.
 func needsNew(svc, old *corev1.Service, held []int) bool {
 	if beginsHealthPort(svc, old) && !slices.Contains(held, int(svc.Spec.HealthCheckNodePort)) {
 		return true
@@ -148,14 +149,14 @@ func needsNew(svc, old *corev1.Service, held []int) bool {
 	})
 }
 
-// beginsHealthPort reports whether svc needs a health check port and had none before. Validation
-// rejects a change of an existing one.
+// beginsHealthPort reports whether svc needs a health check node port and old had none. Validation
+// rejects a change of an existing health check node port.
 func beginsHealthPort(svc, old *corev1.Service) bool {
 	return wantsHealthPort(svc) && (old == nil || !wantsHealthPort(old))
 }
 
-// portPlan is one attempt to choose the ports of a service, based on one state of the bitmap. It
-// does not change the service.
+// portPlan is an attempt to choose the ports of a service, based on one state of the bitmap. It does
+// not change the service, because the transaction may repeat the attempt with a newer bitmap.
 type portPlan struct {
 	svc    *corev1.Service
 	held   []int
@@ -196,8 +197,8 @@ func (p *portPlan) make(old *corev1.Service) error {
 	return nil
 }
 
-// port chooses the node port of one service port. On create, ports with the same number (TCP and
-// UDP) share a node port.
+// port chooses the node port of the service port with index i. On create, service ports with the
+// same number, such as 53 for TCP and UDP, get the same node port.
 func (p *portPlan) port(i int, update bool) error {
 	sp := &p.chosen[i]
 	if sp.NodePort == 0 && !wantsPorts(p.svc) {
@@ -233,8 +234,9 @@ func (p *portPlan) port(i int, update bool) error {
 	return nil
 }
 
-// has reports whether the node port of the service port with index i is already allocated. On
-// create, this is so if an earlier port of the service has the same number.
+// has reports whether the node port of the service port with index i needs no allocation: on update,
+// because the service or this plan already has it, and on create, because an earlier service port with
+// the same number has it.
 func (p *portPlan) has(i int, update bool) bool {
 	sp := p.chosen[i]
 	if update {
@@ -244,7 +246,7 @@ func (p *portPlan) has(i int, update bool) bool {
 	return first < i && p.chosen[first].NodePort == sp.NodePort
 }
 
-// any allocates port want, or any free port if want is 0.
+// any allocates the port want, or any free port if want is 0, and returns it.
 func (p *portPlan) any(want int) (int, error) {
 	var err error
 	switch {
@@ -252,7 +254,7 @@ func (p *portPlan) any(want int) (int, error) {
 		want = p.dryRunPort()
 	case want == 0:
 		want, err = p.ports.takeAny(p.bitmap)
-	case p.dry && !p.ports.pool.Contains(want): // a dry run checks only whether the port is taken
+	case p.dry && !p.ports.pool.Contains(want): // as in Kubernetes, a dry run does not check the range
 	default:
 		err = p.ports.take(p.bitmap, want)
 	}
@@ -262,7 +264,8 @@ func (p *portPlan) any(want int) (int, error) {
 	return want, err
 }
 
-// dryRunPort returns the port that a dry run shows. As in Kubernetes, it may be taken.
+// dryRunPort returns the port that a dry run shows for a port to be allocated. As in Kubernetes, the
+// port may be taken.
 func (p *portPlan) dryRunPort() int {
 	if len(p.taken) == 0 {
 		return firstDryRunPort

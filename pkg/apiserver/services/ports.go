@@ -32,20 +32,20 @@ type Ports struct {
 	random *rand.Rand
 }
 
-// NewPorts returns an allocator of pool whose bitmap is in s, the store of
-// RangeAllocations.
+// NewPorts returns an allocator of the ports in pool. The bitmap is in s, the store of
+// RangeAllocations. The caller must not use random afterwards.
 func NewPorts(s store.ReadWriter, pool config.PortRange, random *rand.Rand) *Ports {
 	return &Ports{store: s, pool: pool, random: random}
 }
 
-// bitmap is the set of taken ports, as offsets from the first port of the range.
+// bitmap is the set of allocated ports. Bit i is the port with offset i in the range.
 type bitmap struct{ big.Int }
 
 func (b *bitmap) has(i int) bool        { return b.Bit(i) == 1 }
 func (b *bitmap) set(i int, taken bool) { b.SetBit(&b.Int, i, map[bool]uint{true: 1}[taken]) }
 
-// change applies fn to the bitmap in one transaction. If the stored range differs from the
-// configured range, ports that are in both stay allocated.
+// change applies fn to the bitmap in one transaction. If the stored bitmap is for another range than
+// the configured one, change first moves it to the configured range and drops ports outside of it.
 func (p *Ports) change(ctx context.Context, dryRun bool, fn func(*bitmap) error) error {
 	if dryRun {
 		b, err := p.read(ctx)
@@ -123,7 +123,7 @@ func (p *Ports) read(ctx context.Context) (*bitmap, error) {
 	return p.parse(alloc), nil
 }
 
-// take allocates a port.
+// take sets the bit of a port in b. It returns an error if the port is taken or out of range.
 func (p *Ports) take(b *bitmap, port int) error {
 	if !p.pool.Contains(port) {
 		return fmt.Errorf("provided port is not in the valid range. The range of valid ports is %s", p.pool)
@@ -135,7 +135,7 @@ func (p *Ports) take(b *bitmap, port int) error {
 	return nil
 }
 
-// takeAny allocates a free port, from the upper band if possible.
+// takeAny chooses a free port, from the upper band if possible, and sets its bit in b.
 func (p *Ports) takeAny(b *bitmap) (int, error) {
 	size := p.pool.Size()
 	low := int(band(uint64(size), 16, 128, 32))

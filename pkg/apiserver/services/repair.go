@@ -24,14 +24,15 @@ import (
 const (
 	// repairInterval is how often allocations are compared with services.
 	repairInterval = 3 * time.Minute
-	// leakGrace is how old an address without a service must be to be released. A younger one may
-	// belong to a service that is being created.
+	// leakGrace is the minimum age at which an address without a service is released. A service for
+	// a younger address may still be in the process of being created.
 	leakGrace = time.Minute
-	// leakRounds is the number of rounds after which a port without a service is released.
+	// leakRounds is the number of consecutive rounds without a service after which a port is
+	// released.
 	leakRounds = 3
 )
 
-// Lists are the registries that the repair reads, without requests to the server.
+// Lists are the registries that the repair loop lists, without requests to the server.
 type Lists struct{ Services, Addresses *registry.Registry }
 
 // repair is the state of the repair loop.
@@ -40,17 +41,17 @@ type repair struct {
 	lists  Lists
 	client kubernetes.Interface
 	now    func() time.Time
-	leaked map[int]int // rounds in which a port had no service
+	leaked map[int]int // consecutive rounds without a service, by port
 }
 
-// Repair allocates the addresses and ports that services have but the allocators do not. It runs
-// one round of RunRepair that frees nothing.
+// Repair runs one round of RunRepair. It allocates addresses and ports that services have and that
+// are not allocated yet. Unlike RunRepair, it frees nothing.
 func (a *Allocator) Repair(ctx context.Context, lists Lists, client kubernetes.Interface) error {
 	r := &repair{a: a, lists: lists, client: client, leaked: map[int]int{}}
 	return r.round(ctx)
 }
 
-// RunRepair compares allocations with services until ctx is done.
+// RunRepair repairs the allocations of addresses and ports at intervals until ctx is done.
 func (a *Allocator) RunRepair(ctx context.Context, lists Lists, client kubernetes.Interface, clk clock.Clock) {
 	r := &repair{a: a, lists: lists, client: client, now: clk.Now, leaked: map[int]int{}}
 	ticker := clk.NewTicker(repairInterval)
@@ -75,7 +76,7 @@ func (r *repair) round(ctx context.Context) error {
 	return errors.Join(r.ports(ctx, all), r.addresses(ctx, all))
 }
 
-// list returns the current objects of a registry in all namespaces.
+// list returns the current objects of a registry, in all namespaces.
 func list[T resource.Object](ctx context.Context, from *registry.Registry, options metav1.ListOptions) ([]T, error) {
 	page, err := from.List(ctx, metav1.NamespaceAll, options)
 	if err != nil {
@@ -96,7 +97,8 @@ func list[T resource.Object](ctx context.Context, from *registry.Registry, optio
 	return out, nil
 }
 
-// ports allocates the ports in use, and frees ports that had no service for leakRounds rounds.
+// ports marks the ports of all services as allocated, and frees ports without a service for
+// leakRounds rounds.
 func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	used := map[int]bool{}
 	for _, svc := range all {
@@ -132,7 +134,7 @@ func (r *repair) ports(ctx context.Context, all []*corev1.Service) error {
 	return nil
 }
 
-// addresses creates missing IPAddress objects, and deletes those without a service.
+// addresses creates missing IPAddress objects, and deletes those that belong to no service.
 func (r *repair) addresses(ctx context.Context, all []*corev1.Service) error {
 	objects, err := list[*networkingv1.IPAddress](ctx, r.lists.Addresses,
 		metav1.ListOptions{LabelSelector: managerLabel + "=" + manager})

@@ -5,12 +5,12 @@ package services
 
 import corev1 "k8s.io/api/core/v1"
 
-// Restore sets the addresses and families of a service that was stored before services had these
-// fields.
+// Restore completes a service that was stored by an old server, before services had the fields for
+// several addresses and families.
 func (a *Allocator) Restore(svc *corev1.Service) {
 	syncClusterIPs(svc, nil)
 	if external(svc) {
-		svc.Spec.InternalTrafficPolicy = nil // earlier servers set a default here
+		svc.Spec.InternalTrafficPolicy = nil // older servers stored a default here
 		return
 	}
 	if spec := &svc.Spec; len(spec.IPFamilies) == 0 {
@@ -24,8 +24,8 @@ func (a *Allocator) Restore(svc *corev1.Service) {
 	}
 }
 
-// familiesOf returns the families of a service's addresses. For a headless service without a
-// selector, the families of its endpoints are unknown.
+// familiesOf returns the IP families of a service's addresses. For a headless service without a
+// selector it returns both families, because its endpoints may have any family.
 func familiesOf(svc *corev1.Service, configured []corev1.IPFamily) (families []corev1.IPFamily) {
 	switch {
 	case headless(svc) && len(svc.Spec.Selector) == 0:

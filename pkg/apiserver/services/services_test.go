@@ -94,8 +94,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestSecondAddress checks that a service that drops one of two addresses must also change its
-// policy, which is checked first.
+// TestSecondAddress checks the error if a client removes one of two addresses without changing
+// ipFamilyPolicy to SingleStack, and that an unsupported policy is reported first.
 func TestSecondAddress(t *testing.T) {
 	v4, v6 := corev1.IPv4Protocol, corev1.IPv6Protocol
 	prefer, impossible := corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicy("X")
@@ -149,7 +149,7 @@ func TestKeepAllocated(t *testing.T) {
 	for _, p := range svc.Spec.Ports {
 		ports = append(ports, p.NodePort)
 	}
-	// The client gave the number of port a to port c.
+	// Port c has the node port that port a had, so a gets none.
 	if svc.Spec.ClusterIP != "10.0.0.5" || !equal(ports, []int32{30002, 30001, 0}) {
 		t.Errorf("got %s %v", svc.Spec.ClusterIP, ports)
 	}

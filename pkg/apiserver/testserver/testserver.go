@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testserver runs a complete API server in a test: over memory or an embedded etcd, on a
-// loopback port, with RBAC, and with a client that has all rights. Nothing is faked.
+// Package testserver runs a complete API server in a test, with RBAC, on a loopback port. The store is
+// in memory or an embedded etcd. The test gets a client that has all rights.
 package testserver
 
 import (
@@ -73,7 +73,7 @@ type Options struct {
 	Log io.Writer
 }
 
-// Start runs a server until the test ends. It returns when the server is ready.
+// Start runs a server until the test ends. It returns once the server is ready.
 func Start(tb testing.TB, opts Options) *Server {
 	tb.Helper()
 	quiet()
@@ -123,7 +123,7 @@ func Start(tb testing.TB, opts Options) *Server {
 	return s
 }
 
-// quiet discards what libraries log with klog.
+// quiet discards the log messages that libraries write with klog.
 func quiet() {
 	klog.LogToStderr(false)
 	klog.SetOutput(io.Discard)
@@ -132,8 +132,8 @@ func quiet() {
 // startTimeout limits how long a test waits for a server that does not become ready.
 const startTimeout = 3 * time.Minute
 
-// Stop stops the server and waits for it. Calling it is optional: the test stops the server when it
-// ends.
+// Stop stops the server and waits until it has stopped. Tests need not call it, because the server
+// stops at the end of the test anyway.
 func (s *Server) Stop(tb testing.TB) {
 	tb.Helper()
 	s.stop()
@@ -195,7 +195,7 @@ func (s *Server) TokenConfig(token string) *rest.Config {
 func (s *Server) config(tb testing.TB) config.Config {
 	cfg := config.Default()
 	cfg.BindAddress, cfg.SecurePort = "127.0.0.1", 0
-	cfg.AdvertiseAddress = "192.0.2.1" // endpoints must not have a loopback address
+	cfg.AdvertiseAddress = "192.0.2.1" // endpoints cannot contain a loopback address
 	cfg.DataDir = filepath.Join(tb.TempDir(), "etcd")
 	cfg.ClientCAFile = filepath.Join(s.Dir, "ca.crt")
 	cfg.TLSCertFile, cfg.TLSKeyFile = filepath.Join(s.Dir, "server.crt"), filepath.Join(s.Dir, "server.key")

@@ -1,9 +1,9 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package authntest has helpers for tests: a token issuer on loopback with discovery and keys over
-// TLS, whose tokens have any claims, a webhook with configurable answers, and a search in JSON
-// answers.
+// Package authntest has helpers for tests of authentication: an issuer of tokens with any claims, which
+// serves its discovery document and keys over TLS on loopback; a webhook with configurable answers; and
+// a search in JSON answers.
 package authntest
 
 import (
@@ -54,7 +54,7 @@ func Start(tb testing.TB) *Issuer {
 	answer := func(path string, doc any) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(doc) // the client reports the error
+			_ = json.NewEncoder(w).Encode(doc) // a write error appears as an error of the client
 		})
 	}
 	answer("/.well-known/openid-configuration", map[string]any{"issuer": i.URL, "jwks_uri": i.URL + "/keys"})

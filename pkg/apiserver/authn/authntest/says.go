@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Says reports whether a JSON document has a field with the name and the value true, at any level.
-// Of duplicate fields, either may count.
+// Says reports whether a JSON document has a field with the given name, in any case, and the value
+// true, at any level. If the field is repeated, one of its values must be true.
 func Says(doc []byte, name string) bool {
 	d, last := json.NewDecoder(bytes.NewReader(doc)), ""
 	for {
