@@ -27,22 +27,22 @@ type Deps struct {
 	Clock   clock.Clock
 	Log     *slog.Logger
 	Metrics prometheus.Registerer
-	// Stdout is where a log with the path "-" is written.
+	// Stdout is the writer for the events of a log backend whose path is "-".
 	Stdout io.Writer
 }
 
 // Log records audit events.
 type Log struct {
-	// Policy decides how much of a request is recorded.
+	// Policy decides which requests are recorded, and how much of each.
 	Policy audit.PolicyRuleEvaluator
-	// Sink receives events. It can be used before Run.
+	// Sink receives audit events. It can be used before Run is called.
 	Sink audit.Sink
 
 	backend audit.Backend
 	closers []io.Closer
 }
 
-// New reads the policy and opens the backends. It returns nil if auditing is off.
+// New reads the policy and opens the backends. It returns nil if no policy is configured.
 func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	if cfg.PolicyFile == "" {
 		return nil, nil
@@ -86,18 +86,18 @@ func New(cfg config.Audit, dataDir string, deps Deps) (*Log, error) {
 	return l, nil
 }
 
-// Run delivers events until ctx is done, and after that delivers the remaining ones.
+// Run delivers events until ctx is done. Then it delivers the events that are left, and returns.
 func (l *Log) Run(ctx context.Context) error {
 	err := l.backend.Run(ctx.Done())
 	<-ctx.Done()
 	l.backend.Shutdown()
 	for _, c := range l.closers {
-		_ = c.Close() // each event has already been written
+		_ = c.Close() // an error loses no event, because each has already been written
 	}
 	return err
 }
 
-// builder builds the backends.
+// builder creates the backends of a configuration.
 type builder struct {
 	cfg     *config.Audit
 	deps    Deps

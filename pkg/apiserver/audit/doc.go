@@ -1,16 +1,17 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package audit records audit events of requests in a log file, with a webhook, or both. The policy
-// decides how much of each request is recorded (the library's evaluator).
+// Package audit records audit events of requests in a log file, with a webhook, or both. The audit
+// policy decides which requests are recorded, and how much of each. The library k8s.io/apiserver
+// evaluates the policy.
 //
 // A backend in batch mode has a queue. Events that the backend does not accept in time wait in
 // memory, limited by number and size, and then in a ring of files, limited by size. When the ring
-// is full, the oldest file is dropped and its events are counted. Batches leave a queue in the
-// order of events, except that a retried batch may come after later ones. The next process sends
-// the files that a killed process left, and may send the oldest one twice. If the backend rejects
-// some events again and again while it accepts others, these events are moved behind the others and
-// finally dropped.
+// is full, the oldest file is deleted, and its events are counted as dropped. Batches are sent in the
+// order of their events, except that a retried batch may be sent after later ones. When a process has
+// been killed, the next process sends the files that it left. It may send the oldest file a second
+// time. If the backend repeatedly rejects some events while it accepts others, the rejected events
+// are moved behind the others and finally dropped.
 //
-// Without a policy, auditing is off and costs requests nothing.
+// Without a policy, there are no audit events, and requests do no work for auditing.
 package audit

@@ -5,7 +5,8 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics are the metrics of queues. The library counts events, levels and errors.
+// metrics are the metrics of queues. Metrics of events, levels and errors are those of the library
+// k8s.io/apiserver.
 type metrics struct {
 	waiting, bytes            *prometheus.GaugeVec
 	spilled, dropped, retried *prometheus.CounterVec

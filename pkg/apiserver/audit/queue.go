@@ -24,22 +24,23 @@ import (
 )
 
 const (
-	// maxMemory is the maximum size of event bodies that wait in memory.
+	// maxMemory is the maximum size, in bytes, of the events that wait in memory.
 	maxMemory = 32 << 20
-	// eventCost is the approximate size of an event without its bodies.
+	// eventCost is the approximate size in memory, in bytes, of an event without its bodies.
 	eventCost = 2 << 10
-	// attempts is how many times a batch is sent before it is written to disk.
+	// attempts is how many times a batch from memory is sent before it is written to disk.
 	attempts = 5
 	// maxPause is the maximum pause between attempts.
 	maxPause = time.Minute
-	// tries is how many times events on disk are sent to a receiver that answers them with an
-	// error, while it accepts other events. After that, they are dropped.
+	// tries is how many times a batch from disk is sent if the receiver answers with an error but
+	// accepts other batches in between. After that, the batch's events are sent one by one, and
+	// those that fail are dropped.
 	tries = 3
 )
 
 // queue collects events and delivers them in batches.
 type queue struct {
-	// What New was given.
+	// The arguments of newQueue.
 
 	target  target
 	cfg     config.AuditBatching
@@ -48,10 +49,10 @@ type queue struct {
 	metrics queueMetrics
 	limit   flowcontrol.PassiveRateLimiter // nil if there is no limit
 
-	// What its goroutines wait for.
+	// Channels by which goroutines of the queue wait for each other.
 
-	wake    chan struct{} // has one element if there is work
-	done    chan struct{} // closed when Run's goroutine has ended
+	wake    chan struct{} // has one element if there may be events to deliver
+	done    chan struct{} // closed when loop has returned
 	sending chan struct{} // has one element for each delivery in progress
 
 	mu     sync.Mutex        // guards the fields below
@@ -59,7 +60,7 @@ type queue struct {
 	bytes  int
 	files  *ring
 	closed bool
-	taken  uint64 // number of successful deliveries
+	taken  uint64 // number of successful deliveries, by which hopeless detects that the receiver works
 }
 
 var _ audit.Backend = &queue{}
@@ -79,8 +80,8 @@ func newQueue(t target, cfg config.AuditBatching, files *ring, deps Deps, m queu
 // String implements audit.Backend.
 func (q *queue) String() string { return "queue<" + q.target.name() + ">" }
 
-// ProcessEvents implements audit.Sink. It does not wait for the receiver. It waits for the disk
-// only if memory is full.
+// ProcessEvents implements audit.Sink. It never waits for the receiver. It waits for a write to disk
+// if there is no room in memory or if older events are on disk.
 func (q *queue) ProcessEvents(events ...*auditapi.Event) bool {
 	var over []*auditapi.Event
 	q.mu.Lock()
@@ -110,7 +111,7 @@ func (q *queue) notify() {
 	}
 }
 
-// cost returns the approximate size of an event in memory.
+// cost returns the approximate size of an event in memory, in bytes.
 func cost(e *auditapi.Event) int {
 	n := eventCost
 	if e.RequestObject != nil {
@@ -176,8 +177,8 @@ func (q *queue) Run(stop <-chan struct{}) error {
 	return nil
 }
 
-// Shutdown implements audit.Backend. It delivers the events in memory or, if that fails, writes
-// them to disk.
+// Shutdown implements audit.Backend. It delivers the events in memory. Those that it cannot deliver
+// are written to disk.
 func (q *queue) Shutdown() {
 	<-q.done
 	q.settle()
@@ -206,10 +207,10 @@ func (q *queue) Shutdown() {
 	q.metrics.waiting.Set(0)
 }
 
-// lastDelivery is the time limit for the delivery of a batch at the end of the process.
+// lastDelivery limits the delivery of each batch in Shutdown.
 const lastDelivery = 5 * time.Second
 
-// loop delivers until stop is closed.
+// loop starts deliveries until stop is closed.
 func (q *queue) loop(ctx context.Context, stop <-chan struct{}) {
 	for {
 		batch := q.gather(stop)
@@ -239,7 +240,8 @@ func (q *queue) putBack(batch []*auditapi.Event) {
 	q.events = append(batch, q.events...)
 }
 
-// gather waits for a batch of events in memory. It returns no events if events on disk come first.
+// gather waits until a batch of events in memory is full or old enough, and returns it. It returns no
+// events if events on disk have to be delivered first.
 func (q *queue) gather(stop <-chan struct{}) []*auditapi.Event {
 	var full <-chan time.Time
 	for {
@@ -294,7 +296,7 @@ func (q *queue) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// send delivers a batch, or writes it to disk.
+// send delivers a batch. If all attempts fail, it writes the batch to disk.
 func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	if err := q.insist(ctx, batch); err != nil {
 		if ctx.Err() == nil {
@@ -305,7 +307,7 @@ func (q *queue) send(ctx context.Context, batch []*auditapi.Event) {
 	}
 }
 
-// deliver makes one attempt, and counts successful ones.
+// deliver makes one attempt to deliver a batch, and counts it in taken if it succeeds.
 func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	err := q.target.deliver(ctx, batch...)
 	if err == nil {
@@ -316,7 +318,8 @@ func (q *queue) deliver(ctx context.Context, batch []*auditapi.Event) error {
 	return err
 }
 
-// insist delivers a batch with up to attempts attempts.
+// insist makes up to attempts attempts to deliver a batch. It gives up earlier if the receiver rejects
+// the content of the batch.
 func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	wait := q.target.retry()
 	for i := 1; ; i++ {
@@ -330,9 +333,9 @@ func (q *queue) insist(ctx context.Context, batch []*auditapi.Event) error {
 	}
 }
 
-// divide delivers a batch. If the receiver rejects its content, divide splits it, and drops only
-// the events that are rejected alone. They would be rejected forever and would hold up later
-// events.
+// divide delivers a batch. If the receiver rejects the content, divide delivers both halves on their
+// own, and so on. It drops an event that is rejected alone, because the receiver would never accept
+// it, and it would delay later events.
 func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	q.throttle(ctx)
 	err := q.insist(ctx, batch)
@@ -350,7 +353,7 @@ func (q *queue) divide(ctx context.Context, batch []*auditapi.Event) error {
 	return q.divide(ctx, batch[half:])
 }
 
-// drop discards an event that the receiver does not accept.
+// drop logs and counts an event that the receiver rejects. The caller does not deliver it again.
 func (q *queue) drop(e *auditapi.Event, why error) {
 	q.log.Error("Audit event rejected by backend", "auditID", e.AuditID, "err", why)
 	q.metrics.dropped.Inc()
@@ -371,14 +374,14 @@ func (q *queue) each(ctx context.Context, batch []*auditapi.Event) error {
 	return nil
 }
 
-// answered reports whether an error is an answer of the receiver.
+// answered reports whether err is an answer of the receiver, and not a failure to reach it.
 func answered(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// refused reports whether the receiver will never accept what it was sent, because it is invalid or
-// too large.
+// refused reports whether err is an answer by which the receiver rejects the events themselves: they
+// are invalid or too large.
 func refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -391,7 +394,7 @@ func refused(err error) bool {
 	return false
 }
 
-// settle waits until no delivery is in progress.
+// settle waits until no delivery of send is in progress.
 func (q *queue) settle() {
 	for range cap(q.sending) {
 		q.sending <- struct{}{}
@@ -401,10 +404,10 @@ func (q *queue) settle() {
 	}
 }
 
-// drain delivers the oldest file of the ring. If that fails, the file is moved behind the other
-// files, and stays until the ring is full.
+// drain delivers the events in the oldest file of the ring. If that fails, it moves the file behind the
+// other files. The file then stays until it is delivered, or until the ring is full.
 func (q *queue) drain(ctx context.Context) {
-	q.settle() // wait for the deliveries in progress, whose events are older than those in files
+	q.settle() // their events are older than those in files
 	q.mu.Lock()
 	f, rows, err := q.files.oldest()
 	q.mu.Unlock()
@@ -435,7 +438,8 @@ func (q *queue) drain(ctx context.Context) {
 	q.metrics.bytes.Set(float64(q.files.size))
 }
 
-// empty delivers the remaining events of a file.
+// empty delivers those events of f that have not been delivered yet. If that fails, it moves f behind
+// the other files.
 func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event) error {
 	for f != nil && f.done < len(events) {
 		batch := events[f.done:min(len(events), f.done+q.cfg.MaxSize)]
@@ -451,8 +455,8 @@ func (q *queue) empty(ctx context.Context, f *ringFile, events []*auditapi.Event
 	return nil
 }
 
-// hopeless records a failed delivery of a file. It reports whether to drop the events: the receiver
-// has rejected them tries times and has accepted others in between.
+// hopeless records a failed delivery of a batch of f. It reports whether the batch should be given up:
+// the receiver has failed it tries times, and has accepted other batches in between.
 func (q *queue) hopeless(f *ringFile) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -470,8 +474,8 @@ func (q *queue) postpone(f *ringFile) error {
 	return q.files.postpone(f)
 }
 
-// decode decodes rows. broken is the number of rows that are incomplete because the process was
-// killed.
+// decode decodes the rows of a file. broken is the number of rows that cannot be decoded, because the
+// process was killed while it wrote them.
 func decode(rows [][]byte) (events []*auditapi.Event, broken int) {
 	decoder := audit.Codecs.UniversalDecoder(auditapi.SchemeGroupVersion)
 	for _, row := range rows {

@@ -30,12 +30,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/config"
 )
 
-// sink accepts events unless it is set to fail.
+// sink is a target that stores events in got. While ill is true, all deliveries fail.
 type sink struct {
 	mu  sync.Mutex
 	ill bool
-	bad []string // events that the sink will never accept
-	odd []string // events for which the sink returns an error
+	bad []string // audit IDs of events that the sink rejects as invalid
+	odd []string // audit IDs of events for which the sink returns an internal error
 	got []string
 	max int // size of the largest batch
 }
@@ -98,7 +98,8 @@ func put(q *queue, from, to int) (ids []string) {
 	return ids
 }
 
-// TestQueue checks that batches are sent when they are full or after a delay, in order.
+// TestQueue checks that a batch is sent when it is full or after MaxWait, and that the order of events
+// is kept.
 func TestQueue(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +128,8 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// TestQueueUnderOverload checks that events that do not fit into memory are delivered later in
-// order, and that memory stays bounded.
+// TestQueueUnderOverload checks that events are written to disk when memory is full, and that they are
+// delivered once the receiver works again.
 func TestQueueUnderOverload(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -154,7 +155,7 @@ func TestQueueUnderOverload(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		synctest.Wait()
 		got := s.taken()
-		slices.Sort(got) // the batch that was in progress is delivered after the events in the ring
+		slices.Sort(got) // a batch that was in progress when the receiver failed is delivered after later ones
 		if !slices.Equal(got, want) {
 			t.Errorf("got %d events, want %d", len(got), len(want))
 		}
@@ -166,8 +167,8 @@ func TestQueueUnderOverload(t *testing.T) {
 	})
 }
 
-// TestRefusedEvents checks that events that the receiver will never accept are dropped, and only
-// these.
+// TestRefusedEvents checks that events that the receiver rejects as invalid are dropped, and that all
+// other events are delivered.
 func TestRefusedEvents(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -201,8 +202,8 @@ func TestRefusedEvents(t *testing.T) {
 	})
 }
 
-// TestErringReceiver checks that events for which the receiver always returns an error do not delay
-// others, and are finally dropped and counted.
+// TestErringReceiver checks that events for which the receiver always returns an internal error do not
+// delay other events, and are finally dropped and counted.
 func TestErringReceiver(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -239,8 +240,8 @@ func TestErringReceiver(t *testing.T) {
 	})
 }
 
-// TestReceiverDown checks that no event is dropped while the receiver rejects everything, because
-// it may recover.
+// TestReceiverDown checks that no event is dropped while the receiver answers every delivery with an
+// error: it may work again later.
 func TestReceiverDown(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +273,7 @@ func TestReceiverDown(t *testing.T) {
 	})
 }
 
-// TestQueueSurvives checks that a process delivers the events that an earlier one left on disk.
+// TestQueueSurvives checks that a process delivers the events that a former process left on disk.
 func TestQueueSurvives(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -303,7 +304,8 @@ func TestQueueSurvives(t *testing.T) {
 	})
 }
 
-// TestQueueDropsTheOldest checks that a full ring drops its oldest file and counts the events.
+// TestQueueDropsTheOldest checks that a full ring deletes its oldest file, and that the events in the
+// file are counted as dropped.
 func TestQueueDropsTheOldest(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
@@ -323,7 +325,7 @@ func TestQueueDropsTheOldest(t *testing.T) {
 		synctest.Wait()
 		close(stop)
 		q.Shutdown()
-		// The first ten events were in memory, and the last ones are on disk.
+		// The first ten events were in memory. After them come the events in files that were not deleted.
 		if got := s.taken(); !slices.Equal(got, slices.Concat(want[:10], want[10+dropped:])) {
 			t.Errorf("got %d events, %d dropped", len(got), dropped)
 		}

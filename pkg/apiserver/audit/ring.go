@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// ringFiles is the number of files of a full ring.
+// ringFiles is the number of files in a full ring.
 const ringFiles = 16
 
-// ring keeps lines in files, first in, first out. When they exceed max bytes, the oldest file is
-// deleted. It is not safe for concurrent use.
+// ring stores lines in files, first in, first out. When the files exceed max bytes together, the
+// oldest file is deleted. It is not safe for concurrent use.
 type ring struct {
 	dir   string
 	max   int64
@@ -34,12 +34,12 @@ type ringFile struct {
 	size  int64
 	lines int
 
-	done   int    // number of events that were delivered already
-	failed int    // number of failed deliveries of the next events
-	taken  uint64 // number of successful deliveries of other events before the first failure
+	done   int    // number of events at the start of the file that have been delivered
+	failed int    // number of failed deliveries of the batch after them
+	taken  uint64 // value of queue.taken at the first of these failures
 }
 
-// newRing returns a ring with the files that an earlier process left in dir. It creates nothing.
+// newRing returns a ring of the files that a former process left in dir. It writes nothing.
 func newRing(dir string, maxBytes int64) *ring {
 	r := &ring{dir: dir, max: maxBytes}
 	entries, err := os.ReadDir(dir)
@@ -68,8 +68,8 @@ func (r *ring) empty() bool { return len(r.files) == 0 }
 
 var errNoRing = errors.New("no room on disk")
 
-// add appends lines, which end in a newline. It returns the number of older lines that were dropped
-// to make room.
+// add appends lines, each of which ends in a newline. dropped is the number of older lines that were
+// deleted to make room.
 func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	for _, l := range lines {
 		if int64(len(l)) > r.max/ringFiles {
@@ -93,7 +93,7 @@ func (r *ring) add(lines ...[]byte) (dropped int, err error) {
 	return dropped, nil
 }
 
-// room opens the next file if the current one is full.
+// room opens a new file if the current one has no room for n bytes.
 func (r *ring) room(n int64) error {
 	if r.open != nil && r.files[len(r.files)-1].size+n <= r.max/ringFiles {
 		return nil
@@ -126,7 +126,7 @@ func (r *ring) close() error {
 	return nil
 }
 
-// oldest closes the first file for further lines and returns it with its lines.
+// oldest returns the oldest file and its lines. No more lines are added to the file.
 func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	if len(r.files) == 0 {
 		return nil, nil, nil
@@ -144,7 +144,7 @@ func (r *ring) oldest() (*ringFile, [][]byte, error) {
 	return f, slices.Collect(bytes.Lines(data)), nil
 }
 
-// postpone makes a file the last one. No more lines are added to it.
+// postpone makes f the newest file. No more lines are added to it.
 func (r *ring) postpone(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 || i == len(r.files)-1 {
@@ -157,7 +157,7 @@ func (r *ring) postpone(f *ringFile) error {
 	return nil
 }
 
-// remove deletes a file. It is not an error if the file does not exist.
+// remove deletes f and its lines. It returns no error if the file does not exist.
 func (r *ring) remove(f *ringFile) error {
 	i := slices.Index(r.files, f)
 	if i < 0 {

@@ -20,10 +20,10 @@ func TestRing(t *testing.T) {
 	n := 0
 	rapid.Check(t, func(t *rapid.T) {
 		n++
-		const maxBytes = 16 * 64 // 64 bytes in a file
+		const maxBytes = 16 * 64 // at most 64 bytes in each file
 		path := filepath.Join(dir, fmt.Sprint(n))
 		r := newRing(path, maxBytes)
-		var want []string // what is in the ring
+		var want []string // lines that the ring should have
 		line := 0
 		t.Repeat(map[string]func(*rapid.T){
 			"add": func(t *rapid.T) {

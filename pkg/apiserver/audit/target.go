@@ -25,7 +25,7 @@ import (
 // target is a receiver of events.
 type target interface {
 	name() string
-	// deliver sends either all events or none. It stops when ctx is done.
+	// deliver sends all events, or returns an error and has sent none. It stops when ctx is done.
 	deliver(ctx context.Context, events ...*auditapi.Event) error
 	// retry returns the delay before a failed delivery is repeated.
 	retry() time.Duration
@@ -33,7 +33,7 @@ type target interface {
 	senders() int
 }
 
-// logTarget writes a line for each event.
+// logTarget writes each event as a line.
 type logTarget struct {
 	audit.Backend
 }
@@ -55,7 +55,7 @@ func (t *logTarget) deliver(_ context.Context, events ...*auditapi.Event) error 
 	return nil
 }
 
-// lines serializes the writes of concurrent requests.
+// lines is a writer that concurrent requests share. It makes one write at a time.
 type lines struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -68,10 +68,10 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// maxSenders is the maximum number of concurrent requests to a server.
+// maxSenders is the maximum number of concurrent requests to a webhook.
 const maxSenders = 8
 
-// webhookTarget posts events to a server.
+// webhookTarget posts events to a webhook.
 type webhookTarget struct {
 	hook    *webhook.GenericWebhook
 	backoff time.Duration
@@ -82,7 +82,7 @@ func newWebhookTarget(cfg *config.AuditWebhook) (*webhookTarget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("audit webhook: %w", err)
 	}
-	client.Wrap(outbound.NoRedirects) // only the configured server may receive the events
+	client.Wrap(outbound.NoRedirects) // events are sent only to the configured server
 	hook, err := webhook.NewGenericWebhook(audit.Scheme, audit.Codecs, client,
 		[]schema.GroupVersion{auditv1.SchemeGroupVersion}, webhook.DefaultRetryBackoffWithInitialDelay(cfg.InitialBackoff))
 	if err != nil {
@@ -95,7 +95,7 @@ func (*webhookTarget) name() string           { return "webhook" }
 func (t *webhookTarget) retry() time.Duration { return t.backoff }
 func (*webhookTarget) senders() int           { return maxSenders }
 
-// deliver sends one EventList.
+// deliver posts events in one EventList.
 func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) error {
 	list := auditapi.EventList{Items: make([]auditapi.Event, len(events))}
 	for i, e := range events {
@@ -108,10 +108,10 @@ func (t *webhookTarget) deliver(ctx context.Context, events ...*auditapi.Event) 
 	return nil
 }
 
-// blocking delivers events within their request.
+// blocking is a backend that delivers an event before the request continues.
 type blocking struct {
 	target target
-	strict bool // if a delivery fails, the request fails
+	strict bool // a request fails if its event cannot be delivered
 }
 
 // ProcessEvents implements audit.Sink.

@@ -18,16 +18,16 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// Drivers forwards calls to storage drivers to the kubelet of the driver's node, at the paths of
-// storage.keelson.dev. The request is already authorized for nodes/csi of that group, which gives
-// no access to other paths of the kubelet.
+// Drivers forwards a call of a storage driver's CSI service to the kubelet of the driver's node. The
+// paths are those of storage.keelson.dev. The request has been authorized for nodes/csi of that
+// group, which gives no access to other paths of the kubelet.
 func (p *Proxies) Drivers(w http.ResponseWriter, r *http.Request) {
 	if err := p.driver(w, r); err != nil {
 		rest.WriteError(w, r, err)
 	}
 }
 
-// driver returns an error if it did not answer the request.
+// driver does the work of Drivers. It returns an error if it has not answered the request.
 func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 	nodes := schema.GroupResource{Group: v1alpha1.Group, Resource: "nodes"}
 	if r.Method != http.MethodPost {
@@ -36,8 +36,8 @@ func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 	if httpstream.IsUpgradeRequest(r) {
 		return apierrors.NewBadRequest("calls of storage drivers do not support upgrades")
 	}
-	// The parts are node, "csi", driver, service and method. Special or empty parts are rejected:
-	// the kubelet might resolve them to another path.
+	// The parts are: name of the node, "csi", driver, service, method. Parts that are empty or dots
+	// are rejected, because the kubelet might resolve the path to another one.
 	parts := strings.Split(strings.TrimPrefix(r.URL.Path, v1alpha1.NodesPath), "/")
 	if len(parts) != 5 || parts[1] != v1alpha1.DriversSubresource || slices.ContainsFunc(parts, notPlain) {
 		return apierrors.NewNotFound(nodes, strings.Join(parts, "/"))
@@ -55,5 +55,5 @@ func (p *Proxies) driver(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// notPlain reports whether a part of a path is empty or changes the meaning of other parts.
+// notPlain reports whether a part of a path is empty, "." or "..".
 func notPlain(part string) bool { return part == "" || part == "." || part == ".." }

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package connect connects clients to kubelets, pods and services: logs, exec, attach, port-forward
-// and the proxies.
+// Package connect forwards requests of clients to kubelets, pods and services: logs, exec, attach,
+// port-forward and the proxies.
 //
-// It does not follow redirects and does not forward client credentials. It connects only to
-// addresses that API objects name and that are not the machine's own (loopback, link-local,
-// multicast).
+// It does not follow redirects, and does not forward the client's credentials. It connects only to
+// addresses in API objects. Proxies do not connect to addresses of the server's own machine and
+// network (loopback, link-local, multicast).
 package connect
 
 import (
@@ -38,9 +38,9 @@ const (
 // KubeletConfig configures connections to kubelets.
 type KubeletConfig struct {
 	CertFile, KeyFile string // client certificate; may be empty
-	CAFile            string // CA of serving certificates; empty means they are not verified
+	CAFile            string // CA of the kubelets' serving certificates; if empty, these are not verified
 	AddressTypes      []string
-	// Outbound limits the addresses to connect to.
+	// Outbound decides to which addresses the server may connect.
 	Outbound outbound.Policy
 }
 
@@ -50,16 +50,16 @@ type Kubelets struct {
 	types    []corev1.NodeAddressType
 	verified *http.Transport
 	insecure *http.Transport
-	// streams dials upgraded connections.
+	// streams is the transport for upgraded connections.
 	streams *http.Transport
-	// proxied sends requests of users to the node proxy. It never connects to the machine's own
-	// addresses, whatever the policy is.
+	// proxied is the transport for requests of the node proxy. Whatever the policy allows, it never
+	// connects to loopback, link-local or multicast addresses.
 	proxied *http.Transport
 	policy  outbound.Policy // policy of proxied
 }
 
 // NewKubelets reads the files that cfg names. The client certificate is read again for every
-// connection, so that it can be renewed.
+// connection, so that it can be renewed without a restart.
 func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, error) {
 	k := &Kubelets{client: client, policy: cfg.Outbound.With(outbound.SpecialRanges())}
 	dialer := outbound.NewDialer(cfg.Outbound)
@@ -78,7 +78,7 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 		}
 	}
 	insecure := base.Clone()
-	insecure.InsecureSkipVerify = true // requested by the client, or configured by leaving out the CA
+	insecure.InsecureSkipVerify = true // for clients that ask for it, and for all requests if there is no CA
 	k.insecure = transport(insecure, dialer)
 	k.verified = k.insecure
 	if cfg.CAFile != "" {
@@ -94,8 +94,8 @@ func NewKubelets(cfg KubeletConfig, client kubernetes.Interface) (*Kubelets, err
 	return k, nil
 }
 
-// readable reads the files with names in order and returns the first. Even one file of a pair,
-// which has no effect, must be readable.
+// readable reads files, skips empty names, and returns the content of the first. All files must be
+// readable, even a certificate without a key, which is not used.
 func readable(files ...string) (first []byte, err error) {
 	for i, file := range files {
 		if file == "" {
@@ -112,7 +112,7 @@ func readable(files ...string) (first []byte, err error) {
 	return first, nil
 }
 
-// transport returns a transport for HTTP/1.1 only, because upgrades need it.
+// transport returns a transport that uses only HTTP/1.1, because HTTP/2 does not support upgrades.
 func transport(c *tls.Config, d *outbound.Dialer) *http.Transport {
 	return &http.Transport{
 		TLSClientConfig:     c,

@@ -9,6 +9,6 @@ import (
 	"keelson.dev/keelson/test/unshare"
 )
 
-// TestMain gives the tests a network of their own. Backends of proxies need an address in it that
-// is not a loopback address, because proxies do not connect to those.
+// TestMain runs the tests in a network namespace of their own. Proxies do not connect to loopback
+// addresses, so the tests add another address to the namespace for their backends.
 func TestMain(m *testing.M) { unshare.Run(m, unshare.Network) }

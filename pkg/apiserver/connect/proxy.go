@@ -31,7 +31,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// Proxies forwards HTTP requests to nodes, pods and services.
+// Proxies forwards HTTP requests to nodes, pods and services, for the subresource proxy.
 type Proxies struct {
 	client    kubernetes.Interface
 	kubelets  *Kubelets
@@ -43,13 +43,13 @@ type Proxies struct {
 	random *rand.Rand
 }
 
-// NewProxies returns proxies that own random and use it to choose endpoints. authz authorizes
-// streams to nodes; nil requires no more rights than the request itself. Upgraded connections are
-// limited to limit bytes per second in each direction; 0 means no limit. Serving certificates of
-// pods are not verified, because no CA signs them.
+// NewProxies returns the proxies. They use random to choose endpoints; the caller must not use it
+// afterwards. authz authorizes streams to nodes; if it is nil, any user who may send the request may
+// open a stream. Upgraded connections are limited to limit bytes per second in each direction; 0 means
+// no limit. Serving certificates of pods are not verified, because no CA signs them.
 func NewProxies(client kubernetes.Interface, kubelets *Kubelets, authz authorizer.Authorizer, limit int64,
 	random *rand.Rand) *Proxies {
-	// as in Kubernetes, because pods have no certified names
+	// As in Kubernetes, certificates of pods and services are not verified.
 	insecure := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	t := transport(insecure, outbound.NewDialer(kubelets.policy))
 	return &Proxies{client: client, kubelets: kubelets, transport: t, authz: authz, limit: limit, random: random}
@@ -70,7 +70,8 @@ func (p *Proxies) Services() resource.ConnectFunc {
 	return p.connector(func() runtime.Object { return &corev1.ServiceProxyOptions{} }, p.service)
 }
 
-// find resolves an id ("name", "name:port", "scheme:name:port").
+// find returns the URL and the transport of the object that id names. id is "name", "name:port" or
+// "scheme:name:port".
 type find func(ctx context.Context, namespace, id string) (*url.URL, http.RoundTripper, error)
 
 func (p *Proxies) connector(newOptions func() runtime.Object, where find) resource.ConnectFunc {
@@ -79,8 +80,8 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) resour
 		setPath(opts, subpath(req))
 		_, node := opts.(*corev1.NodeProxyOptions)
 		if node && httpstream.IsUpgradeRequest(r) {
-			// A stream to a kubelet runs commands in containers. WebSockets begin with GET, which
-			// must not count as reading.
+			// A stream to a kubelet can run commands in containers, so it needs the right to create.
+			// A WebSocket begins with a GET, which was authorized only as a read.
 			if err := mayCreate(r.Context(), p.authz); err != nil {
 				return err
 			}
@@ -94,10 +95,10 @@ func (p *Proxies) connector(newOptions func() runtime.Object, where find) resour
 		}
 		location.Path = utilnet.JoinPreservingTrailingSlash(location.Path, subpath(req))
 		if !node {
-			// The handler takes the query of an upgraded request from the location. Kubernetes
-			// drops it (kubernetes/kubernetes#77142). For nodes it is dropped here as well: a
-			// kubelet's streams take their command from the query, and are served as exec and
-			// attach of pods.
+			// For an upgrade, the handler takes the query from the location. Kubernetes drops the
+			// query (kubernetes/kubernetes#77142). Here it is dropped only for nodes, because the
+			// query of a kubelet's stream contains the command to run. Clients run commands by the
+			// subresources exec and attach of pods instead.
 			location.RawQuery = r.URL.RawQuery
 		}
 		h := proxy.NewUpgradeAwareHandler(location, transport, true, false, responder{})
@@ -134,8 +135,8 @@ func setPath(opts runtime.Object, path string) {
 	}
 }
 
-// allowed rejects addresses at which a proxy would reach services of the machine instead of the
-// cluster.
+// allowed returns an error if ip is an address at which a proxy would reach the server's own machine
+// or network, and not a pod.
 func allowed(ip string) error {
 	addr, err := netip.ParseAddr(ip)
 	if err != nil || !addr.IsGlobalUnicast() || addr.Is4In6() {
@@ -153,7 +154,8 @@ func (p *Proxies) node(ctx context.Context, _, id string) (*url.URL, http.RoundT
 	if err != nil {
 		return nil, nil, err
 	}
-	// This lookup only serves the error message. The dialer checks the address that it connects to.
+	// This lookup only serves to return Kubernetes' error. The dialer checks the address to which it
+	// connects.
 	addresses, err := net.DefaultResolver.LookupIPAddr(ctx, k.host)
 	if err != nil || len(addresses) == 0 {
 		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("no addresses for hostname: %v", err))
@@ -196,8 +198,8 @@ func (p *Proxies) pod(ctx context.Context, namespace, id string) (*url.URL, http
 	return &url.URL{Scheme: scheme, Host: hostPort(ip, port)}, p.transport, nil
 }
 
-// finished reports whether a pod has finished. Its status still has its address, but another pod
-// may have been given that address.
+// finished reports whether a pod has finished. The address in its status may by now belong to another
+// pod.
 func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
@@ -221,10 +223,10 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	if err != nil {
 		return nil, nil, err
 	}
-	// Kubernetes defines the proxy by Endpoints
+	// As in Kubernetes, use Endpoints and not EndpointSlices.
 	eps, err := p.client.CoreV1().Endpoints(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		// Kubernetes reports the resource of the request
+		// Kubernetes' error names the service, which is the resource of the request.
 		err = apierrors.NewNotFound(schema.GroupResource{Resource: "services"}, name)
 	}
 	if err != nil {
@@ -249,7 +251,8 @@ func (p *Proxies) service(ctx context.Context, namespace, id string) (*url.URL, 
 	return nil, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("no endpoints available for service %q", id))
 }
 
-// portName returns the name of the service port with a number.
+// portName returns the name of the service port with the given number. If port is no number, it
+// returns port.
 func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (string, error) {
 	svc, err := p.client.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -267,9 +270,9 @@ func (p *Proxies) portName(ctx context.Context, namespace, name, port string) (s
 	return "", apierrors.NewServiceUnavailable(fmt.Sprintf("no service port %d found for service %q", number, name))
 }
 
-// isPod reports whether an endpoint's address belongs to the pod that it refers to. The pod must be
-// in the service's namespace and must not have finished; Kubernetes does not check the latter. The
-// check is needed because users write endpoints and can put any address into them.
+// isPod reports whether the address of an endpoint is that of the pod that the endpoint refers to. The
+// pod must be in the service's namespace and must not have finished. (Kubernetes does not check
+// whether it has finished.) The check is needed because users can write any address into endpoints.
 func (p *Proxies) isPod(ctx context.Context, namespace string, a *corev1.EndpointAddress) bool {
 	if a.TargetRef == nil || a.TargetRef.Kind != "Pod" || a.TargetRef.Namespace != namespace || allowed(a.IP) != nil {
 		return false

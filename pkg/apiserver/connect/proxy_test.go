@@ -91,13 +91,14 @@ func (b *backend) port(t *testing.T) int32 {
 	return int32(b.server.Listener.Addr().(*net.TCPAddr).Port)
 }
 
-// proxied is a proxy of a server: its path, and the backend to which it forwards requests.
+// proxied is a proxy subresource: the path of its requests, and the backend that receives them.
 type proxied struct {
 	base    string
 	backend *backend
 }
 
-// startProxies creates a node, a pod and a service whose requests reach backends.
+// startProxies creates a node, a pod and a service, and a backend for each. It returns their proxies
+// by kind.
 func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	t.Helper()
 	unshare.Need(t)
@@ -167,8 +168,8 @@ func startProxies(t *testing.T) (*testserver.Server, map[string]proxied) {
 	}
 }
 
-// exchange sends one request exactly as it is written and returns the answer. The connection of an
-// upgraded request is closed.
+// exchange sends a request whose URI is not cleaned or encoded first, and returns the answer. It closes
+// the connection of an upgraded request.
 func exchange(t *testing.T, cfg *rest.Config, method, uri, body string, header http.Header) (*http.Response, string) {
 	t.Helper()
 	tlsConfig, err := rest.TLSConfigFor(cfg)
@@ -209,7 +210,7 @@ func exchange(t *testing.T, cfg *rest.Config, method, uri, body string, header h
 	return resp, string(answer)
 }
 
-// take returns the request that the backend has received, if any.
+// take returns the next request that the backend has received. It returns false if there is none.
 func (b *backend) take() (received, bool) {
 	select {
 	case r := <-b.got:
@@ -219,7 +220,8 @@ func (b *backend) take() (received, bool) {
 	}
 }
 
-// paths are what follows ".../proxy" in a request, and what the backend receives.
+// paths are path and query after ".../proxy" in a request (sent), and in the request that the backend
+// receives (want).
 var paths = []struct{ sent, want string }{
 	{sent: "/", want: "/"},
 	{sent: "/file", want: "/file"},
@@ -228,22 +230,22 @@ var paths = []struct{ sent, want string }{
 	{sent: "/?x=1", want: "/?x=1"},
 	{sent: "/file?x=1&y=a%2Fb&x=2&empty=&none", want: "/file?x=1&y=a%2Fb&x=2&empty=&none"},
 	{sent: "/dir/?x", want: "/dir/?x"},
-	// Queries that Go cannot parse.
+	// Go cannot parse this query, but it is forwarded.
 	{sent: "/file?a;b&c=%zz", want: "/file?a;b&c=%zz"},
-	// A parameter of the request's options is the backend's as well.
+	// path is also an option of the proxy subresource, but the query is forwarded unchanged.
 	{sent: "/file?path=/other", want: "/file?path=/other"},
 	{sent: "/with%20space%3F", want: "/with%20space%3F"},
 	{sent: "/%E2%82%AC", want: "/%E2%82%AC"},
 	{sent: "/proxy/proxy", want: "/proxy/proxy"},
-	// Kubernetes decodes slashes, as clients need that encode a whole path as one parameter, and
-	// cleans the path.
+	// As in Kubernetes, encoded slashes are decoded, and the path is cleaned. Some clients encode a
+	// whole path as one parameter.
 	{sent: "/a%2Fb", want: "/a/b"},
 	{sent: "/a//b", want: "/a/b"},
 	{sent: "/a/%2E%2E/b", want: "/b"},
 }
 
-// TestProxiedPaths: backends receive the path and the query that the client sent, for plain
-// requests of each method as well as for upgrades.
+// TestProxiedPaths checks that backends receive the path and query that the client sent, for plain
+// requests with each method and for upgrades.
 func TestProxiedPaths(t *testing.T) {
 	s, proxies := startProxies(t)
 	methods := []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
@@ -259,7 +261,7 @@ func TestProxiedPaths(t *testing.T) {
 				}
 				want := tc.want
 				if strings.Contains(p.base, "/nodes/") {
-					want, _, _ = strings.Cut(want, "?") // see Proxies.connector
+					want, _, _ = strings.Cut(want, "?") // the query is dropped, see Proxies.connector
 				}
 				upgrade := http.Header{"Connection": {"Upgrade"}, "Upgrade": {"echo"}}
 				resp, _ = exchange(t, s.Config, http.MethodGet, p.base+tc.sent, "", upgrade)
@@ -271,8 +273,8 @@ func TestProxiedPaths(t *testing.T) {
 	}
 }
 
-// TestProxyWithoutSlash: a GET or HEAD of ".../proxy" is redirected to ".../proxy/", so that
-// relative links of the page lead to the backend. Other requests reach it at "/".
+// TestProxyWithoutSlash checks that a GET or HEAD of ".../proxy" is redirected to ".../proxy/", so
+// that relative links in a page of the backend work. Requests with other methods are forwarded to "/".
 func TestProxyWithoutSlash(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {
@@ -296,8 +298,8 @@ func TestProxyWithoutSlash(t *testing.T) {
 	}
 }
 
-// TestProxiedHeaders: backends receive the client's body, headers and host, and where the request
-// came from, but not the client's credentials.
+// TestProxiedHeaders checks that backends receive the client's body, headers and host, and headers with
+// the client's address. They must not receive the client's credentials.
 func TestProxiedHeaders(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {
@@ -306,8 +308,8 @@ func TestProxiedHeaders(t *testing.T) {
 				sent := http.Header{
 					"X-Mine": {"one", "two"}, "Cookie": {"a=b"}, "User-Agent": {"test"},
 					"Content-Type": {"application/x-www-form-urlencoded"},
-					// A certificate authenticates the client: this is not its credential, but
-					// might be another's.
+					// The client is authenticated by its certificate. The header may contain credentials of
+					// another user, so it must not be forwarded either.
 					"Authorization": {"Basic YTpi"},
 				}
 				body := "a=b&c=%2F"
@@ -342,8 +344,8 @@ func TestProxiedHeaders(t *testing.T) {
 	}
 }
 
-// TestProxiedAnswers: redirects and links of HTML pages to the backend's own root lead through the
-// proxy, others are left as they are.
+// TestProxiedAnswers checks that redirects and links in HTML pages to paths of the backend are changed
+// to paths of the proxy, and that other links stay as they are.
 func TestProxiedAnswers(t *testing.T) {
 	s, proxies := startProxies(t)
 	for name, p := range proxies {

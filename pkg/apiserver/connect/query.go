@@ -15,8 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// decodeQuery decodes a query into options, a pointer to a struct, like Kubernetes: by JSON names,
-// with the first value of a scalar field. A boolean is true unless it is "false" or "0".
+// decodeQuery decodes a query into the struct that into points to, as Kubernetes does. Parameters have
+// the JSON names of fields. A field that is no slice gets the first value. A boolean is true unless its
+// value is "false" or "0".
 func decodeQuery(q url.Values, into any) error {
 	v := reflect.ValueOf(into).Elem()
 	for i := range v.NumField() {
@@ -26,7 +27,7 @@ func decodeQuery(q url.Values, into any) error {
 			continue
 		}
 		if err := setField(v.Field(i), values); err != nil {
-			return err // the message of the parser is the answer
+			return err // returned unwrapped, because clients get the parser's message
 		}
 	}
 	return nil
@@ -65,7 +66,7 @@ func setField(f reflect.Value, values []string) error {
 	return nil
 }
 
-// setSlice sets all values. Numbers may also be separated by commas.
+// setSlice sets f to all values. A value may contain several numbers, separated by commas.
 func setSlice(f reflect.Value, values []string) error {
 	switch into := f.Addr().Interface().(type) {
 	case *[]string:

@@ -36,13 +36,13 @@ import (
 	"keelson.dev/keelson/pkg/relay"
 )
 
-// Pods connects clients to containers through the kubelet of their node.
+// Pods connects clients to containers, through the kubelet of the pod's node.
 type Pods struct {
 	Client     kubernetes.Interface
 	Kubelets   *Kubelets
 	Authorizer authorizer.Authorizer
 	Clock      clock.Clock
-	// MaxBytesPerSecond limits each upgraded connection to a kubelet. 0 means no limit.
+	// MaxBytesPerSecond limits each upgraded connection to a kubelet, in bytes. 0 means no limit.
 	MaxBytesPerSecond int64
 }
 
@@ -54,7 +54,9 @@ func options(r *http.Request, into runtime.Object) error {
 	return nil
 }
 
-// container returns the container that name selects in pod.
+// container returns the name of the container to use: name, or the pod's only container if name is
+// empty. It returns an error if the pod does not have container name, or if name is empty and the pod
+// has several containers.
 func container(name string, pod *corev1.Pod) (string, error) {
 	var names []string
 	for _, c := range pod.Spec.InitContainers {
@@ -139,7 +141,7 @@ func checkLog(o *corev1.PodLogOptions, q url.Values) field.ErrorList {
 	case o.SinceSeconds != nil && *o.SinceSeconds < 1:
 		errs = append(errs, field.Invalid(field.NewPath("sinceSeconds"), *o.SinceSeconds, "must be greater than 0"))
 	}
-	if q.Has("stream") { // even if empty: the selection of a stream is an alpha feature that is off
+	if q.Has("stream") { // rejected even if empty, because the feature gate for this option is off
 		errs = append(errs, field.Forbidden(field.NewPath("stream"), "may not be specified"))
 	}
 	return errs
@@ -169,8 +171,8 @@ func logQuery(o *corev1.PodLogOptions) url.Values {
 	return q
 }
 
-// stream copies a kubelet's answer as it arrives. WebSocket clients get messages, after an empty
-// one that marks the beginning.
+// stream copies a kubelet's answer to the client as it arrives. A WebSocket client gets messages. The
+// first message is empty and marks the beginning.
 func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport http.RoundTripper, name string) error {
 	out, err := http.NewRequestWithContext(r.Context(), http.MethodGet, location.String(), nil)
 	if err != nil {
@@ -181,16 +183,16 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 	}}
 	resp, err := client.Do(out)
 	if err != nil {
-		return err // Kubernetes returns it without a reason
+		return err // returned without a reason, as in Kubernetes
 	}
-	defer resp.Body.Close() // fully read, or abandoned
+	defer resp.Body.Close() // read to its end, or no longer needed
 	if resp.StatusCode != http.StatusOK {
 		return backendError(resp, name)
 	}
 	if wsstream.IsWebSocketRequest(r) {
-		// The buffer is larger than the reader's own, so that the last bytes and the end arrive
-		// separately. Otherwise the last bytes would be lost. Errors mean that the client or the
-		// kubelet is gone.
+		// Without this buffer, the reader could get the last bytes together with the end of the body,
+		// and would drop these bytes. An error means that the client or the kubelet has closed the
+		// connection.
 		body := bufio.NewReaderSize(resp.Body, 16<<10)
 		_ = wsstream.NewReader(body, true, wsstream.NewDefaultReaderProtocols()).Copy(w, r)
 		return nil
@@ -203,7 +205,7 @@ func stream(w http.ResponseWriter, r *http.Request, location *url.URL, transport
 		n, err := resp.Body.Read(buf)
 		if n > 0 {
 			if _, werr := w.Write(buf[:n]); werr != nil {
-				return nil // the client is gone
+				return nil // the client has closed the connection
 			}
 			_ = flush()
 		}
@@ -233,8 +235,8 @@ func backendError(resp *http.Response, name string) error {
 		name, message, 0, false)
 }
 
-// kubelet looks up the kubelet that runs a pod. As in Kubernetes, the error for a missing node has
-// the resource of the request.
+// kubelet returns the kubelet that runs a pod. If the node does not exist, the error is that a pod with
+// the node's name was not found, as in Kubernetes.
 func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 	k, err := p.Kubelets.of(ctx, pod.Spec.NodeName)
 	if apierrors.IsNotFound(err) {
@@ -243,7 +245,7 @@ func (p *Pods) kubelet(ctx context.Context, pod *corev1.Pod) (kubelet, error) {
 	return k, err
 }
 
-// location returns the kubelet's URL of a container's stream.
+// location returns the URL of a container's stream at its kubelet.
 func (p *Pods) location(ctx context.Context, req *resource.Request, name, path string,
 	query url.Values) (*url.URL, error) {
 	pod, err := p.Client.CoreV1().Pods(req.Namespace).Get(ctx, req.Name, metav1.GetOptions{})
@@ -266,8 +268,8 @@ func (p *Pods) location(ctx context.Context, req *resource.Request, name, path s
 	return k.url("/"+path+"/"+pod.Namespace+"/"+pod.Name+name, query), nil
 }
 
-// mayCreate checks the right to create, whatever the method is: a WebSocket begins with GET and
-// would otherwise need only the right to read.
+// mayCreate returns an error unless the user may create the requested subresource. It is needed for
+// WebSockets, which begin with a GET: the request was authorized only as a read.
 func mayCreate(ctx context.Context, authz authorizer.Authorizer) error {
 	attrs, err := filters.GetAuthorizerAttributes(ctx)
 	if err != nil {
@@ -306,7 +308,7 @@ func streams(stdin, stdout, stderr, tty bool) url.Values {
 	return q
 }
 
-// Exec handles pods/exec.
+// Exec handles the subresource exec of pods.
 func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodExecOptions{}
 	if err := options(r, opts); err != nil {
@@ -320,7 +322,7 @@ func (p *Pods) Exec(w http.ResponseWriter, r *http.Request, req *resource.Reques
 		relay.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 }
 
-// Attach handles pods/attach.
+// Attach handles the subresource attach of pods.
 func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodAttachOptions{}
 	if err := options(r, opts); err != nil {
@@ -331,8 +333,8 @@ func (p *Pods) Attach(w http.ResponseWriter, r *http.Request, req *resource.Requ
 		relay.Options{Stdin: opts.Stdin, Stdout: opts.Stdout, Stderr: opts.Stderr, TTY: opts.TTY})
 }
 
-// terminal handles exec and attach. It relays version 5 of the WebSocket protocol, which kubelets
-// need not support.
+// terminal handles exec and attach. For clients with version 5 of the WebSocket protocol, it translates
+// to a protocol that every kubelet supports.
 func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Request, opts runtime.Object,
 	name, path string, q url.Values, o relay.Options) error {
 	if err := mayCreate(r.Context(), p.Authorizer); err != nil {
@@ -359,7 +361,7 @@ func (p *Pods) terminal(w http.ResponseWriter, r *http.Request, req *resource.Re
 	return nil
 }
 
-// PortForward handles pods/portforward.
+// PortForward handles the subresource portforward of pods.
 func (p *Pods) PortForward(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	opts := &corev1.PodPortForwardOptions{}
 	if err := options(r, opts); err != nil {
@@ -397,7 +399,7 @@ func (p *Pods) upgrading(location *url.URL) http.Handler {
 	return h
 }
 
-// responder answers with the proxy's errors.
+// responder writes errors of the proxy library to the client.
 type responder struct{}
 
 // Error answers with err as a Status.

@@ -54,7 +54,7 @@ func TestLogsOverWebSocket(t *testing.T) {
 	}
 }
 
-// TestMaxBytesPerSecond checks the limit on the rate of an upgraded connection.
+// TestMaxBytesPerSecond checks that an upgraded connection is limited to MaxBytesPerSecond.
 func TestMaxBytesPerSecond(t *testing.T) {
 	const size = 3000
 	kubelet := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

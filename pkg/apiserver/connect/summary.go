@@ -14,7 +14,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// maxSummary is the maximum size of a kubelet's summary.
+// maxSummary is the maximum size of a kubelet's summary, in bytes.
 const maxSummary = 16 << 20
 
 // Summary returns the CPU and memory usage of a node and its pods from its kubelet.
@@ -32,7 +32,7 @@ func (k *Kubelets) Summary(ctx context.Context, node string) (*statsapi.Summary,
 	if err != nil {
 		return nil, fmt.Errorf("kubelet of %s: %w", node, err)
 	}
-	defer func() { _ = resp.Body.Close() }() // fully read, or useless
+	defer func() { _ = resp.Body.Close() }() // read to its end, or no longer needed
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("kubelet of %s: %s", node, resp.Status)
 	}

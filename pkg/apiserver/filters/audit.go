@@ -22,8 +22,8 @@ type Audit struct {
 	Sink   audit.Sink
 }
 
-// withAuditID gives every request an ID, which audit events and the answer carry. If auditing is
-// off, audit annotations of the request are discarded cheaply.
+// withAuditID gives each request an audit ID, which is in its audit events and in a header of the
+// answer. If auditing is off, it also disables the collection of audit annotations.
 func withAuditID(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := audit.WithAuditContext(r.Context())
@@ -33,7 +33,7 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 		}
 		audit.WithAuditID(ctx, types.UID(id))
 		if cfg.Audit == nil {
-			// The context is new, so Init cannot fail.
+			// Init cannot fail, because the audit context is new.
 			_ = audit.AuditContextFrom(ctx).Init(audit.RequestAuditConfig{Level: auditapi.LevelNone}, nil)
 		} else {
 			ctx = request.WithReceivedTimestamp(ctx, cfg.Clock.Now())
@@ -43,16 +43,16 @@ func withAuditID(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// auditApart gives the server's own requests audit events of their own. Their contexts carry the
-// event of the request that caused them.
+// auditApart makes the server's requests to itself have audit events of their own. Without it, they
+// would write to the event of the client's request that caused them, which is in their contexts.
 func auditApart(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r.WithContext(Unaudited(r.Context())))
 	})
 }
 
-// Unaudited returns ctx without the audit event of its request. It is for a request that gets an
-// audit event of its own.
+// Unaudited returns ctx without the audit event of its request. It is used for requests that the server
+// makes while it handles another one, and that get audit events of their own.
 func Unaudited(ctx context.Context) context.Context { return unaudited{ctx} }
 
 // unaudited is a context without its request's audit event.
@@ -75,12 +75,12 @@ func withAudit(next http.Handler, cfg Config) http.Handler {
 	return genericfilters.WithAudit(next, cfg.Audit.Sink, cfg.Audit.Policy, LongRunning)
 }
 
-// refused answers requests that failed authentication, and audits them.
+// refused returns a handler that rejects requests that failed authentication, and audits them.
 func refused(cfg Config) http.Handler {
 	return failed(cfg, apierrors.NewUnauthorized("Unauthorized"))
 }
 
-// failed answers requests with err.
+// failed returns a handler that answers all requests with err, and audits them.
 func failed(cfg Config, err error) http.Handler {
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { cfg.WriteError(w, r, err) })
 	if cfg.Audit == nil {

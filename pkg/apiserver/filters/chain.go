@@ -29,44 +29,45 @@ type Config struct {
 	Authenticator authenticator.Request
 	Authorizer    authorizer.Authorizer
 	Audiences     authenticator.Audiences
-	// ProxyHeaders are removed from requests after authentication.
+	// ProxyHeaders are removed from requests once these are authenticated.
 	ProxyHeaders ProxyHeaders
-	// Serializer encodes the errors of the impersonation filter.
+	// Serializer encodes errors of the impersonation filter.
 	Serializer runtime.NegotiatedSerializer
-	// WriteError answers a request with a Status.
+	// WriteError answers a request with an error as Kubernetes' Status.
 	WriteError func(http.ResponseWriter, *http.Request, error)
 
 	RequestTimeout              time.Duration
 	MaxReadsInFlight, MaxWrites int
-	// Fairness queues requests by priority and fairness. If nil, MaxReads and MaxWrites limit
-	// requests instead.
+	// Fairness limits requests by priority and fairness. If it is nil, MaxReadsInFlight and MaxWrites
+	// limit them instead.
 	Fairness *Fairness
 	Clock    clock.Clock
 	Log      *slog.Logger
 	Metrics  *Metrics
-	// Audit audits requests. Nil means auditing is off.
+	// Audit is the audit policy and the sink. It is nil if auditing is off.
 	Audit *Audit
-	// Spans records a span of each request. Nil means tracing is off.
+	// Spans records a span for each request. It is nil if tracing is off.
 	Spans trace.TracerProvider
-	// CORSOrigins are the origins whose pages may read answers.
+	// CORSOrigins match the origins whose pages may read answers in a browser.
 	CORSOrigins []*regexp.Regexp
-	// TransportSecurity are the directives of Strict-Transport-Security.
+	// TransportSecurity are the directives of the header Strict-Transport-Security.
 	TransportSecurity []string
-	// GoawayChance is the probability that an HTTP/2 request ends its connection. Random must be
-	// safe for concurrent use.
+	// GoawayChance is the probability, from 0 to 1, that the server closes the connection after an
+	// HTTP/2 request. Random returns numbers in [0, 1) and must be safe for concurrent use.
 	GoawayChance float64
 	Random       func() float64
-	// RetryAfterShutdown answers requests with 429 and Retry-After while InFlight drains.
+	// If RetryAfterShutdown is true, new requests get 429 with Retry-After while InFlight drains.
 	RetryAfterShutdown bool
 	// InFlight counts the requests that a shutdown waits for.
 	InFlight *InFlight
 }
 
-// ProxyHeaders are the request headers in which a front proxy names the user.
+// ProxyHeaders are the names of the request headers in which a front proxy names the user, and the
+// prefixes of such names.
 type ProxyHeaders struct{ Names, ExtraPrefixes []string }
 
-// Chain returns api behind all filters. The filter named last is the first to see a request. The
-// order is Kubernetes'.
+// Chain returns a handler that passes requests through all filters and then to api. The filter that is
+// added last is the first to receive a request. The order is that of Kubernetes.
 func Chain(api http.Handler, cfg Config) http.Handler {
 	h := withoutDeadline(api)
 	h = withAuthorization(h, cfg)
@@ -94,8 +95,8 @@ func Chain(api http.Handler, cfg Config) http.Handler {
 	return h
 }
 
-// Trusted returns api behind the filters for requests of the process itself, which are already
-// authenticated and not limited.
+// Trusted returns a handler for requests of the server to itself. It passes them through only those
+// filters that apply to requests that are already authenticated and have no limits.
 func Trusted(api http.Handler, cfg Config) http.Handler {
 	h := withTracing(withWarnings(api), cfg)
 	if cfg.Audit != nil {
@@ -105,13 +106,13 @@ func Trusted(api http.Handler, cfg Config) http.Handler {
 	return withRecovery(withRequestInfo(h, cfg), cfg)
 }
 
-// Resolver parses the path of a request into verb, resource and name.
+// Resolver returns the parser of the paths of requests into verb, resource and name.
 func Resolver() *request.RequestInfoFactory {
 	return &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"),
 		GrouplessAPIPrefixes: sets.NewString("api")}
 }
 
-// LongRunning reports whether a request has no deadline: watches and streams.
+// LongRunning reports whether a request is a watch or a stream, and so has no deadline.
 func LongRunning(r *http.Request, info *request.RequestInfo) bool {
 	switch {
 	case info.Verb == "watch" || info.Verb == "proxy":

@@ -18,22 +18,23 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// ConnectionTimeouts returns how long a client may take to send a request and how long to read the
-// answer, if the server lets ordinary requests take limit. Both are longer than limit, so that a
-// request that timed out still gets its answer. The write timeout is the longer one: the answer to
-// a rejected request is sent only after the rest of its body has arrived or timed out.
+// ConnectionTimeouts returns how long a client may take to send a request, and how long to read the
+// answer. limit is the time limit of ordinary requests. Both results are longer than limit, so that a
+// request that exceeds limit still gets an answer. The write timeout is the longer one, because the
+// answer to a rejected request is sent only after the rest of its body has arrived, or the read
+// timeout has ended.
 //
-// They are the HTTP server's ReadTimeout and WriteTimeout. So they also limit what no filter sees:
-// the rest of a rejected request's body, and output that is still buffered when the handler
-// returns. Chain removes them from long-running requests.
+// The results are for ReadTimeout and WriteTimeout of http.Server. There they also apply while no
+// handler runs: to the rest of a rejected request's body, and to output that is still buffered when
+// the handler returns. Chain removes these timeouts from long-running requests.
 func ConnectionTimeouts(limit time.Duration) (read, write time.Duration) {
 	return limit + limit/8, limit + limit/4
 }
 
-// withDeadline cancels the context of ordinary requests after the server's limit, or after
-// ?timeout if that is less, and then makes reads of their bodies fail. All handlers stop when their
-// context ends, so no handler has to be abandoned in a goroutine. A client that does not read its
-// answer can block the handler for as long as ConnectionTimeouts allows.
+// withDeadline limits ordinary requests to the server's time limit, or to the parameter timeout if it
+// is shorter. At the deadline, it cancels the context of the request and makes reads of the body fail.
+// All handlers return when their context is canceled. A client that does not read its answer can block
+// the handler for longer, at most as long as ConnectionTimeouts allows.
 func withDeadline(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
@@ -57,8 +58,8 @@ func withDeadline(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// endBody makes reads of r's body fail once ctx is done, until the caller calls stop. It does
-// nothing for upgrade requests: until they are upgraded, only ConnectionTimeouts apply to them. The
+// endBody makes reads of r's body fail once ctx is done, unless the caller has called stop before. It
+// does nothing for requests to upgrade the connection, to which only ConnectionTimeouts applies. The
 // handler must use the writer that endBody returns.
 func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ http.ResponseWriter, stop func()) {
 	if r.Body == nil || r.Body == http.NoBody || httpstream.IsUpgradeRequest(r) {
@@ -84,21 +85,22 @@ func endBody(ctx context.Context, w http.ResponseWriter, r *http.Request) (_ htt
 	}
 }
 
-// lastAnswer closes an HTTP/1 connection with the answer to a request that has timed out. Once the
-// body has been read, the HTTP server itself reads from the connection to notice that the client is
-// gone. If the deadline interrupts that read, the server cancels the context of all later requests
-// of the connection. So the deadline is set only if the answer can still say that the connection
-// closes; otherwise reads of the body end by ConnectionTimeouts.
+// lastAnswer closes an HTTP/1 connection after the answer to a request that has exceeded its deadline.
+// Once a request's body has been read, the HTTP server reads from the connection to detect that the
+// client has closed it. If endReads makes that read fail, the server cancels the contexts of all later
+// requests of the connection. So endReads is called only while the answer's header, which announces
+// that the connection will be closed, has not been sent. Afterwards, only ConnectionTimeouts ends
+// reads of the body.
 type lastAnswer struct {
 	http.ResponseWriter
-	over     func() error // Err of the request's context
+	over     func() error // returns the error of the request's context
 	endReads func()
 
 	mu           sync.Mutex
 	begun, ended bool
 }
 
-// end makes reads of the connection fail, unless the answer has begun.
+// end makes reads of the connection fail, unless the header of the answer has been sent.
 func (l *lastAnswer) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,7 +110,8 @@ func (l *lastAnswer) end() {
 	}
 }
 
-// begin marks the answer as begun. The caller sends the header next.
+// begin must be called before the header of the answer is sent. If the request has exceeded its
+// deadline, it adds to the header that the connection will be closed.
 func (l *lastAnswer) begin() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,13 +122,13 @@ func (l *lastAnswer) begin() {
 	if l.over() == nil {
 		return
 	}
-	if !l.ended { // if the handler has noticed the end of its context before endBody has
+	if !l.ended { // true if the handler answers before the function of context.AfterFunc has run
 		l.endReads()
 	}
 	l.Header().Set("Connection", "close")
 }
 
-// WriteHeader begins the answer, unless code is informational.
+// WriteHeader calls begin unless code is informational (below 200).
 func (l *lastAnswer) WriteHeader(code int) {
 	if code >= http.StatusOK {
 		l.begin()
@@ -133,13 +136,13 @@ func (l *lastAnswer) WriteHeader(code int) {
 	l.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer if it has not begun yet.
+// Write calls begin, because the first write sends the header.
 func (l *lastAnswer) Write(p []byte) (int, error) {
 	l.begin()
 	return l.ResponseWriter.Write(p)
 }
 
-// Flush begins the answer if it has not begun yet.
+// Flush calls begin, because the first flush sends the header.
 func (l *lastAnswer) Flush() {
 	l.begin()
 	_ = http.NewResponseController(l.ResponseWriter).Flush() // fails if the client has closed the connection
@@ -148,8 +151,8 @@ func (l *lastAnswer) Flush() {
 // Unwrap implements the method that http.ResponseController looks for.
 func (l *lastAnswer) Unwrap() http.ResponseWriter { return l.ResponseWriter }
 
-// withoutDeadline removes the connection's deadlines from long-running requests. It runs after all
-// filters that can reject a request, so that the deadlines apply to rejections.
+// withoutDeadline removes the read and write timeouts of the connection for long-running requests. It
+// runs after all filters that can reject a request, so that the timeouts apply to rejected requests.
 func withoutDeadline(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && LongRunning(r, info) {

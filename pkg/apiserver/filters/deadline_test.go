@@ -32,7 +32,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// deadlines is a response writer that records which deadlines are set.
+// deadlines is a response writer that records which deadlines a handler sets.
 type deadlines struct {
 	http.ResponseWriter
 	set []string
@@ -51,7 +51,7 @@ func (d *deadlines) SetWriteDeadline(t time.Time) error { return d.note("write",
 func (d *deadlines) Flush()                             {}
 func (d *deadlines) CloseNotify() <-chan bool           { return nil }
 
-// wrapping returns a configuration in which every filter that can wrap a ResponseWriter does so.
+// wrapping returns a configuration that enables every filter that wraps the ResponseWriter.
 func wrapping(decision authorizer.Decision) Config {
 	return Config{
 		Authenticator: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
@@ -73,7 +73,7 @@ func wrapping(decision authorizer.Decision) Config {
 	}
 }
 
-// unlimited executes each request at once.
+// unlimited replaces priority and fairness: it executes each request at once.
 type unlimited struct{ flowcontrol.Interface }
 
 func (unlimited) Handle(_ context.Context, _ flowcontrol.RequestDigest,
@@ -97,8 +97,9 @@ type sink struct{}
 
 func (sink) ProcessEvents(...*auditapi.Event) bool { return true }
 
-// TestDeadlinesThroughWrappers checks that http.ResponseController reaches the HTTP server's own
-// writer from a handler, and that long-running requests have no deadlines once they are authorized.
+// TestDeadlinesThroughWrappers checks that http.ResponseController in a handler can set deadlines,
+// although filters wrap the ResponseWriter. It also checks that the deadlines of long-running requests
+// are removed once these are authorized.
 func TestDeadlinesThroughWrappers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path     string
@@ -130,8 +131,8 @@ func TestDeadlinesThroughWrappers(t *testing.T) {
 	}
 }
 
-// TestEndOfBody checks that reads of a body end with the request's time limit, but not on a
-// connection that is about to be upgraded.
+// TestEndOfBody checks that reads of a body fail at the request's deadline, except for a request to
+// upgrade the connection.
 func TestEndOfBody(t *testing.T) {
 	for name, tc := range map[string]struct {
 		upgrade string

@@ -27,17 +27,17 @@ import (
 // maxWait is the maximum time that a request waits in a queue.
 const maxWait = time.Minute
 
-// Fairness limits concurrent requests by priority level. FlowSchemas and
-// PriorityLevelConfigurations define the level and flow of a request, and the limit of each level.
-// The queues are the library's.
+// Fairness limits concurrent requests by priority level. FlowSchemas and PriorityLevelConfigurations
+// define the level and flow of a request, and the limit of each level. The library k8s.io/apiserver
+// implements the queues.
 type Fairness struct {
 	Controller flowcontrol.Interface
-	// Objects returns the number and total size of the objects of a resource ("deployments.apps"),
-	// and false if they are unknown.
+	// Objects returns the number of objects of a resource ("deployments.apps") and their total size in
+	// bytes. It returns false if these are unknown.
 	Objects func(resource string) (objects, bytes int64, ok bool)
 }
 
-// fairness is one server's filter.
+// fairness is the filter that withFairness adds.
 type fairness struct {
 	next     http.Handler
 	cfg      Config
@@ -48,8 +48,8 @@ type fairness struct {
 	turns    *turns
 }
 
-// withFairness queues requests until they may run, and rejects them if their queue is full. It does
-// not limit streams, and limits watches only until they have begun.
+// withFairness makes requests wait until their priority level has a free seat, and rejects them if
+// their queue is full. It does not limit streams. A watch holds a seat only until its answer begins.
 func withFairness(next http.Handler, cfg Config) http.Handler {
 	f := &fairness{next: next, cfg: cfg, control: cfg.Fairness.Controller,
 		dropped: flowcontrol.NewDroppedRequestsTracker(), clock: cfg.Clock, turns: newTurns(runtime.GOMAXPROCS(0), cfg.Clock)}
@@ -71,8 +71,8 @@ type class struct {
 	level  *flowcontrolv1.PriorityLevelConfiguration
 }
 
-// setHeaders sets the headers with the UIDs of the class. Its names are visible to administrators
-// only.
+// setHeaders sets headers with the UIDs of the flow schema and priority level. The headers do not
+// contain names, because only administrators may see these.
 func (c *class) setHeaders(h http.Header) {
 	if c.schema != nil {
 		h.Set(flowcontrolv1.ResponseHeaderMatchedPriorityLevelConfigurationUID, string(c.level.UID))
@@ -80,7 +80,7 @@ func (c *class) setHeaders(h http.Header) {
 	}
 }
 
-// ServeHTTP serves r when it may run.
+// ServeHTTP serves r once its priority level has a seat for it.
 func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	info, ok := request.RequestInfoFrom(r.Context())
 	if !ok {
@@ -101,7 +101,7 @@ func (f *fairness) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// ordinary serves a request that is not a watch.
+// ordinary serves a request that is not long-running.
 func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c, served := &class{}, false
 	if u, _ := request.UserFrom(r.Context()); f.large(r, info) &&
@@ -125,7 +125,7 @@ func (f *fairness) ordinary(w http.ResponseWriter, r *http.Request, info *reques
 	}
 }
 
-// handle calls execute when r may run, or does not call it if r is rejected.
+// handle calls execute once r has a seat. It returns without calling execute if r is rejected.
 func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, execute func()) {
 	u, _ := request.UserFrom(r.Context())
 	ctx, cancel := f.patience(r.Context())
@@ -138,8 +138,8 @@ func (f *fairness) handle(r *http.Request, info *request.RequestInfo, c *class, 
 		func(bool) {}, execute)
 }
 
-// patience returns a context for waiting, which ends after a quarter of the request's remaining
-// time.
+// patience returns a context that limits how long a request waits: to a quarter of the time until its
+// deadline, and at most to maxWait.
 func (f *fairness) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := f.cfg.RequestTimeout / 4
 	if deadline, ok := ctx.Deadline(); ok {
@@ -148,8 +148,8 @@ func (f *fairness) patience(ctx context.Context) (context.Context, context.Cance
 	return context.WithTimeout(ctx, min(limit, maxWait))
 }
 
-// watch serves a watch, which holds its seat only until it has begun. After that, its cost is
-// charged to the writes that it reports.
+// watch serves a watch. The watch holds a seat only until its answer begins. Afterwards, writes of
+// objects that it watches cost more seats, because they cause events.
 func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	c := &class{}
 	turn, begun, done := make(chan struct{}), newSignal(), make(chan struct{})
@@ -164,7 +164,7 @@ func (f *fairness) watch(w http.ResponseWriter, r *http.Request, info *request.R
 	}()
 	select {
 	case <-turn:
-	case <-done: // the request was rejected: it has ended without a turn
+	case <-done: // rejected without getting a seat
 		f.refuse(w, info, c)
 		return
 	}
@@ -195,7 +195,7 @@ func (f *fairness) refuse(w http.ResponseWriter, info *request.RequestInfo, c *c
 	http.Error(w, "Too many requests, please try again later.", http.StatusTooManyRequests)
 }
 
-// signal is a channel that can be closed more than once.
+// signal is a one-time signal. send may be called more than once, and wait blocks until the first call.
 type signal struct {
 	once sync.Once
 	c    chan struct{}
@@ -207,19 +207,19 @@ func (s *signal) send() { s.once.Do(func() { close(s.c) }) }
 
 func (s *signal) wait() { <-s.c }
 
-// beginning calls begun when the answer begins.
+// beginning is a response writer that calls begun when the answer begins.
 type beginning struct {
 	http.ResponseWriter
 	begun func()
 }
 
-// WriteHeader begins the answer.
+// WriteHeader calls begun and sends the header.
 func (b *beginning) WriteHeader(code int) {
 	b.begun()
 	b.ResponseWriter.WriteHeader(code)
 }
 
-// Write begins the answer if it has not begun yet.
+// Write calls begun, because the first write sends the header.
 func (b *beginning) Write(p []byte) (int, error) {
 	b.begun()
 	return b.ResponseWriter.Write(p)

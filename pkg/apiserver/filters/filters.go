@@ -21,7 +21,7 @@ import (
 
 var errNoUser = errors.New("no User found in the context")
 
-// withRecovery answers 500 if a handler panics, and keeps the server running.
+// withRecovery recovers from panics of handlers: the request gets 500, and the server continues.
 func withRecovery(next http.Handler, cfg Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -30,7 +30,7 @@ func withRecovery(next http.Handler, cfg Config) http.Handler {
 				return
 			}
 			if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-				panic(p) // for http.ErrAbortHandler, the HTTP server closes the connection
+				panic(p) // the HTTP server closes the connection when it recovers http.ErrAbortHandler
 			}
 			cfg.Log.Error("Panic while serving", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p),
 				"stack", string(debug.Stack()))
@@ -67,13 +67,13 @@ func withCacheControl(next http.Handler) http.Handler {
 	})
 }
 
-// withWarnings collects warnings for the headers of the answer. The library limits and deduplicates
-// them.
+// withWarnings collects warnings and sends them in headers of the answer. The library limits their
+// size and drops duplicates.
 func withWarnings(next http.Handler) http.Handler { return genericfilters.WithWarningRecorder(next) }
 
-// withTracing records a span of each authenticated request. If the user is trusted (system:masters,
-// system:monitoring), the span continues the request's trace and its sampling decision. Otherwise
-// the span starts a new trace with a link to the request's.
+// withTracing records a span for each authenticated request. If the user is in system:masters or
+// system:monitoring, the span continues the trace in the request's header, and its sampling decision.
+// For all other users, the span starts a new trace with a link to that trace.
 func withTracing(next http.Handler, cfg Config) http.Handler {
 	if cfg.Spans == nil {
 		return next
@@ -108,8 +108,8 @@ func withAuthentication(next http.Handler, cfg Config) http.Handler {
 	})
 }
 
-// leave ends an HTTP/2 connection with this answer. Unauthenticated clients do not keep a
-// connection, so that a flood of streams ends with it.
+// leave closes an HTTP/2 connection after this answer. It is called for unauthenticated requests, so
+// that a client without credentials cannot send many requests over one connection.
 func leave(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor >= 2 {
 		w.Header().Set("Connection", "close")

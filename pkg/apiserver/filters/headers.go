@@ -18,8 +18,9 @@ const (
 	corsExposed = "Date"
 )
 
-// withCORS lets pages of matching origins read answers. It answers OPTIONS requests of these pages
-// itself: browsers send them without credentials, to ask whether a page may send another request.
+// withCORS allows pages of matching origins to read answers. It answers OPTIONS requests of such pages
+// itself. A browser sends these without credentials before a request, to check whether the server
+// allows it.
 func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	if len(origins) == 0 {
 		return next
@@ -44,7 +45,7 @@ func withCORS(next http.Handler, origins []*regexp.Regexp) http.Handler {
 	})
 }
 
-// withTransportSecurity tells browsers to use only HTTPS.
+// withTransportSecurity sets the header Strict-Transport-Security, so that browsers use only HTTPS.
 func withTransportSecurity(next http.Handler, directives []string) http.Handler {
 	if len(directives) == 0 {
 		return next
@@ -56,8 +57,9 @@ func withTransportSecurity(next http.Handler, directives []string) http.Handler 
 	})
 }
 
-// withGoaway closes the connection after a share of the HTTP/2 requests, so that clients spread
-// over the servers behind a load balancer. Requests in flight continue.
+// withGoaway closes the connection after some HTTP/2 requests, chosen at random with probability
+// chance. The client then opens a connection, perhaps to another server behind a load balancer.
+// Requests in flight continue.
 func withGoaway(next http.Handler, chance float64, random func() float64) http.Handler {
 	if chance <= 0 {
 		return next
@@ -70,7 +72,7 @@ func withGoaway(next http.Handler, chance float64, random func() float64) http.H
 	})
 }
 
-// withRetryAfter answers new requests during the drain with 429 and Retry-After, so that clients
+// withRetryAfter answers new requests with 429 and Retry-After while the server drains, so that clients
 // retry with another server. Health checks and metrics are still served.
 func withRetryAfter(next http.Handler, cfg Config) http.Handler {
 	if !cfg.RetryAfterShutdown || cfg.InFlight == nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestRetryAfter checks that new requests get Retry-After while a server drains, except those of
-// monitoring.
+// TestRetryAfter checks that new requests get Retry-After while a server drains, and that health checks
+// and metrics are still served.
 func TestRetryAfter(t *testing.T) {
 	n := NewInFlight()
 	ok := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -35,7 +35,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// TestGoaway checks that a share of HTTP/2 requests ends its connection.
+// TestGoaway checks that HTTP/2 connections are closed with the configured probability.
 func TestGoaway(t *testing.T) {
 	next := 0.0
 	h := withGoaway(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0.02, func() float64 { return next })

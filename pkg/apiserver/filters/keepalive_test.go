@@ -15,15 +15,15 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// TestConnectionAfterDeadline sends two requests over one HTTP/1.1 connection. If the first one
-// times out, the server either closes the connection or serves the second request with a context
-// that is not canceled.
+// TestConnectionAfterDeadline sends two requests over one HTTP/1.1 connection, and the first may exceed
+// its deadline. Then the server must either close the connection, or serve the second request with a
+// context that is not canceled.
 func TestConnectionAfterDeadline(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query  string
-		body   string // the body that the client sends; it announces 3 bytes
-		read   bool   // the handler reads the body
-		flush  bool   // the handler sends its header before the deadline
+		body   string // the body that the client sends; Content-Length is always 3
+		read   bool   // whether the handler reads the body
+		flush  bool   // whether the handler sends the header before the deadline
 		status int
 		closed bool
 	}{

@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes.
-// Long-running requests and system:masters are exempt, so that an administrator can reach an
+// withMaxInFlight rejects requests that exceed the limits of concurrent reads and writes. Long-running
+// requests are exempt. Requests of system:masters are exempt too, so that administrators can use an
 // overloaded server.
 func withMaxInFlight(next http.Handler, cfg Config) http.Handler {
 	reads, writes := slots(cfg.MaxReadsInFlight), slots(cfg.MaxWrites)
@@ -56,12 +56,12 @@ func slots(n int) chan struct{} {
 	return make(chan struct{}, n)
 }
 
-// InFlight counts requests that a shutdown waits for. It is safe for concurrent use.
+// InFlight counts the requests in progress that a shutdown waits for. It is safe for concurrent use.
 type InFlight struct {
 	mu      sync.Mutex
 	n       int
 	closing bool
-	idle    chan struct{} // closed when closing and n is 0
+	idle    chan struct{} // closed once closing is true and n is 0
 }
 
 // NewInFlight returns an InFlight that accepts requests.
@@ -92,7 +92,7 @@ func (f *InFlight) leave() {
 	}
 }
 
-// Drain rejects new requests and waits for those in flight.
+// Drain rejects new requests from now on, and waits until those in progress have ended.
 func (f *InFlight) Drain(ctx context.Context) error {
 	f.mu.Lock()
 	if !f.closing {
@@ -110,7 +110,8 @@ func (f *InFlight) Drain(ctx context.Context) error {
 	}
 }
 
-// withInFlight counts ordinary requests.
+// withInFlight counts requests that are not long-running in cfg.InFlight, and rejects them once it
+// drains.
 func withInFlight(next http.Handler, cfg Config) http.Handler {
 	if cfg.InFlight == nil {
 		return next

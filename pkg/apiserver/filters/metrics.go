@@ -37,7 +37,7 @@ func NewMetrics(r prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(r.Register(m.rejected), r.Register(m.terminated))
 }
 
-// drop counts a request that is refused because too many are in flight.
+// drop counts a request that is rejected because too many requests are in flight.
 func (m *Metrics) drop(kind string, info *request.RequestInfo) {
 	if m != nil {
 		m.rejected.WithLabelValues(kind).Inc()
@@ -45,9 +45,9 @@ func (m *Metrics) drop(kind string, info *request.RequestInfo) {
 	}
 }
 
-// terminate counts a request that the server ended in self-defense. The labels of the resource are
-// empty: the filters do not know whether the resource exists, and clients choose the names of those
-// that do not.
+// terminate counts a request that is rejected because of overload or has exceeded its deadline. The
+// labels for the resource stay empty. Clients can send any names, and the filters cannot check whether
+// such a resource exists, so these labels could have any number of values.
 func (m *Metrics) terminate(info *request.RequestInfo, code int) {
 	if m == nil {
 		return

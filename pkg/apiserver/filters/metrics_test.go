@@ -14,8 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestTerminations checks that requests which are refused or time out are counted, and others are
-// not.
+// TestTerminations checks that requests that are rejected or time out are counted, and that requests
+// that succeed are not.
 func TestTerminations(t *testing.T) {
 	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
@@ -35,7 +35,7 @@ func TestTerminations(t *testing.T) {
 	send(withDeadline(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), cfg), "/api/v1/pods")
 	var full http.Handler
 	full = withMaxInFlight(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		send(full, "/api/v1/nodes/n") // while this request has the only place
+		send(full, "/api/v1/nodes/n") // the outer request has the only slot
 	}), cfg)
 	send(full, "/api/v1/nodes")
 	for labels, want := range map[[3]string]float64{

@@ -18,33 +18,35 @@ import (
 )
 
 const (
-	// largeList is the minimum size in bytes of a list that must take turns with other lists of its
-	// user. A smaller list takes less time than arranging a turn.
+	// largeList is the minimum size, in bytes, of a list that must wait for a turn. Smaller lists take
+	// less time than arranging a turn.
 	largeList = 256 << 10
-	// slowReader is how long no turn may have begun before the next turn begins although all are
-	// taken: the running lists then wait for their readers and not for the processor.
+	// slowReader is how long the first waiting list waits after the last turn began. Then it gets a
+	// turn even if the limit is reached: the running lists take so long that they must be waiting for
+	// their clients, and not using a processor.
 	slowReader = time.Second
-	// maxLine is the maximum number of waiting lists of a user.
+	// maxLine is the maximum number of waiting lists of one user.
 	maxLine = 1000
 )
 
 var errLineFull = errors.New("too many lists are waiting")
 
-// turns limits how many large lists of a user run at once. Priority and fairness has enough seats
-// for requests that mostly wait. A large list uses a processor all the time. If lists took all
-// seats, a small request of another user would get one hundredth of a processor.
+// turns limits how many large lists of one user run at once. A list has a turn while it runs. This
+// limit is needed because the seats of priority and fairness are for requests that mostly wait, and a
+// large list uses a processor all the time. If large lists of one user took all seats, a small request
+// of another user would get one hundredth of a processor.
 type turns struct {
-	limit int // maximum number of concurrent lists of one user
+	limit int // maximum number of lists of one user that run at once
 	clock clock.Clock
 
 	mu    sync.Mutex
-	lines map[string]*line // lines by user; lines without lists are removed
+	lines map[string]*line // by user; users without running or waiting lists are removed
 }
 
-// line is the running and waiting lists of one user.
+// line has the running and waiting lists of one user.
 type line struct {
 	running int
-	waiting []chan struct{} // one channel for each waiting list, closed when its turn begins
+	waiting []chan struct{} // one channel for each waiting list, in order; closed when its turn begins
 	last    time.Time       // when the last turn began
 }
 
@@ -52,7 +54,8 @@ func newTurns(processors int, clk clock.Clock) *turns {
 	return &turns{limit: max(1, processors/2), clock: clk, lines: map[string]*line{}}
 }
 
-// take waits for a turn of user. The caller ends it with the returned function.
+// take waits for a turn of user. When the list has run, the caller ends the turn by the returned
+// function.
 func (t *turns) take(ctx context.Context, user string) (end func(), err error) {
 	t.mu.Lock()
 	l := t.lines[user]
@@ -96,7 +99,8 @@ func (t *turns) wait(ctx context.Context, user string, l *line, turn chan struct
 	}
 }
 
-// overtake begins a turn early if no turn has begun for slowReader, and reports whether it did.
+// overtake begins the turn of a waiting list although the limit is reached, if it is the first in the
+// line and no turn has begun for slowReader. It reports whether it did so.
 func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +113,7 @@ func (t *turns) overtake(l *line, turn chan struct{}) bool {
 	return true
 }
 
-// leave stops waiting for a turn.
+// leave removes a list whose context is done from the line. It returns the error of the context.
 func (t *turns) leave(ctx context.Context, user string, l *line, turn chan struct{}) error {
 	t.mu.Lock()
 	if i := slices.Index(l.waiting, turn); i >= 0 {
@@ -118,7 +122,7 @@ func (t *turns) leave(ctx context.Context, user string, l *line, turn chan struc
 		return ctx.Err()
 	}
 	t.mu.Unlock()
-	t.end(user, l) // the turn has begun already, so end it
+	t.end(user, l) // the turn has begun in the meantime, so end it
 	return ctx.Err()
 }
 
@@ -136,7 +140,7 @@ func (t *turns) end(user string, l *line) {
 	}
 }
 
-// large reports whether r is a list that has to take turns.
+// large reports whether r is a list of at least largeList bytes, by the size of the cached objects.
 func (f *fairness) large(r *http.Request, info *request.RequestInfo) bool {
 	if info.Verb != "list" || !info.IsResourceRequest || info.Name != "" {
 		return false

@@ -14,8 +14,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// TestTurns checks that the lists of one user take turns, that those of another user do not wait
-// for them, and that no state is left.
+// TestTurns checks that only half as many lists of one user run at once as there are processors, that
+// a list of another user does not wait for them, and that nothing remains in memory.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(4, clock.Real())
@@ -54,8 +54,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestTurnsOfSlowReaders checks that lists with slow readers delay others by one second each, and
-// that a canceled list leaves the queue.
+// TestTurnsOfSlowReaders checks that a list with a slow reader delays the next one by at most two
+// seconds, and that a canceled list is removed from the line.
 func TestTurnsOfSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := newTurns(1, clock.Real())

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package follow reloads configuration files of a running server. A file that cannot be applied is
-// logged, and the previous one stays in use.
+// Package follow reloads configuration files of a running server. If a changed file cannot be applied,
+// the error is logged, and the configuration in use stays.
 package follow
 
 import (
@@ -14,19 +14,20 @@ import (
 	"k8s.io/apiserver/pkg/util/filesystem"
 )
 
-// look is the interval at which a file is read even if no change is notified.
+// look is the interval at which a file is read even if the file system reports no change.
 const look = time.Minute
 
-// File is a configuration file that is reloaded.
+// File is a configuration file that is reloaded when it changes.
 type File struct {
 	Path string
 	// Text is the content of the file that is already in use.
 	Text string
-	// Check returns an error for an invalid text. The same text is not checked again.
+	// Check returns an error if text is invalid. An invalid text is not checked again until the file
+	// changes.
 	Check func(text string) error
-	// Take applies a valid text. It is repeated if it fails.
+	// Take applies a valid text. If it fails, it is called again the next time the file is read.
 	Take func(ctx context.Context, text string) error
-	// Done is called with the result of each attempt. It may be nil.
+	// Done is called with the result of each attempt to reload. It may be nil.
 	Done func(text string, err error)
 	Log  *slog.Logger
 }
@@ -39,8 +40,8 @@ func (f *File) Run(ctx context.Context) {
 	})
 }
 
-// read applies the file if it differs from text. It returns the text to compare the file with next
-// time.
+// read applies the file if it differs from text. It returns the text with which the file is compared
+// the next time: the file's content, or text if the attempt is to be repeated.
 func (f *File) read(ctx context.Context, text string) string {
 	data, err := os.ReadFile(f.Path)
 	switch {

@@ -21,13 +21,14 @@ import (
 	"keelson.dev/keelson/pkg/api/authorization"
 )
 
-// Access answers the reviews of users' rights.
+// Access answers SubjectAccessReviews, LocalSubjectAccessReviews, SelfSubjectAccessReviews and
+// SelfSubjectRulesReviews.
 type Access struct {
 	Authorizer authorizer.Authorizer
 	Rules      authorizer.RuleResolver
 }
 
-// Rows returns the handlers of the group's rows.
+// Rows returns the handlers of the resources of authorization.k8s.io.
 func (a *Access) Rows() authorization.Deps {
 	return authorization.Deps{
 		SubjectAccessReview: &resource.Creator{
@@ -138,9 +139,8 @@ func (a *Access) rules(ctx context.Context, _ *resource.Request, obj runtime.Obj
 	return out, nil
 }
 
-// review rejects malformed reviews and runs admission.
-//
-// As in Kubernetes, its errors do not name the kind.
+// review rejects a review that has errs, and otherwise passes it to validating admission. As in
+// Kubernetes, the error does not contain the kind.
 func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, validate validateFunc) error {
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: authorizationv1.GroupName}, "", errs)
@@ -148,7 +148,8 @@ func review(ctx context.Context, errs field.ErrorList, obj runtime.Object, valid
 	return validate(ctx, obj)
 }
 
-// checkSpec validates the request of a review. subject contains the errors about the review's user.
+// checkSpec validates the request that a review is about. subject contains the errors about the user
+// in the review, which come after the errors about attributes.
 func checkSpec(res *authorizationv1.ResourceAttributes, non *authorizationv1.NonResourceAttributes,
 	subject field.ErrorList) field.ErrorList {
 	var errs field.ErrorList

@@ -25,16 +25,16 @@ import (
 	"keelson.dev/keelson/pkg/api/authentication"
 )
 
-// Identity answers the reviews of users' identities.
+// Identity answers TokenReviews and SelfSubjectReviews.
 type Identity struct {
-	// Requests authenticates requests. A token is reviewed as if it were the token of a request
-	// without other credentials. So the result for a blank token is the anonymous user.
+	// Requests authenticates requests. A TokenReview authenticates an imaginary request that has only
+	// the reviewed token. So the result for a blank token is the anonymous user.
 	Requests  authenticator.Request
 	Audiences authenticator.Audiences
 	Clock     clock.Clock
 }
 
-// Rows returns the handlers of the group's rows.
+// Rows returns the handlers of the resources of authentication.k8s.io.
 func (i *Identity) Rows() authentication.Deps {
 	return authentication.Deps{
 		TokenReview: &resource.Creator{
@@ -68,7 +68,7 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	r.Status = authenticationv1.TokenReviewStatus{Authenticated: ok && err == nil}
 	switch {
 	case err != nil:
-		// Kubernetes' message begins with the error of the authenticator that is tried first.
+		// As in Kubernetes, the message begins with the error that a token is unknown.
 		r.Status.Error = utilerrors.NewAggregate([]error{errUnknownToken, err}).Error()
 		return r, nil
 	case !ok:
@@ -81,8 +81,8 @@ func (i *Identity) token(ctx context.Context, _ *resource.Request, obj runtime.O
 	return r, nil
 }
 
-// silent drops warnings about credentials: they are for the owner of the token and not for the
-// reviewer.
+// silent drops warnings about a reviewed token, because they are meant for the user of the token and
+// not for the client that sends the review.
 type silent struct{}
 
 // AddWarning implements warning.Recorder.

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// checkEmpty rejects reviews with metadata other than managedFields.
+// checkEmpty rejects a review that has metadata other than managedFields and namespace.
 func checkEmpty(meta *metav1.ObjectMeta, namespace, detail string) field.ErrorList {
 	if equality.Semantic.DeepEqual(*meta, metav1.ObjectMeta{Namespace: namespace, ManagedFields: meta.ManagedFields}) {
 		return nil
@@ -27,8 +27,8 @@ func checkEmpty(meta *metav1.ObjectMeta, namespace, detail string) field.ErrorLi
 	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *meta, detail)}
 }
 
-// checkSelectors validates the selectors of a reviewed request. Unknown operators, which newer
-// servers may have, are allowed.
+// checkSelectors validates the field and label selectors of a reviewed request. It allows unknown
+// operators, because clients may be newer than this server.
 func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s := res.FieldSelector; s != nil {
@@ -52,7 +52,7 @@ func checkSelectors(res *authorizationv1.ResourceAttributes, path *field.Path) f
 	return errs
 }
 
-// checkForm checks that a selector is given as text or as requirements, and not as both.
+// checkForm checks that a selector is given either as text or as requirements.
 func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	switch {
 	case raw != "" && requirements > 0:
@@ -66,8 +66,8 @@ func checkForm(raw string, requirements int, at *field.Path) field.ErrorList {
 	return nil
 }
 
-// selectors sets the selectors that can be parsed. Selectors that cannot be parsed do not restrict
-// the request.
+// selectors copies the selectors of res to attrs. For a selector that cannot be parsed, it records the
+// error, and the request counts as one without this selector.
 func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.ResourceAttributes) {
 	if s := res.FieldSelector; s != nil {
 		if s.RawSelector != "" {
@@ -95,8 +95,8 @@ func selectors(attrs *authorizer.AttributesRecord, res *authorizationv1.Resource
 	}
 }
 
-// fieldRequirements keeps the requirements that field selectors support: a field equals, or does
-// not equal, one value.
+// fieldRequirements returns the requirements that field selectors support: a field equals one value,
+// or does not equal it. For all others, it returns an error.
 func fieldRequirements(in []metav1.FieldSelectorRequirement) (fields.Requirements, error) {
 	var out fields.Requirements
 	var errs []error
@@ -133,7 +133,7 @@ func labelRequirements(in []metav1.LabelSelectorRequirement) (labels.Requirement
 	return out, errors.Join(errs...)
 }
 
-// evaluationError returns the errors of the authorizers and of the selectors as text.
+// evaluationError returns as text the error of the authorizer and the errors of the selectors.
 func evaluationError(err error, attrs *authorizer.AttributesRecord) string {
 	var words []string
 	if err != nil {

@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reviews answers reviews of tokens and of users' rights, and issues tokens of service
-// accounts.
+// Package reviews answers reviews of tokens and of users' rights, and handles requests for tokens of
+// service accounts.
 package reviews
 
 import (
@@ -32,14 +32,14 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/satoken"
 )
 
-// Tokens issues tokens of service accounts.
+// Tokens handles TokenRequests, which ask for a token of a service account.
 type Tokens struct {
 	Issuer    *satoken.Issuer
 	Client    kubernetes.Interface
 	Audiences authenticator.Audiences
 	MaxExpiry time.Duration // maximum lifetime; 0 means no limit
 	Extend    bool          // whether tokens for token volumes get a longer lifetime than requested
-	// MaxExtended limits that longer lifetime; 0 means one year.
+	// MaxExtended limits the longer lifetime that Extend gives to tokens. 0 means one year.
 	MaxExtended time.Duration
 	Clock       clock.Clock
 }
@@ -132,7 +132,7 @@ func invalidToken(name string, err *field.Error) error {
 	return apierrors.NewInvalid(tokenRequestKind(), name, field.ErrorList{err})
 }
 
-// complete sets defaults of the request.
+// complete sets the fields of a TokenRequest that the server determines, and default audiences.
 func (t *Tokens) complete(tr *authenticationv1.TokenRequest, sa *corev1.ServiceAccount, now time.Time) {
 	if len(tr.Spec.Audiences) == 0 {
 		tr.Spec.Audiences = slices.Clone(t.Audiences)
@@ -162,7 +162,7 @@ func (t *Tokens) limit(ctx context.Context, seconds int64) int64 {
 	return limit
 }
 
-// ours reports whether all audiences belong to this API.
+// ours reports whether all audiences are audiences of this API server.
 func (t *Tokens) ours(audiences []string) bool {
 	for _, a := range audiences {
 		if !slices.Contains(t.Audiences, a) {
@@ -172,7 +172,7 @@ func (t *Tokens) ours(audiences []string) bool {
 	return true
 }
 
-// extended returns the actual lifetime of tokens for token volumes.
+// extended returns the lifetime of tokens that kubelets request for token volumes, if Extend is true.
 func (t *Tokens) extended() time.Duration {
 	year := time.Duration(satoken.ExtendedExpiry) * time.Second
 	if t.MaxExtended != 0 {
@@ -181,7 +181,7 @@ func (t *Tokens) extended() time.Duration {
 	return year
 }
 
-// bind looks up the object that the token is bound to.
+// bind sets in w the object to which the token is to be bound. The object must exist.
 func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wanted,
 	ref *authenticationv1.BoundObjectReference) error {
 	gvk := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
@@ -229,7 +229,8 @@ func (t *Tokens) bind(ctx context.Context, req *resource.Request, w *satoken.Wan
 	return nil
 }
 
-// nodeOf returns the node of a pod, without its UID if the node does not exist.
+// nodeOf returns the node of a pod, or nil if the pod has none. If the node does not exist, the result
+// has no UID.
 func (t *Tokens) nodeOf(ctx context.Context, pod *corev1.Pod) (*satoken.Ref, error) {
 	if pod.Spec.NodeName == "" {
 		return nil, nil
