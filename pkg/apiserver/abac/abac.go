@@ -1,9 +1,10 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package abac authorizes requests by a policy file with one JSON object per line, in version
-// abac.authorization.kubernetes.io/v1beta1 or in the older format without a version. Policies can
-// only allow requests; other authorizers decide about the rest. The file is read once.
+// Package abac authorizes requests by a policy file with one JSON object per line. A line is in version
+// abac.authorization.kubernetes.io/v1beta1, or in the older format without a version. A policy allows
+// requests. If no policy matches a request, the next authorizer decides. The file is read once, at the
+// start.
 package abac
 
 import (
@@ -28,7 +29,8 @@ const (
 	maxLine      = 1 << 20
 )
 
-// policy allows its subjects the requests that it matches. An empty field matches nothing.
+// policy allows requests of its subjects (User, Group) that match its other fields. An empty field
+// matches nothing, and "*" matches everything.
 type policy struct {
 	User            string `json:"user"`
 	Group           string `json:"group"`
@@ -48,7 +50,7 @@ func Load(path string) (Policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() // only read, so an error of Close loses no data
+	defer f.Close() // the file is only read, so an error of Close does not matter
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxLine)
 	var out Policies
@@ -88,7 +90,7 @@ func parse(line []byte) (policy, error) {
 	return p.Spec, nil
 }
 
-// parseFirst parses the older format, in which a missing field matches everything.
+// parseFirst parses a line in the older format, in which a missing field matches everything.
 func parseFirst(line []byte) (policy, error) {
 	var p policy
 	if err := json.UnmarshalCaseSensitivePreserveInts(line, &p); err != nil {
@@ -111,7 +113,7 @@ func parseFirst(line []byte) (policy, error) {
 	return p, nil
 }
 
-// nameEverybody replaces the subject "*" by the group of all authenticated users.
+// nameEverybody replaces the subject "*" by the group system:authenticated.
 func (p *policy) nameEverybody() {
 	if p.User == all || p.Group == all {
 		p.User, p.Group = "", user.AllAuthenticated
@@ -128,8 +130,8 @@ func (ps Policies) Authorize(_ context.Context, a authorizer.Attributes) (author
 	return authorizer.DecisionNoOpinion, "No policy matched.", nil
 }
 
-// of reports whether the policy's subjects include u. If the policy names a user and a group, both
-// must match.
+// of reports whether u is a subject of the policy. If the policy has a user and a group, u must match
+// both.
 func (p *policy) of(u user.Info) bool {
 	if u == nil || p.User == "" && p.Group == "" {
 		return false

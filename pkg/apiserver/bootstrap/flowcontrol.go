@@ -19,12 +19,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// flowControlManager is the field manager of the default objects.
+// flowControlManager is the field manager by which the server writes the default objects.
 const flowControlManager = "api-priority-and-fairness-config-producer-v1"
 
-// FlowControl maintains the default flow schemas and priority levels. Mandatory ones are always
-// reset. Suggested ones are updated unless their annotation or an edit by a user says otherwise.
-// Defaults of other versions are deleted. It reads from the informers that are synced.
+// FlowControl maintains the default flow schemas and priority levels. Mandatory objects are always
+// reset to their defaults. Suggested objects are updated, unless a user has edited them or has set
+// their annotation apf.kubernetes.io/autoupdate-spec to "false". Objects that are no longer among the
+// defaults are deleted. Objects are read from the informers in known if these are synced.
 func FlowControl(ctx context.Context, client kubernetes.Interface, known informers.Interface) error {
 	api := client.FlowcontrolV1()
 	knownSchemas, knownLevels := known.FlowSchemas(), known.PriorityLevelConfigurations()
@@ -76,7 +77,7 @@ func FlowControl(ctx context.Context, client kubernetes.Interface, known informe
 	))
 }
 
-// all returns the objects from the informer, or from the server until the informer is synced.
+// all returns the objects from the informer. Until the informer is synced, it lists them by ask.
 func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T, error),
 	ask func() ([]T, error)) ([]T, error) {
 	if informer.HasSynced() {
@@ -85,8 +86,8 @@ func all[T any](informer cache.SharedInformer, known func(labels.Selector) ([]T,
 	return ask()
 }
 
-// sameLevel compares priority levels. It ignores the shares of the exempt level, which
-// administrators may set.
+// sameLevel reports whether two priority levels have the same spec. It ignores the shares of the level
+// "exempt", because administrators may change these.
 func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 	a, b := want.Spec, have.Spec
 	if want.Name == flowcontrolv1.PriorityLevelConfigurationNameExempt {
@@ -99,21 +100,20 @@ func sameLevel(want, have *flowcontrolv1.PriorityLevelConfiguration) bool {
 type defaults[T flowControlObject[T]] struct {
 	kind string
 	api  flowControlClient[T]
-	// known returns an object from the informer.
+	// known returns an object from the cache of the informer.
 	known func(name string) (T, error)
-	// same reports whether two objects have the same spec, and take copies the spec.
+	// same reports whether two objects have the same spec. take copies the spec.
 	same func(want, have T) bool
 	take func(into, from T)
 }
 
-// flowControlObject is the interface that FlowSchemas and PriorityLevelConfigurations have in
-// common.
+// flowControlObject are the methods of FlowSchema and PriorityLevelConfiguration that defaults needs.
 type flowControlObject[T any] interface {
 	metav1.Object
 	DeepCopy() T
 }
 
-// flowControlClient is the part of a typed client that is needed here.
+// flowControlClient are the methods of a typed client that defaults needs.
 type flowControlClient[T any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 	Create(ctx context.Context, obj T, options metav1.CreateOptions) (T, error)
@@ -121,8 +121,8 @@ type flowControlClient[T any] interface {
 	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
 }
 
-// ensure returns tasks that create or update the objects of want. Mandatory objects are reset to
-// want.
+// ensure returns tasks that create or update the objects in want. Mandatory objects are reset to their
+// defaults even if a user has changed them.
 func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []func() error {
 	var tasks []func() error
 	for _, w := range want {
@@ -132,8 +132,8 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 			}
 			have, err := d.api.Get(ctx, w.GetName(), metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
-				// A copy, because the encoder sets the kind of what it encodes, and w is a variable of a
-				// library that all servers of a process share.
+				// Encoding sets the kind in the object. w is a global variable of a library, so encode a
+				// copy of it.
 				_, err = d.api.Create(ctx, w.DeepCopy(), metav1.CreateOptions{FieldManager: flowControlManager})
 				return named(d.kind, w.GetName(), ignoreExists(err))
 			}
@@ -147,7 +147,8 @@ func (d *defaults[T]) ensure(ctx context.Context, want []T, mandatory bool) []fu
 	return tasks
 }
 
-// revise updates have to match want if that is allowed, and reports whether it changed have.
+// revise changes have to match want, unless it is a suggested object that belongs to the user. It
+// reports whether it changed have.
 func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	ours, err := strconv.ParseBool(have.GetAnnotations()[flowcontrolv1.AutoUpdateAnnotationKey])
 	known := err == nil
@@ -169,7 +170,7 @@ func (d *defaults[T]) revise(have, want T, mandatory bool) bool {
 	return changed
 }
 
-// drop returns tasks that delete the objects in have that were defaults and are none now.
+// drop returns tasks that delete the objects in have that are marked as defaults and are not in want.
 func (d *defaults[T]) drop(ctx context.Context, have, want []T) []func() error {
 	var tasks []func() error
 	for _, h := range have {

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 )
 
-// TestFlowControl checks that the defaults are created, that nothing is written or read while
-// informers have them, and that changed defaults are reset.
+// TestFlowControl checks that the defaults are created, and that changed or deleted defaults are
+// restored. While the informers have all defaults, FlowControl must send no requests.
 func TestFlowControl(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := fake.NewClientset()
@@ -29,7 +29,7 @@ func TestFlowControl(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ensure() // the informers are empty
+	ensure() // the informers have not been started
 	api := client.FlowcontrolV1()
 	all, err := api.FlowSchemas().List(ctx, metav1.ListOptions{})
 	if want := len(bootstrap.MandatoryFlowSchemas) + len(bootstrap.SuggestedFlowSchemas); err != nil ||
@@ -50,7 +50,7 @@ func TestFlowControl(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
-	eventually("nobody watches", func() bool { // the fake does not report changes made before a watch
+	eventually("nobody watches", func() bool { // changes before the watch would be missed by the fake
 		watched := map[string]bool{}
 		for _, a := range client.Actions() {
 			watched[a.GetResource().Resource] = watched[a.GetResource().Resource] || a.GetVerb() == "watch"

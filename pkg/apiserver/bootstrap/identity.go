@@ -32,18 +32,19 @@ const (
 	identityDuration = time.Hour
 )
 
-// Identity maintains the Lease by which clients count the servers of the cluster, and deletes the
-// leases of servers that have stopped renewing them.
+// Identity maintains the Lease of this server in kube-system. Clients can count servers by their
+// leases. Identity also deletes the leases of servers that no longer renew them.
 type Identity struct {
 	client  kubernetes.Interface
-	address string // address at which other servers reach this one
+	address string // address at which other servers can connect to this one
 	clock   clock.Clock
 	log     *slog.Logger
 
 	name, host, holder string
 }
 
-// NewIdentity returns the identity of the server at address, with a new holder.
+// NewIdentity returns the identity of the server at address. The name of the lease depends only on the
+// host name and address, so a restarted server uses the same lease, with a new holder identity.
 func NewIdentity(client kubernetes.Interface, address string, clk clock.Clock, log *slog.Logger) (*Identity, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -122,7 +123,7 @@ func (i *Identity) clean(ctx context.Context) error {
 			continue
 		}
 		err := api.Delete(ctx, lease.Name, metav1.DeleteOptions{
-			// keep the lease if it was renewed in the meantime
+			// do not delete the lease if it was renewed in the meantime
 			Preconditions: &metav1.Preconditions{ResourceVersion: &lease.ResourceVersion},
 		})
 		if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -132,7 +133,7 @@ func (i *Identity) clean(ctx context.Context) error {
 	return errors.Join(failed...)
 }
 
-// expired reports whether a lease has run out. A lease without times counts as run out.
+// expired reports whether a lease has expired. A lease without a renewal time or duration has expired.
 func expired(lease *coordinationv1.Lease, now time.Time) bool {
 	s := lease.Spec
 	if s.RenewTime == nil || s.LeaseDurationSeconds == nil {

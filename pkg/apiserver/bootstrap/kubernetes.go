@@ -38,13 +38,13 @@ const (
 	serviceCIDRController = "kubernetes-service-cidr-controller"
 )
 
-// Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of
-// the running servers. Each server maintains a short-lived record of itself. The endpoints are the
-// servers with a record, unless Config says otherwise.
+// Kubernetes maintains the service default/kubernetes and its endpoints, which are the addresses of the
+// running servers. Each server writes a record of itself, which expires unless it is renewed. With
+// config.EndpointsLease, the endpoints are the servers with a record.
 type Kubernetes struct {
 	Config     config.Endpoints
 	Client     kubernetes.Interface
-	Members    store.ReadWriter // records of the running servers, by address
+	Members    store.ReadWriter // records of the running servers; the key is the server's address
 	Address    net.IP
 	Port       int
 	Ranges     []netip.Prefix
@@ -53,7 +53,8 @@ type Kubernetes struct {
 	Log        *slog.Logger
 }
 
-// Ensure creates service, record and endpoints. It resets type and ports of an existing service.
+// Ensure creates the service, the server's record and the endpoints. If the service exists, its type
+// and ports are reset.
 func (k Kubernetes) Ensure(ctx context.Context) error {
 	if err := k.service(ctx, true); err != nil {
 		return err
@@ -61,8 +62,7 @@ func (k Kubernetes) Ensure(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// keep does the same as Ensure, after the start: it resets the service again, because other servers
-// may have changed it.
+// keep does what Ensure does. The difference is that it does not change an existing service.
 func (k Kubernetes) keep(ctx context.Context) error {
 	if err := k.service(ctx, false); err != nil {
 		return err
@@ -70,8 +70,8 @@ func (k Kubernetes) keep(ctx context.Context) error {
 	return k.publish(ctx)
 }
 
-// silent reports whether this server must not write endpoints. A loopback address is never
-// published, because clients elsewhere cannot reach it.
+// silent reports whether this server must not write endpoints: by configuration, or because its address
+// is a loopback address, to which clients on other machines cannot connect.
 func (k Kubernetes) silent() bool {
 	return k.Address.IsLoopback() || k.Config.Reconciler == config.EndpointsNone
 }
@@ -91,7 +91,7 @@ func (k Kubernetes) publish(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// Run maintains service, record and endpoints until ctx is done.
+// Run maintains the service, the record and the endpoints until ctx is done.
 func (k Kubernetes) Run(ctx context.Context) {
 	ticker := k.Clock.NewTicker(k.Renew)
 	defer ticker.Stop()
@@ -123,7 +123,8 @@ func (k Kubernetes) Leave(ctx context.Context) error {
 	return k.endpointsOfMembers(ctx)
 }
 
-// service creates the service. If change is set, it also resets an existing one.
+// service creates the service if it does not exist. If change is true, it resets the type and ports of
+// an existing service.
 func (k Kubernetes) service(ctx context.Context, change bool) error {
 	kind := corev1.ServiceTypeClusterIP
 	ports := []corev1.ServicePort{{
@@ -157,7 +158,7 @@ func (k Kubernetes) service(ctx context.Context, change bool) error {
 	return named("service", kubernetesService, ignoreExists(err))
 }
 
-// enlist writes this server's record. Each write restarts the lifetime of the record.
+// enlist writes the record of this server. Each write sets its lifetime to TTL again.
 func (k Kubernetes) enlist(ctx context.Context) error {
 	key := k.Address.String()
 	record := func(generation int64) *corev1.Endpoints {
@@ -200,7 +201,7 @@ func (k Kubernetes) members(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// revise replaces the published addresses by the result of change.
+// revise replaces the addresses in the endpoints by the result of change.
 func (k Kubernetes) revise(ctx context.Context, change func(published []string) []string) error {
 	cur, err := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault).Get(ctx, kubernetesService, metav1.GetOptions{})
 	if ignoreNotFound(err) != nil {
@@ -217,8 +218,8 @@ func (k Kubernetes) revise(ctx context.Context, change func(published []string) 
 	return k.endpoints(ctx, change(published))
 }
 
-// counted adds own to addresses, and keeps at most count of them: own and the addresses before it.
-// The first address counts as following the last.
+// counted adds own to the sorted addresses, and removes others until at most count are left. It removes
+// the addresses after own first, and the first address counts as the one after the last.
 func counted(addresses []string, own string, count int) []string {
 	if !slices.Contains(addresses, own) {
 		addresses = append(addresses, own)
@@ -271,7 +272,7 @@ func (k Kubernetes) legacyEndpoints(ctx context.Context, addresses []string) err
 		}
 		want.Subsets = []corev1.EndpointSubset{subset}
 	}
-	// Endpoints are deprecated, but clients still read them.
+	// Endpoints are deprecated, but clients still read them, so write both.
 	api := k.Client.CoreV1().Endpoints(metav1.NamespaceDefault)
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -325,7 +326,7 @@ func (k Kubernetes) slice(ctx context.Context, family discoveryv1.AddressType, a
 	return wrapped("endpoint slice", err)
 }
 
-// ServiceCIDR creates the object of the configured service ranges.
+// ServiceCIDR creates the ServiceCIDR object "kubernetes" with the configured service ranges.
 func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []netip.Prefix) error {
 	api := client.NetworkingV1().ServiceCIDRs()
 	cur, err := api.Get(ctx, kubernetesService, metav1.GetOptions{})
@@ -335,7 +336,7 @@ func ServiceCIDR(ctx context.Context, client kubernetes.Interface, ranges []neti
 			want.Spec.CIDRs = append(want.Spec.CIDRs, r.String())
 		}
 		if cur, err = api.Create(ctx, want, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			return nil // another server has created it
+			return nil // another server has created it in the meantime
 		}
 	}
 	if err != nil {

@@ -36,7 +36,8 @@ func Namespaces(ctx context.Context, client kubernetes.Interface) error {
 	return parallel(ctx, 4, tasks)
 }
 
-// systemPriorityClasses returns the priority classes of critical pods.
+// systemPriorityClasses returns the priority classes system-cluster-critical and
+// system-node-critical.
 func systemPriorityClasses() []*schedulingv1.PriorityClass {
 	lower := corev1.PreemptLowerPriority
 	return []*schedulingv1.PriorityClass{{
@@ -53,7 +54,7 @@ func systemPriorityClasses() []*schedulingv1.PriorityClass {
 	}}
 }
 
-// PriorityClasses creates the system's priority classes.
+// PriorityClasses creates the priority classes for system pods.
 func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 	var tasks []func() error
 	for _, class := range systemPriorityClasses() {
@@ -69,8 +70,8 @@ func PriorityClasses(ctx context.Context, client kubernetes.Interface) error {
 	return parallel(ctx, 2, tasks)
 }
 
-// AuthenticationConfig ensures that the ConfigMap kube-system/extension-apiserver-authentication
-// contains data. Extension servers read from it which authorities this server trusts.
+// AuthenticationConfig writes data to the ConfigMap kube-system/extension-apiserver-authentication. By
+// it, extension servers learn which CAs and front proxies this server trusts.
 func AuthenticationConfig(ctx context.Context, client kubernetes.Interface, data map[string]string) error {
 	const name = "extension-apiserver-authentication"
 	api := client.CoreV1().ConfigMaps(metav1.NamespaceSystem)

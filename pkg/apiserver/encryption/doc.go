@@ -1,13 +1,14 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package encryption encrypts values in the key-value store as an EncryptionConfiguration says. It
-// is a kv.Store over another one. The format and the providers are those of Kubernetes' library, so
-// a Kubernetes API server can read values that this one has written, and vice versa. The key of a
-// value is authenticated with it, so that a value cannot be moved to another key.
+// Package encryption encrypts values in the key-value store as an EncryptionConfiguration specifies. It
+// implements kv.Store on top of another kv.Store. The format and the providers are those of
+// Kubernetes' library, so a Kubernetes API server can read the values that this server writes, and vice
+// versa. The providers aesgcm and kms also authenticate the key of a value, so that a value copied to
+// another key cannot be decrypted.
 //
-// A value that cannot be decrypted causes an error only for its readers. Watches continue and
-// report it.
+// If a value cannot be decrypted, reads of it fail, and watches report an event with an error and
+// continue.
 //
-// Without a configuration, the package is not used.
+// Without an EncryptionConfiguration, the package is not used.
 package encryption

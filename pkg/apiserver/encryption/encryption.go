@@ -21,23 +21,25 @@ import (
 
 // Config configures the encryption of values.
 type Config struct {
-	// File is the EncryptionConfiguration. Reload reloads it when it changes.
+	// File is the path of the EncryptionConfiguration. If Reload is true, it is reloaded when it
+	// changes.
 	File   string
 	Reload bool
-	// Root and Rows determine the resource of a key.
+	// Root is the prefix of all keys. With Rows, it determines the resource of a key.
 	Root string
 	Rows []*resource.Row
 }
 
-// Encryption encrypts and decrypts values as an EncryptionConfiguration says.
+// Encryption encrypts and decrypts values as an EncryptionConfiguration specifies.
 type Encryption struct {
 	source   source
 	resource func(key string) (schema.GroupResource, bool)
 	checks   []health.Check
-	follow   *controller.DynamicEncryptionConfigContent // nil if the file is not reloaded
+	follow   *controller.DynamicEncryptionConfigContent // reloads the file; nil if it is not reloaded
 }
 
-// Open reads the configuration. Connections to key servers and their probes end with ctx.
+// Open reads the configuration and connects to key servers. Connections and health probes end when ctx
+// is done.
 func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	id := daemon.ServerID()
 	ctx, closeProviders := context.WithCancel(ctx)
@@ -65,23 +67,23 @@ func Open(ctx context.Context, cfg Config) (*Encryption, error) {
 	return e, nil
 }
 
-// Over returns a store that encrypts the values of inner.
+// Over returns a store that keeps its values encrypted in inner.
 func (e *Encryption) Over(inner kv.Store) *Store {
 	return &Store{inner: inner, source: e.source, resource: e.resource}
 }
 
-// Checks returns the health checks of key servers. They are for readiness only, because a restart
-// would not help.
+// Checks returns the health checks of the key servers. They belong to readiness and not to liveness,
+// because a restart of the API server would not repair a key server.
 func (e *Encryption) Checks() []health.Check { return e.checks }
 
-// Run reloads the configuration until ctx is done.
+// Run reloads the configuration when its file changes, until ctx is done.
 func (e *Encryption) Run(ctx context.Context) {
 	if e.follow != nil {
 		e.follow.Run(ctx)
 	}
 }
 
-// check adapts a health check of the library, which needs a request.
+// check converts a health check of the library, which needs an HTTP request.
 func check(c healthz.HealthChecker) health.Check {
 	return health.Check{Name: c.Name(), Run: func(ctx context.Context) error {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "/healthz/"+c.Name(), nil)

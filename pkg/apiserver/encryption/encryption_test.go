@@ -36,7 +36,7 @@ func key() string {
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// write writes an EncryptionConfiguration for all resources to a file.
+// write writes to file an EncryptionConfiguration with the given providers for all resources.
 func write(t *testing.T, file string, providers ...string) {
 	t.Helper()
 	text := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- " +
@@ -57,7 +57,7 @@ func local(kind, name, secret string) string {
 	return fmt.Sprintf("%s: {keys: [{name: %s, secret: %s}]}", kind, name, secret)
 }
 
-// sealed is an Encryption with a store.
+// sealed is an Encryption and a store that uses it.
 type sealed struct {
 	*Encryption
 	Store *Store
@@ -73,15 +73,15 @@ func openAll(t *testing.T, file string, reload bool, inner kv.Store) sealed {
 	return sealed{e, e.Over(inner)}
 }
 
-// TestStore runs the store suite over encrypted values.
+// TestStore runs the test suite of kv.Store over encrypted values.
 func TestStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
 	kvtest.Run(t, func(t *testing.T) kv.Store { return openAll(t, file, false, memory.New(clock.Real())).Store })
 }
 
-// TestProviders checks that each provider uses Kubernetes' prefix, reads its own values, and
-// rejects values moved to another key.
+// TestProviders checks that each provider uses Kubernetes' prefix and can decrypt its own values. It
+// also checks that the providers aesgcm and kms reject a value that was copied to another key.
 func TestProviders(t *testing.T) {
 	plugin := startPlugin(t)
 	for prefix, provider := range map[string]string{
@@ -110,7 +110,7 @@ func TestProviders(t *testing.T) {
 			}
 			if prefix == "plain" || strings.HasPrefix(prefix, "k8s:enc:aescbc") ||
 				strings.HasPrefix(prefix, "k8s:enc:secretbox") {
-				return // these transformers do not bind a value to its key
+				return // these providers do not authenticate the key of a value
 			}
 			if _, err := inner.Put(t.Context(), "/registry/secrets/a/c", raw.Value, 0, 0); err != nil {
 				t.Fatal(err)
@@ -122,7 +122,8 @@ func TestProviders(t *testing.T) {
 	}
 }
 
-// TestRotation checks that values of an older key are readable and outdated.
+// TestRotation changes the list of providers step by step. It checks that older values can be read at
+// each step, and which of them are outdated.
 func TestRotation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	older, newer := local("aescbc", "a", key()), local("aesgcm", "b", key())
@@ -160,7 +161,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestUnreadable checks that an event that cannot be decrypted does not delay others.
+// TestUnreadable checks that a watch continues after an event that cannot be decrypted, and the errors
+// of requests for such a value.
 func TestUnreadable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, local("secretbox", "a", key()))
@@ -189,7 +191,7 @@ func TestUnreadable(t *testing.T) {
 		string(events[1].Value) != "v" {
 		t.Errorf("%+v", events)
 	}
-	// The error for a single key does not contain the key.
+	// The error of a Get does not contain the key, and that of a Range does.
 	const reason = "no matching key was found for the provided Secretbox transformer"
 	if _, err := s.Range(t.Context(), kv.RangeOptions{Prefix: "/registry/"}); !errors.Is(err,
 		kv.ErrUnreadable) || err.Error() != `unable to transform key "/registry/a": `+reason {
@@ -206,7 +208,7 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// TestReload checks that a new key is used and an invalid file is ignored.
+// TestReload checks that a new key in the file is used, and that an invalid file is ignored.
 func TestReload(t *testing.T) {
 	old := controller.EncryptionConfigFileChangePollDuration
 	controller.EncryptionConfigFileChangePollDuration = 10 * time.Millisecond
@@ -266,8 +268,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestKeyServer checks the health check of a key server, and that known values can be read while it
-// is down.
+// TestKeyServer checks that a value that was encrypted before can be read while the key server is down,
+// and that after a restart, the health check and new values fail.
 func TestKeyServer(t *testing.T) {
 	plugin := startPlugin(t)
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -295,7 +297,7 @@ func TestKeyServer(t *testing.T) {
 	}
 }
 
-// plugin is a key server on a socket. To encrypt a value, it reverses its bytes.
+// plugin is a key server on a unix socket. It encrypts a value by reversing its bytes.
 type plugin struct {
 	kms.UnimplementedKeyManagementServiceServer
 	socket string
@@ -304,7 +306,7 @@ type plugin struct {
 
 func startPlugin(t *testing.T) *plugin {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kms") // not t.TempDir(), because the path of a socket must be short
+	dir, err := os.MkdirTemp("", "kms") // not t.TempDir(), because the path of a unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

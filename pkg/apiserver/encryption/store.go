@@ -15,38 +15,38 @@ import (
 	"keelson.dev/apiserver/store/kv"
 )
 
-// source provides the transformers of resources.
+// source returns the transformer of a resource, which encrypts and decrypts values.
 type source interface {
 	TransformerForResource(schema.GroupResource) value.Transformer
 }
 
-// Store is a kv.Store that encrypts the values of another one.
+// Store is a kv.Store that keeps its values encrypted in another one.
 type Store struct {
 	inner    kv.Store
 	resource func(key string) (schema.GroupResource, bool)
 	source   source
-	// transformers keeps the transformer of each resource. A reload changes the content of a
-	// transformer, not the transformer.
+	// transformers caches the transformer of each resource. A reload of the configuration changes the
+	// keys in a transformer, and does not replace the transformer.
 	transformers sync.Map // keys are of type schema.GroupResource
 }
 
 var _ kv.Store = &Store{}
 
-// transformer returns the transformer of a key's value, or nil if the value is not encrypted.
+// transformer returns the transformer for the value of a key, or nil if it is not encrypted.
 func (s *Store) transformer(key string) value.Transformer {
 	gr, ok := s.resource(key)
 	if !ok {
 		return nil
 	}
 	if t, ok := s.transformers.Load(gr); ok {
-		return t.(value.Transformer) // transformers has no values of other types
+		return t.(value.Transformer) // only transformers are stored in the map
 	}
 	t := s.source.TransformerForResource(gr)
 	s.transformers.Store(gr, t)
 	return t
 }
 
-// open decrypts a value. stale reports whether the value would be encrypted differently now.
+// open decrypts a value. stale reports whether writing the value now would encrypt it differently.
 func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte, stale bool, err error) {
 	t := s.transformer(key)
 	if t == nil {
@@ -59,8 +59,8 @@ func (s *Store) open(ctx context.Context, key string, data []byte) (plain []byte
 	return plain, stale, nil
 }
 
-// unreadable is a kv.ErrUnreadable with its reason. It does not name the key, as in Kubernetes,
-// because the caller knows it.
+// unreadable is a kv.ErrUnreadable with its reason. As in Kubernetes, the message does not contain the
+// key.
 type unreadable struct{ reason error }
 
 func (e *unreadable) Error() string   { return e.reason.Error() }
@@ -88,7 +88,7 @@ func (s *Store) Get(ctx context.Context, key string) (*kv.Item, int64, error) {
 	return &opened, rev, nil
 }
 
-// Outdated reports whether a key's value would be encrypted differently now.
+// Outdated reports whether writing the value of a key now would encrypt it differently.
 func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	it, _, err := s.inner.Get(ctx, key)
 	if err != nil || it == nil {
@@ -98,7 +98,7 @@ func (s *Store) Outdated(ctx context.Context, key string) (bool, error) {
 	return stale, err
 }
 
-// Range implements kv.Store. If one value cannot be read, it returns an error and no values.
+// Range implements kv.Store. If a value cannot be decrypted, it returns an error and no values.
 func (s *Store) Range(ctx context.Context, opts kv.RangeOptions) (kv.RangeResult, error) {
 	res, err := s.inner.Range(ctx, opts)
 	if err != nil {
@@ -126,7 +126,7 @@ func (s *Store) Put(ctx context.Context, key string, data []byte, expect, ttl in
 	if opened, oerr := s.result(ctx)(res, err); oerr == nil || expect != 0 {
 		return opened, oerr
 	}
-	return res, err // the key exists, and the caller does not need its value
+	return res, err // a create failed because the key exists; its value is not needed
 }
 
 // Delete implements kv.Store.
@@ -163,7 +163,7 @@ func (s *Store) seal(ctx context.Context, key string, data []byte) ([]byte, erro
 	return sealed, nil
 }
 
-// result decrypts the value that prevented a write.
+// result returns a function that decrypts the current value in the result of a write.
 func (s *Store) result(ctx context.Context) func(kv.WriteResult, error) (kv.WriteResult, error) {
 	return func(res kv.WriteResult, err error) (kv.WriteResult, error) {
 		if err != nil || res.Current == nil {
@@ -193,14 +193,14 @@ func (s *Store) Compact(ctx context.Context, revision int64) error {
 	return s.inner.Compact(ctx, revision)
 }
 
-// watch decrypts events.
+// watch is a kv.Watch that decrypts the values in events.
 type watch struct {
 	kv.Watch
 	s *Store
 }
 
-// Next implements kv.Watch. An event that cannot be decrypted has an error, and does not delay
-// other events.
+// Next implements kv.Watch. If a value cannot be decrypted, its event has an error, and the watch
+// continues.
 func (w *watch) Next(ctx context.Context) (kv.Batch, error) {
 	b, err := w.Watch.Next(ctx)
 	if err != nil || len(b.Events) == 0 {

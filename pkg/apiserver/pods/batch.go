@@ -34,34 +34,36 @@ import (
 )
 
 const (
-	// maxBatch is the maximum size of the body of a batch.
+	// maxBatch is the maximum size, in bytes, of the body of a batch.
 	maxBatch = 4 << 20
-	// batchWorkers is the maximum number of concurrent parts of one batch. The store writes their
-	// changes together.
+	// batchWorkers is the maximum number of items of one batch that are processed concurrently. The
+	// store combines their writes.
 	batchWorkers = 32
 )
 
-// Batch answers the batches of scheduling.keelson.dev.
+// Batch handles BindingBatches and VerdictBatches of scheduling.keelson.dev, by which a scheduler sends
+// many bindings or results of scheduling in one request. Each item is handled as if it were a request
+// of its own, see type part.
 type Batch struct {
 	Binder *Binder
-	// Events returns the registry of events. It can be called once the server handles requests.
+	// Events returns the registry of events. It can be called only after the server has started.
 	Events func() *registry.Registry
-	// Admission admits each binding as if it were a request of its own.
+	// Admission admits each binding.
 	Admission interface {
 		admission.MutationInterface
 		admission.ValidationInterface
 	}
 	Scheme *runtime.Scheme
-	// Authorizer authorizes each part as if it were a request of its own.
+	// Authorizer authorizes each part.
 	Authorizer authorizer.Authorizer
-	// Audit audits each part. It is nil if auditing is off.
+	// Audit records an audit event for each part. It is nil if auditing is off.
 	Audit *filters.Audit
 }
 
 var errNotRecorded = errors.New("failed to store audit event")
 
-// Bindings handles BindingBatches. The batch is already authorized; each of its bindings still
-// needs authorization.
+// Bindings handles a BindingBatch. The user has been authorized to send it. The right to bind each pod
+// is checked here.
 func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.Request) error {
 	var batch v1alpha1.BindingBatch
 	if err := accept(w, r, req, &batch); err != nil {
@@ -84,8 +86,8 @@ func (b *Batch) Bindings(w http.ResponseWriter, r *http.Request, req *resource.R
 	return writeJSON(w, v1alpha1.BindingBatch{TypeMeta: v1alpha1.TypeMeta(req.Kind.Kind), Results: results})
 }
 
-// accept reads the body of a batch. It rejects write options such as dryRun, because batches do not
-// implement them.
+// accept decodes the body of a batch. It rejects parameters for writes, such as dryRun, because batches
+// do not implement them.
 func accept(w http.ResponseWriter, r *http.Request, req *resource.Request, into any) error {
 	for option := range r.URL.Query() {
 		if option != "timeout" && option != "pretty" {
@@ -105,7 +107,7 @@ func bounded(n, limit int, of string) error {
 	return nil
 }
 
-// each calls f for 0 to n-1 concurrently. The store writes the changes of these calls together.
+// each calls f concurrently with each i from 0 to n-1. The store combines the writes of these calls.
 func (b *Batch) each(ctx context.Context, n int, f func(ctx context.Context, i int)) {
 	var next atomic.Int64
 	var workers sync.WaitGroup
@@ -141,7 +143,7 @@ func (b *Batch) beginBinding(ctx context.Context, from *sender, binding *corev1.
 		ofPod("create", "binding", v1alpha1.PodRef{Namespace: binding.Namespace, Name: binding.Name}), binding)
 }
 
-// bindGang binds all pods or none, in one transaction of the store.
+// bindGang binds all pods of a batch or none of them, in one transaction of the store.
 func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch, results []v1alpha1.Result) {
 	bindings, parts, errs := make([]*corev1.Binding, len(results)), make([]*part, len(results)), repeated(batch)
 	b.each(ctx, len(results), func(ctx context.Context, i int) {
@@ -175,7 +177,7 @@ func (b *Batch) bindGang(ctx context.Context, from *sender, batch *v1alpha1.Bind
 	}
 }
 
-// repeated returns an error for each binding of a pod that is already in the batch.
+// repeated returns, for each binding, an error if an earlier binding in the batch is for the same pod.
 func repeated(batch *v1alpha1.BindingBatch) []error {
 	errs, seen := make([]error, len(batch.Bindings)), map[types.NamespacedName]bool{}
 	for i, in := range batch.Bindings {
@@ -189,7 +191,8 @@ func repeated(batch *v1alpha1.BindingBatch) []error {
 }
 
 // bindLargeGang binds the pods of a gang that is too large for one transaction. It first checks all
-// bindings. After that, it binds all pods even if the client disconnects.
+// bindings, and rejects all if one is not possible. Then it binds all pods one by one, even if the client
+// disconnects.
 func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
 	bindings []*corev1.Binding, results []v1alpha1.Result) {
 	errs := make([]error, len(results))
@@ -204,8 +207,8 @@ func (b *Batch) bindLargeGang(ctx context.Context, from *sender, batch *v1alpha1
 	})
 }
 
-// refuseAll rejects all bindings if errs has an error for any of them, and reports whether it
-// rejected them.
+// refuseAll sets the results of all bindings to errors if errs contains an error. It reports whether it
+// did so.
 func (b *Batch) refuseAll(batch *v1alpha1.BindingBatch, errs []error, results []v1alpha1.Result) bool {
 	bad := 0
 	for i, err := range errs {
@@ -242,7 +245,8 @@ func (b *Batch) assign(ctx context.Context, from *sender, batch *v1alpha1.Bindin
 	return b.bound(ctx, from, batch, in)
 }
 
-// bound writes the event of a bound pod and returns its result.
+// bound returns the result for a pod that is bound. It also writes the event Scheduled if the batch
+// names a controller that reports it.
 func (b *Batch) bound(ctx context.Context, from *sender, batch *v1alpha1.BindingBatch,
 	in *v1alpha1.Binding) v1alpha1.Result {
 	if batch.ReportingController != "" {
@@ -261,8 +265,8 @@ func refused(err error) v1alpha1.Result {
 	return v1alpha1.Result{Code: status.Code, Reason: string(status.Reason), Message: status.Message}
 }
 
-// writeEvent writes an event, as Kubernetes' scheduler does. The event is dropped if it cannot be
-// written or the sender may not create it.
+// writeEvent writes an event with the fields that Kubernetes' scheduler sets. The event is dropped if the
+// sender has no right to create it or if the write fails.
 func (b *Batch) writeEvent(ctx context.Context, from *sender, e *eventsv1.Event) {
 	now := b.Binder.Clock.Now()
 	e.ObjectMeta = metav1.ObjectMeta{Namespace: e.Regarding.Namespace, Name: e.Regarding.Name + "." +
@@ -306,7 +310,7 @@ func statusOf(err error) metav1.Status {
 	return apierrors.NewInternalError(err).ErrStatus
 }
 
-// writeJSON answers a batch.
+// writeJSON writes the answer to a batch.
 func writeJSON(w http.ResponseWriter, v any) error {
 	var body bytes.Buffer
 	if err := json.NewEncoder(&body).Encode(v); err != nil {
@@ -314,6 +318,6 @@ func writeJSON(w http.ResponseWriter, v any) error {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_, _ = body.WriteTo(w) // fails if the client is gone
+	_, _ = body.WriteTo(w) // fails if the client has closed the connection
 	return nil
 }

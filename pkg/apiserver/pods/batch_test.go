@@ -62,7 +62,7 @@ func TestBatchBindsWhatItCan(t *testing.T) {
 	}
 }
 
-// TestAllOrNothing checks that either all pods of a gang are bound or none.
+// TestAllOrNothing checks that all pods of a batch with AllOrNothing are bound, or none of them.
 func TestAllOrNothing(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	const pods = v1alpha1.MaxBindings + 8 // more pods than a batch without AllOrNothing may have

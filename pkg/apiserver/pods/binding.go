@@ -1,7 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods implements bindings and evictions of pods, and the batches of schedulers.
+// Package pods implements bindings and evictions of pods, and the batches by which schedulers send many
+// bindings or results of scheduling in one request.
 package pods
 
 import (
@@ -26,18 +27,19 @@ import (
 
 // Binder binds pods to nodes.
 type Binder struct {
-	// Registry returns the registry of pods. It can be called once the server handles requests.
+	// Registry returns the registry of pods. It can be called only after the server has started.
 	Registry func() *registry.Registry
 	Clock    clock.Clock
 }
 
-// Creator returns the handler of pods/binding.
+// Creator returns the handler of the subresource binding of pods.
 func (b *Binder) Creator() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create,
 		Preconditions: true}
 }
 
-// Collection returns the handler of bindings. A binding binds the pod that has its name.
+// Collection returns the handler of the resource bindings. It binds the pod that has the name of the
+// binding.
 func (b *Binder) Collection() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &corev1.Binding{} }, Create: b.create}
 }
@@ -66,12 +68,12 @@ func (b *Binder) create(ctx context.Context, req *resource.Request, obj runtime.
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// bind binds a pod, and returns errors with the messages of pods/binding.
+// bind binds a pod. Its errors have the messages of the subresource binding.
 func (b *Binder) bind(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	return bindingError(binding, b.assign(ctx, namespace, binding, dryRun))
 }
 
-// bindingError converts an error to the answer of pods/binding.
+// bindingError converts an error to the one that the subresource binding returns.
 func bindingError(binding *corev1.Binding, err error) error {
 	var status *apierrors.StatusError
 	if err != nil && !errors.As(err, &status) {
@@ -80,8 +82,8 @@ func bindingError(binding *corev1.Binding, err error) error {
 	return err
 }
 
-// check returns an error if a binding is not possible. It may allow the binding because of a cached
-// pod. It rejects the binding only because of the current pod.
+// check returns an error if the binding is not possible now. If the pod in the cache can be bound, it
+// does not read the current pod. Before it returns an error, it reads the current pod.
 func (b *Binder) check(ctx context.Context, namespace string, binding *corev1.Binding) error {
 	var err error
 	for _, version := range []string{"0", ""} {
@@ -113,7 +115,7 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	switch {
 	case b.Target.Name == "":
 		errs = append(errs, field.Required(name, ""))
-	case len(errs) == 0: // a pod that is bound to an invalid node name could never be updated
+	case len(errs) == 0: // with an invalid node name, every later update of the pod would be rejected
 		for _, message := range naming.NameIsDNSSubdomain(b.Target.Name, false) {
 			errs = append(errs, field.Invalid(name, b.Target.Name, message))
 		}
@@ -121,8 +123,8 @@ func validateBinding(b *corev1.Binding) field.ErrorList {
 	return errs
 }
 
-// assign sets the node of a pod that has none. It bypasses the update rules of pods, which do not
-// allow the change.
+// assign sets the node of a pod that has none. It writes to the store directly, because validation of
+// updates does not allow this change.
 func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.Binding, dryRun bool) error {
 	reg := b.Registry()
 	change := func(_ context.Context, cur *store.Record) (store.Object, error) {
@@ -140,7 +142,8 @@ func (b *Binder) assign(ctx context.Context, namespace string, binding *corev1.B
 	return err
 }
 
-// bindAll binds all pods in one transaction, or returns an error for each pod that cannot be bound.
+// bindAll binds all pods in one transaction. If any pod cannot be bound, it binds none, and refused has
+// the errors by index.
 func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refused []error, err error) {
 	keys := make([]string, len(bindings))
 	for i, binding := range bindings {
@@ -156,7 +159,7 @@ func (b *Binder) bindAll(ctx context.Context, bindings []*corev1.Binding) (refus
 	return refused, err
 }
 
-// assigned returns the pod with the node of a binding.
+// assigned returns the pod in cur, changed as binding requires.
 func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun bool) (store.Object, error) {
 	obj, err := cur.Object()
 	if err != nil {
@@ -184,7 +187,8 @@ func (b *Binder) assigned(cur *store.Record, binding *corev1.Binding, dryRun boo
 	return pod, nil
 }
 
-// bindable returns an error if pod cannot be bound.
+// bindable returns an error if pod cannot be bound: it does not match the preconditions of the binding,
+// is being deleted, has a node, or has scheduling gates.
 func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool) error {
 	if err := b.Registry().CheckPreconditions(pod, preconditionsOf(binding), dryRun); err != nil {
 		return err
@@ -200,7 +204,7 @@ func (b *Binder) bindable(pod *corev1.Pod, binding *corev1.Binding, dryRun bool)
 	return nil
 }
 
-// preconditionsOf returns the preconditions of a binding.
+// preconditionsOf returns the UID and revision of the pod that a binding requires, or nil.
 func preconditionsOf(binding *corev1.Binding) *metav1.Preconditions {
 	var p metav1.Preconditions
 	if binding.UID != "" {
@@ -212,7 +216,8 @@ func preconditionsOf(binding *corev1.Binding) *metav1.Preconditions {
 	return &p
 }
 
-// setCondition adds or replaces a condition. Its transition time is now if its status changes.
+// setCondition adds a condition to status, or replaces the condition of the same type. It sets the
+// transition time to now if the status of the condition changes.
 func setCondition(status *corev1.PodStatus, c corev1.PodCondition, now metav1.Time) {
 	c.LastTransitionTime = now
 	for i := range status.Conditions {

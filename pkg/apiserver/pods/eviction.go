@@ -28,18 +28,18 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// maxDisrupted is the maximum number of evicted pods of a budget that the disruption controller has
-// not processed.
+// maxDisrupted is the maximum number of evicted pods in the status of a disruption budget. The
+// disruption controller removes a pod from the status once it has processed the eviction.
 const maxDisrupted = 2000
 
 // Evicter deletes pods if their disruption budgets allow it.
 type Evicter struct {
-	Registry func() *registry.Registry // function that returns the registry of pods
+	Registry func() *registry.Registry // returns the registry of pods
 	Client   kubernetes.Interface
 	Clock    clock.Clock
 }
 
-// Creator returns the handler of pods/eviction.
+// Creator returns the handler of the subresource eviction of pods.
 func (e *Evicter) Creator() *resource.Creator {
 	return &resource.Creator{New: func() runtime.Object { return &policyv1.Eviction{} }, Create: e.create}
 }
@@ -48,7 +48,7 @@ func retries() wait.Backoff {
 	return wait.Backoff{Steps: 20, Duration: 500 * time.Millisecond, Factor: 1.0, Jitter: 0.1}
 }
 
-// eviction is one request.
+// eviction is a request for the eviction of a pod.
 type eviction struct {
 	*Evicter
 	namespace, name string
@@ -89,8 +89,8 @@ func (e *Evicter) create(ctx context.Context, req *resource.Request, obj runtime
 	return &metav1.Status{Status: metav1.StatusSuccess}, nil
 }
 
-// deleteOptions returns the delete options of the eviction. Their dryRun must agree with that of
-// the request.
+// deleteOptions returns the options with which the pod is deleted. If ev has options, their dryRun must
+// be that of the request.
 func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav1.DeleteOptions, error) {
 	if ev.DeleteOptions == nil {
 		return &metav1.DeleteOptions{DryRun: options.DryRun}, nil
@@ -100,20 +100,20 @@ func deleteOptions(ev *policyv1.Eviction, options *metav1.CreateOptions) (*metav
 		return ev.DeleteOptions.DeepCopy(), nil
 	}
 	if len(options.DryRun) > 0 && fmt.Sprint(options.DryRun) != fmt.Sprint(ev.DeleteOptions.DryRun) {
-		// The message is Kubernetes'.
+		// This is Kubernetes' message.
 		return nil, fmt.Errorf("Non-matching dry-run options in request and content: %v and %v", options.DryRun,
 			ev.DeleteOptions.DryRun)
 	}
 	return ev.DeleteOptions.DeepCopy(), nil
 }
 
-// conditional reports whether the client gave a revision or UID of the pod. If it did, a retry must
-// not evict another pod.
+// conditional reports whether the client requires a certain revision or UID of the pod. If so, the
+// deletion is not retried after a conflict, because the pod is then another one.
 func (x *eviction) conditional() bool {
 	return x.hasVersion() || x.options.Preconditions != nil && x.options.Preconditions.UID != nil
 }
 
-// hasVersion reports whether the client gave a revision of the pod.
+// hasVersion reports whether the client requires a certain revision of the pod.
 func (x *eviction) hasVersion() bool {
 	return x.options.Preconditions != nil && x.options.Preconditions.ResourceVersion != nil
 }
@@ -134,7 +134,8 @@ func (x *eviction) run(ctx context.Context) error {
 		}
 		options := x.options
 		if !ended(pod) && !x.hasVersion() {
-			// Delete the pod only if it has not become ready in the meantime.
+			// If the pod becomes ready before it is deleted, the budget protects it. Then this revision
+			// causes a conflict.
 			options = atVersion(options, pod.ResourceVersion)
 		}
 		if err := x.delete(ctx, options); err != nil {
@@ -161,7 +162,8 @@ func (x *eviction) run(ctx context.Context) error {
 	return err
 }
 
-// unguarded reports whether budgets do not protect a pod because it is not running.
+// unguarded reports whether a pod can be evicted without a budget, because it is pending, has ended or
+// is being deleted.
 func unguarded(pod *corev1.Pod) bool {
 	return ended(pod) || pod.Status.Phase == corev1.PodPending
 }
@@ -188,8 +190,9 @@ func atVersion(options *metav1.DeleteOptions, version string) *metav1.DeleteOpti
 	return out
 }
 
-// ask charges the pod's budget. If exact is true, only the current revision of the pod may be
-// evicted: the budget was not charged, because the pod is not ready.
+// ask subtracts the eviction from the pod's budget. If exact is true, it has not subtracted it, because
+// the pod is not ready. The pod may then be deleted only at its current revision, so that it is not
+// deleted after it has become ready.
 func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exact bool, err error) {
 	pdb, err := x.budget(ctx, pod)
 	if err != nil || pdb == nil {
@@ -220,7 +223,8 @@ func (x *eviction) ask(ctx context.Context, pod *corev1.Pod) (budget string, exa
 	return pdb.Name, false, err
 }
 
-// budget returns the only budget that selects pod, or nil if none does.
+// budget returns the budget that selects pod, or nil if there is none. It returns an error if several
+// budgets select pod.
 func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDisruptionBudget, error) {
 	list, err := x.Client.PolicyV1().PodDisruptionBudgets(x.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -243,8 +247,8 @@ func (x *eviction) budget(ctx context.Context, pod *corev1.Pod) (*policyv1.PodDi
 	return found, nil
 }
 
-// spend subtracts one disruption from the budget and records the pod in it, so that the disruption
-// controller does not count the pod as healthy.
+// spend subtracts one allowed disruption from the status of the budget, and records the pod there, so
+// that the disruption controller no longer counts the pod as healthy.
 func (x *eviction) spend(ctx context.Context, pod *corev1.Pod, pdb *policyv1.PodDisruptionBudget) error {
 	s := &pdb.Status
 	gr := schema.GroupResource{Group: policyv1.GroupName, Resource: "poddisruptionbudget"}
@@ -309,7 +313,7 @@ func refusal(pdb *policyv1.PodDisruptionBudget) error {
 	return tooMany(0, fmt.Sprintf("The disruption budget %s does not allow evicting pods currently", pdb.Name))
 }
 
-// atRevision returns the revision part of preconditions.
+// atRevision returns preconditions with only the revision of p, or nil if p has none.
 func atRevision(p *metav1.Preconditions) *metav1.Preconditions {
 	if p == nil || p.ResourceVersion == nil {
 		return nil
@@ -317,7 +321,7 @@ func atRevision(p *metav1.Preconditions) *metav1.Preconditions {
 	return &metav1.Preconditions{ResourceVersion: p.ResourceVersion}
 }
 
-// delete marks the pod as disrupted and deletes it.
+// delete sets the condition DisruptionTarget of the pod and deletes the pod.
 func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) error {
 	reg := x.Registry()
 	if !x.dryRun {
@@ -330,7 +334,7 @@ func (x *eviction) delete(ctx context.Context, options *metav1.DeleteOptions) er
 					return nil, fmt.Errorf("unexpected object: %T", cur)
 				}
 				if p := options.Preconditions; p != nil && p.UID != nil && *p.UID != pod.UID {
-					// Kubernetes puts the kind here.
+					// As in Kubernetes, the error has the kind instead of the resource.
 					return nil, apierrors.NewConflict(schema.GroupResource{Resource: "Pod"}, pod.Name,
 						fmt.Errorf("the UID in the precondition (%s) does not match the UID in record (%s). "+
 							"The object might have been deleted and then recreated", *p.UID, pod.UID))

@@ -24,12 +24,12 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// mortal is a store that fails: after a signal it makes a given number of further writes of pods,
-// and then fails all writes.
+// mortal is a store that simulates a server that is killed: it allows left writes of pods, and then all
+// writes fail.
 type mortal struct {
 	kv.Store
-	left  atomic.Int64 // number of writes that still succeed; once it is negative, all fail
-	small bool         // whether the store rejects large transactions
+	left  atomic.Int64 // number of further writes of pods that succeed; if negative, all writes fail
+	small bool         // whether transactions with more than kv.MaxChanges changes are rejected
 }
 
 var errDead = errors.New("the API server is dead")
@@ -55,7 +55,7 @@ func (m *mortal) WriteAll(ctx context.Context, changes []kv.Change) (kv.WriteRes
 
 const immortal = 1 << 40
 
-// gangOn creates pods and returns the batch that binds them all.
+// gangOn creates pods, and returns a batch that binds them all to node n.
 func gangOn(t *testing.T, c kubernetes.Interface, pods int) v1alpha1.BindingBatch {
 	t.Helper()
 	ctx := t.Context()
@@ -87,8 +87,8 @@ func boundTo(t *testing.T, c kubernetes.Interface, node string) int {
 	return len(list.Items)
 }
 
-// TestGangSurvivesTheServer checks that either all pods of a gang are bound or none, at whatever
-// point of the binding the API server stops.
+// TestGangSurvivesTheServer stops the API server before and after its first write of pods. In both
+// cases, either all pods of a batch with AllOrNothing must be bound, or none.
 func TestGangSurvivesTheServer(t *testing.T) {
 	const pods = 8
 	under := memory.New(clock.Real())
@@ -104,7 +104,7 @@ func TestGangSurvivesTheServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The store may fail during the request.
+		// The request fails if the store fails first.
 		_, _ = s.Client.CoreV1().RESTClient().Post().AbsPath(v1alpha1.BatchPath).SetHeader("Content-Type",
 			"application/json").Body(body).DoRaw(t.Context())
 		store.left.Store(-1)
@@ -118,8 +118,8 @@ func TestGangSurvivesTheServer(t *testing.T) {
 	}
 }
 
-// TestGangOnASmallStore checks that a gang that is too large for one transaction is checked and
-// then bound.
+// TestGangOnASmallStore checks a batch with AllOrNothing that is too large for one transaction. If one
+// pod does not exist, no pod is bound. Otherwise all are bound.
 func TestGangOnASmallStore(t *testing.T) {
 	under := memory.New(clock.Real())
 	t.Cleanup(func() { _ = under.Close() })
@@ -141,7 +141,7 @@ func TestGangOnASmallStore(t *testing.T) {
 	}
 }
 
-// TestGangNamesAPodTwice checks that a gang that contains a pod twice is rejected.
+// TestGangNamesAPodTwice checks that a batch with AllOrNothing is rejected if it contains a pod twice.
 func TestGangNamesAPodTwice(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	batch := gangOn(t, c, 2)

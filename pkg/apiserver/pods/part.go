@@ -25,10 +25,10 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/filters"
 )
 
-// annBatch is the audit annotation of a part. Its value is the audit ID of the batch.
+// annBatch is the audit annotation with the audit ID of the batch. The audit event of each part has it.
 const annBatch = v1alpha1.Group + "/batch"
 
-// sender is the request that carried a batch.
+// sender has the user of a batch's request, and data about the request for audit events.
 type sender struct {
 	user     user.Info
 	header   http.Header
@@ -45,16 +45,16 @@ func senderOf(r *http.Request) *sender {
 		audit: audit.AuditContextFrom(r.Context())}
 }
 
-// part is one of the requests that a batch replaces. It needs the same right as that request, and
-// the audit log has an event for it as if it had been sent on its own.
+// part is an item of a batch that replaces a request: a binding, a status update or a deletion. The user
+// needs the same right as for that request, and the audit log has an event as for that request.
 type part struct {
-	// ctx is the context of the part's work. It ends with the batch.
+	// ctx is the context for the work of the part. It is done when the request of the batch ends.
 	ctx   context.Context
 	audit *audit.AuditContext // nil if auditing is off
 }
 
-// begin authorizes a part and starts its audit event, which includes body if the audit policy asks
-// for request bodies. The caller must end the part even if err is not nil.
+// begin authorizes a part. It starts an audit event, which contains body if the audit policy requires
+// request bodies. The caller must call end even if begin returns an error.
 func (b *Batch) begin(ctx context.Context, from *sender, attrs authorizer.AttributesRecord, body any) (*part, error) {
 	attrs.User, attrs.ResourceRequest, attrs.APIVersion = from.user, true, "v1"
 	p := &part{ctx: ctx}
@@ -76,7 +76,7 @@ func (b *Batch) begin(ctx context.Context, from *sender, attrs authorizer.Attrib
 	return p, responsewriters.ForbiddenStatusError(attrs, reason)
 }
 
-// Annotations in which Kubernetes' audit events record the authorization decision.
+// Audit annotations in which Kubernetes records the authorization decision.
 const (
 	annDecision = "authorization.k8s.io/decision"
 	annReason   = "authorization.k8s.io/reason"
@@ -88,7 +88,7 @@ func (p *part) annotate(decision, reason string) {
 	}
 }
 
-// record starts the audit event of a part.
+// record starts the audit event of a part and makes p.ctx contain it.
 func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.AttributesRecord, body any) error {
 	rule := to.Policy.EvaluatePolicyRule(attrs)
 	audit.ObservePolicyLevel(p.ctx, rule.Level)
@@ -103,7 +103,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	audit.WithAuditID(p.ctx, uuid.NewUUID())
 	impersonated := from.audit.GetEventImpersonatedUser()
 	by := *attrs
-	if impersonated != nil { // attrs has the impersonated user; the event's user is the one who sent the request
+	if impersonated != nil { // attrs has the impersonated user, but the event needs the user who sent the request
 		u := from.audit.GetEventUser()
 		by.User = &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups}
 		p.audit.LogImpersonatedUser(from.user, "")
@@ -126,7 +126,7 @@ func (p *part) record(to *filters.Audit, from *sender, attrs *authorizer.Attribu
 	return nil
 }
 
-// end completes the audit event of a part with its result.
+// end completes the audit event of a part with result r.
 func (p *part) end(r v1alpha1.Result) {
 	if p.audit == nil || !p.audit.Enabled() {
 		return
@@ -139,7 +139,8 @@ func (p *part) end(r v1alpha1.Result) {
 	p.audit.ProcessEventStage(p.ctx, auditapi.StageResponseComplete)
 }
 
-// ended completes the audit event of a part with err, or with code if err is nil, and returns err.
+// ended completes the audit event of a part and returns err. The result in the event is err, or code if
+// err is nil.
 func (p *part) ended(code int32, err error) error {
 	if err != nil {
 		p.end(refused(err))
@@ -159,7 +160,7 @@ func methodOf(verb string) string {
 	return http.MethodPost
 }
 
-// pathOf returns the path of the request that a part replaces.
+// pathOf returns the path of the request that a part replaces, for its audit event.
 func pathOf(a *authorizer.AttributesRecord) string {
 	root := "/api/"
 	if a.APIGroup != "" {
@@ -174,7 +175,7 @@ func pathOf(a *authorizer.AttributesRecord) string {
 	return path
 }
 
-// ofPod returns the attributes of a request for a pod or a subresource of it.
+// ofPod returns the attributes of a request for a pod, or for a subresource of the pod.
 func ofPod(verb, subresource string, pod v1alpha1.PodRef) authorizer.AttributesRecord {
 	return authorizer.AttributesRecord{
 		Verb: verb, Resource: string(corev1.ResourcePods), Subresource: subresource, Namespace: pod.Namespace, Name: pod.Name,

@@ -35,8 +35,8 @@ func postVerdicts(t *testing.T, c kubernetes.Interface, batch v1alpha1.VerdictBa
 	return result, err
 }
 
-// TestVerdicts checks that verdicts are written to the status of pods, that victims are deleted
-// with a reason in their status, and that no victims are deleted for a missing pod.
+// TestVerdicts checks that verdicts change the status of their pods, and that victims are deleted and get
+// a condition with the reason. If the pod of a verdict does not exist, its victims are not deleted.
 func TestVerdicts(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
@@ -47,7 +47,7 @@ func TestVerdicts(t *testing.T) {
 	ref := map[string]v1alpha1.PodRef{"absent": {Namespace: "default", Name: "absent"}}
 	for _, name := range []string{"waits", "victim", "spared", "told", "bound"} {
 		pod, err := c.CoreV1().Pods("default").Create(ctx, &corev1.Pod{
-			// Finalizer, so that the pod can be read while it is being deleted.
+			// With a finalizer, the pod can still be read after it has been deleted.
 			ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
 		}, metav1.CreateOptions{})
@@ -137,7 +137,7 @@ func has(p *corev1.Pod, kind corev1.PodConditionType, status corev1.ConditionSta
 	})
 }
 
-// deleted returns by how much a deletion has raised a pod's generation.
+// deleted returns 1 if p is being deleted, because the deletion has incremented its generation.
 func deleted(p *corev1.Pod) int64 {
 	if p.DeletionTimestamp != nil {
 		return 1
@@ -145,8 +145,8 @@ func deleted(p *corev1.Pod) int64 {
 	return 0
 }
 
-// TestVerdictsAreBounded checks that a batch that exceeds the limits changes nothing, and neither
-// does a batch of a user without the right to send it.
+// TestVerdictsAreBounded checks that batches with too many verdicts or victims are rejected, and that
+// batches of users without the right to send them are, too.
 func TestVerdictsAreBounded(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	many := v1alpha1.VerdictBatch{Verdicts: make([]v1alpha1.Verdict, v1alpha1.MaxVerdicts+1)}
@@ -167,8 +167,8 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-// TestVictimsEndInOneWrite checks that a victim's condition and deletion are one event, and that a
-// victim that is already being deleted also gets the condition.
+// TestVictimsEndInOneWrite checks that a victim's condition and deletion cause a single watch event. A
+// victim that is already being deleted gets the condition, too.
 func TestVictimsEndInOneWrite(t *testing.T) {
 	c := testserver.Start(t, testserver.Options{}).Client
 	ctx := t.Context()
@@ -229,7 +229,7 @@ func TestVictimsEndInOneWrite(t *testing.T) {
 			t.Errorf("%s: %s: deleted %v, conditions %+v", p.Name, e.Type, p.DeletionTimestamp, p.Status.Conditions)
 		}
 		if e.Type == watch.Deleted {
-			break // the last of the expected events
+			break // the deletion of "fast" is the last expected event
 		}
 	}
 	want := map[string][]watch.EventType{"slow": {watch.Modified}, "ending": {watch.Modified},

@@ -24,16 +24,16 @@ import (
 	"k8s.io/component-helpers/auth/rbac/validation"
 )
 
-// Guard rejects a write of a role or binding by which a user would get, or could pass on, rights
-// that the user does not have. Users with the verb "escalate" on a role or "bind" for its binding
-// are exempt, and so is system:masters.
+// Guard rejects writes of roles and bindings by which a user would get, or give to others, rights that
+// the user does not have. Exempt are system:masters, users with the verb "escalate" on the role, and
+// users with the verb "bind" on the role that a binding refers to.
 type Guard struct {
 	Rules      *Index
 	Authorizer authorizer.Authorizer
 }
 
-// fullAuthority returns the rules that a role with an aggregation rule may contain in the end: all
-// rights.
+// fullAuthority returns rules that allow everything. A user who writes an aggregation rule must have
+// all these rights, because the role may later contain any rule.
 func fullAuthority() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
@@ -41,8 +41,8 @@ func fullAuthority() []rbacv1.PolicyRule {
 	}
 }
 
-// CheckWrite returns a Forbidden error if the user may not store obj in place of old (nil on
-// create). Objects of other kinds are allowed.
+// CheckWrite returns a Forbidden error if the user of ctx may not store obj. old is the stored object,
+// or nil on create. Objects that are no roles or bindings are always allowed.
 func (g *Guard) CheckWrite(ctx context.Context, obj, old runtime.Object) error {
 	u, ok := request.UserFrom(ctx)
 	if !ok {
@@ -72,8 +72,8 @@ func aggregates(r *rbacv1.ClusterRole) bool {
 	return r != nil && r.AggregationRule != nil && len(r.AggregationRule.ClusterRoleSelectors) > 0
 }
 
-// onlyOwnership reports whether obj differs from old only in finalizers and owner references, which
-// the garbage collector must be able to write.
+// onlyOwnership reports whether obj differs from old only in finalizers and owner references. The
+// garbage collector must be able to change these.
 func onlyOwnership(obj, old runtime.Object) bool {
 	a, err := meta.Accessor(obj.DeepCopyObject())
 	if err != nil {
@@ -129,13 +129,13 @@ func (g *Guard) checkBinding(ctx context.Context, u user.Info, resource, namespa
 	return nil
 }
 
-// missing returns the error for a role that does not exist. Like Kubernetes' error, it names the
-// resource of the request.
+// missing returns the error for a role that does not exist. As in Kubernetes, it names the resource of
+// the request instead of the kind of the role.
 func missing(requested schema.GroupResource, role rbacv1.RoleRef) error {
 	return apierrors.NewNotFound(requested, role.Name)
 }
 
-// findable returns an error for a reference that cannot be the key of a role.
+// findable returns an error if ref cannot refer to any role, such as one with an empty name.
 func findable(ref rbacv1.RoleRef, namespace string) error {
 	if ref.Kind == "Role" && namespace == "" {
 		return apierrors.NewBadRequest("Namespace parameter required.")
@@ -168,8 +168,8 @@ func requestName(ctx context.Context) string {
 	return ""
 }
 
-// holds returns nil if u has all of rules in namespace, and otherwise an error that lists the rules
-// that u lacks.
+// holds returns nil if u has all rights in rules in namespace. Otherwise it returns an error that lists
+// the rules that u lacks.
 func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace string, rules []rbacv1.PolicyRule) error {
 	own, unknown := g.Rules.Rules(u, namespace)
 	ok, lacking := validation.Covers(own, rules)
@@ -193,7 +193,8 @@ func (g *Guard) holds(u user.Info, requested schema.GroupResource, namespace str
 	return errors.New(msg)
 }
 
-// compact joins rules for one resource that differ only in verbs. It keeps repeated verbs.
+// compact merges rules for the same resource that differ only in verbs. It does not remove duplicate
+// verbs.
 func compact(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	type simple struct {
 		group, resource, name string

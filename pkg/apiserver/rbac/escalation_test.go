@@ -13,8 +13,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// TestGuardSaysWhatIsLacking checks the errors for a user who may bind any role of RBAC's group,
-// and whose other roles do not exist.
+// TestGuardSaysWhatIsLacking checks the errors for a user who may bind the roles of
+// rbac.authorization.k8s.io, and whose other bindings refer to roles that do not exist.
 func TestGuardSaysWhatIsLacking(t *testing.T) {
 	x := NewIndex()
 	x.SetRole("", "binder",

@@ -1,12 +1,12 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rbac authorizes requests by roles and bindings, and guards the writes of roles and
-// bindings.
+// Package rbac authorizes requests by roles and bindings, and rejects writes of roles and bindings that
+// would grant a user more rights.
 //
-// Bindings are indexed by subject, so the cost of a decision depends only on the number of the
-// user's own bindings. Watch feeds an Index from informers. Roles and bindings that it has not seen
-// grant nothing. RBAC never denies: an Index allows a request or has no opinion.
+// Bindings are indexed by subject, so the cost of a decision depends only on the number of the user's
+// own bindings. Watch fills an Index from informers. Roles and bindings that the informers have not
+// delivered yet grant nothing. An Index allows a request or has no opinion. It never denies.
 package rbac
 
 import (
@@ -29,18 +29,18 @@ import (
 // Index has roles and bindings by subject. It is safe for concurrent use.
 type Index struct {
 	mu sync.RWMutex
-	// roles has rules by role. Cluster roles have an empty namespace.
+	// roles has the rules of each role. The namespace of a cluster role is empty.
 	roles map[roleKey][]rbacv1.PolicyRule
-	// bindings has the bindings by their own key, to undo what they added to grants.
+	// bindings has the bindings by namespace and name. It is used to remove a binding from grants.
 	bindings map[roleKey]*binding
-	// grants has the bindings by namespace ("" for cluster role bindings) and subject. Each binding
-	// is in a list once.
+	// grants has the bindings by namespace ("" for cluster role bindings) and subject. A list
+	// contains each binding at most once.
 	grants map[string]map[subject][]*binding
 }
 
 type roleKey struct{ namespace, name string }
 
-// subject is a user or a group. A service account is the user with its name.
+// subject is a user or a group. A service account is a user with the service account's user name.
 type subject struct {
 	group bool
 	name  string
@@ -121,7 +121,7 @@ func (x *Index) HasBinding(namespace, name string) bool {
 	return x.bindings[roleKey{namespace, name}] != nil
 }
 
-// unbind undoes SetBinding. The caller holds x.mu.
+// unbind removes a binding from bindings and grants. The caller holds x.mu.
 func (x *Index) unbind(key roleKey) {
 	b := x.bindings[key]
 	if b == nil {
@@ -134,7 +134,7 @@ func (x *Index) unbind(key roleKey) {
 		if !ok {
 			continue
 		}
-		// Build a new slice, because readers may hold the old one.
+		// Create a new slice, because readers may still use the old one.
 		var rest []*binding
 		for _, other := range bySubject[k] {
 			if other != b {
@@ -152,7 +152,7 @@ func (x *Index) unbind(key roleKey) {
 	}
 }
 
-// keyOf returns the subject that s refers to in a binding of namespace.
+// keyOf returns the user or group that s means in a binding of namespace, or false if it means none.
 func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:
@@ -171,9 +171,9 @@ func keyOf(s rbacv1.Subject, namespace string) (subject, bool) {
 	return subject{}, false
 }
 
-// visit calls fn with every binding of u in namespace and the rules of its role, cluster role
-// bindings first, until fn returns false. A binding is visited once for each of its subjects that
-// match u. found is false if the role does not exist.
+// visit calls fn with each binding of u that applies in namespace and with the rules of its role, until
+// fn returns false. Cluster role bindings come first. A binding is visited once for each of its
+// subjects that matches u. found is false if the role does not exist.
 func (x *Index) visit(u user.Info, namespace string, fn func(b *binding, rules []rbacv1.PolicyRule, found bool) bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -209,7 +209,7 @@ func (x *Index) visitGrants(grants []*binding, fn func(*binding, []rbacv1.Policy
 	return true
 }
 
-// Authorize allows a request if a role of the user allows it.
+// Authorize allows a request if a role that is bound to the user allows it.
 func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (authorizer.Decision, string, error) {
 	u := attrs.GetUser()
 	if u == nil {
@@ -237,8 +237,8 @@ func (x *Index) Authorize(_ context.Context, attrs authorizer.Attributes) (autho
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// describe returns the reason in the form of Kubernetes' audit annotations. The reason names b, its
-// role, and its first subject that matches u.
+// describe returns the reason for allowing a request of u, as in Kubernetes' audit annotations. It
+// names b, its role, and the first subject of b that matches u.
 func (b *binding) describe(u user.Info) string {
 	var who string
 	for _, s := range b.subjects {
@@ -258,9 +258,9 @@ func (b *binding) describe(u user.Info) string {
 	return fmt.Sprintf("RoleBinding %q of %s %q to %s", b.key.name+"/"+b.key.namespace, b.ref.Kind, b.ref.Name, who)
 }
 
-// Rules returns all rules of u in namespace, in the order of the names of their bindings, cluster
-// role bindings first. It also returns the roles that are bound to u but do not exist. Without
-// them, the rules may be incomplete.
+// Rules returns all rules of u in namespace, in the order of the names of their bindings. Rules from
+// cluster role bindings come first. missing are the roles that are bound to u but do not exist, so u
+// may lack their rules.
 func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule, missing []rbacv1.RoleRef) {
 	type bound struct {
 		by    *binding
@@ -285,8 +285,8 @@ func (x *Index) Rules(u user.Info, namespace string) (rules []rbacv1.PolicyRule,
 	return rules, missing
 }
 
-// notFound returns the error for missing roles. Like the errors of Kubernetes' caches, it names
-// their kinds.
+// notFound returns an error for missing roles. As in the errors of Kubernetes' caches, the resource in
+// the error is the kind of the role in lower case.
 func notFound(roles []rbacv1.RoleRef) error {
 	var errs []error
 	for _, r := range roles {
@@ -296,7 +296,7 @@ func notFound(roles []rbacv1.RoleRef) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// RulesFor returns Rules in the form of SelfSubjectRulesReview.
+// RulesFor returns the result of Rules in the form that SelfSubjectRulesReview needs.
 func (x *Index) RulesFor(_ context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo,
 	[]authorizer.NonResourceRuleInfo, bool, error) {
 	rules, missing := x.Rules(u, namespace)

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a model of the index: it decides by examining all roles and bindings.
+// model is a simple model of the index: it decides by examining all roles and bindings.
 type model struct {
 	roles    map[roleKey][]rbacv1.PolicyRule
 	bindings map[roleKey]binding
@@ -87,7 +87,8 @@ func some(values ...string) *rapid.Generator[[]string] {
 	return rapid.SliceOfN(rapid.SampledFrom(values), 1, 2)
 }
 
-// TestIndexDecidesAsTheModel compares the index with the model after random changes.
+// TestIndexDecidesAsTheModel changes random roles and bindings, and checks that the index and the model
+// decide requests alike.
 func TestIndexDecidesAsTheModel(t *testing.T) { rapid.Check(t, decidesAsTheModel) }
 
 // FuzzIndex is TestIndexDecidesAsTheModel as a fuzz test.
@@ -115,7 +116,7 @@ func drawRule(t *rapid.T) rbacv1.PolicyRule {
 	return r
 }
 
-// requests returns the requests of one user that rules can distinguish.
+// requests returns requests of u with all combinations of values that the rules in this test use.
 func requests(u user.Info) (out []authorizer.AttributesRecord) {
 	for _, verb := range []string{"get", "list"} {
 		for _, path := range []string{"/healthz", "/api/v1", "/api", ""} {
@@ -198,13 +199,13 @@ func decidesAsTheModel(t *rapid.T) {
 	})
 }
 
-// guarded checks that a user whom the guard allows to grant rules has all rights in them.
+// guarded checks that if the guard lets a user grant rules, the user has all rights in the rules.
 type guarded struct {
 	m     *model
 	x     *Index
 	user  user.Info
 	rules []rbacv1.PolicyRule
-	may   map[string]bool // whether the user may grant the rules, by namespace
+	may   map[string]bool // by namespace: whether the guard lets the user grant the rules
 }
 
 func (g *guarded) check(t *rapid.T, attrs authorizer.AttributesRecord) {
@@ -262,8 +263,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestRulesAreCountedOnce checks the order of rules, and that a binding with several subjects of
-// the user counts once.
+// TestRulesAreCountedOnce checks the order of the rules of a user. If several subjects of a binding
+// match the user, its rules must be in the list once.
 func TestRulesAreCountedOnce(t *testing.T) {
 	x := NewIndex()
 	for _, name := range []string{"one", "two"} {

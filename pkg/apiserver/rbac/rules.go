@@ -11,12 +11,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Allows returns a function that reports whether one of rules allows a request.
+// Allows returns a function that reports whether any of rules allows a request.
 func Allows(rules []rbacv1.PolicyRule) func(authorizer.Attributes) bool {
 	return func(attrs authorizer.Attributes) bool { return allowsAny(rules, attrs) }
 }
 
-// allowsAny reports whether one of rules allows the request.
+// allowsAny reports whether any of rules allows the request.
 func allowsAny(rules []rbacv1.PolicyRule, attrs authorizer.Attributes) bool {
 	for i := range rules {
 		if allows(&rules[i], attrs) {
@@ -48,8 +48,9 @@ func has(list []string, want string) bool {
 	return false
 }
 
-// matchesResource reports whether list contains a resource or "resource/subresource", without
-// building that string. In a review, resource may contain both.
+// matchesResource reports whether list contains resource, or "resource/sub" if sub is not empty. It does
+// not build that string, to save the allocation. A SubjectAccessReview may have "resource/sub" in
+// resource itself.
 func matchesResource(list []string, resource, sub string) bool {
 	for _, s := range list {
 		switch {
@@ -66,7 +67,7 @@ func matchesResource(list []string, resource, sub string) bool {
 	return false
 }
 
-// ends reports whether s consists of at least one character, a slash and sub.
+// ends reports whether s ends in "/" and sub.
 func ends(s, sub string) bool {
 	at := len(s) - len(sub) - 1
 	return at >= 0 && s[at] == '/' && s[at+1:] == sub

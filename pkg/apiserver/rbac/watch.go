@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watch feeds x from informers. The returned function reports whether all initial objects have been
-// processed.
+// Watch fills x from informers. synced reports whether all roles and bindings that existed at the start
+// have been processed.
 func (x *Index) Watch(informers rbacinformers.Interface) (synced func() bool, err error) {
 	var regs []cache.ResourceEventHandlerRegistration
 	for _, w := range []struct {
@@ -48,7 +48,7 @@ func (x *Index) Watch(informers rbacinformers.Interface) (synced func() bool, er
 	}, nil
 }
 
-// on calls f with the object of an informer event.
+// on returns an event handler that calls f with the object of an informer event, if it has type T.
 func on[T any](f func(T)) func(any) {
 	return func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {

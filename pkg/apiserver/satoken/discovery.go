@@ -25,8 +25,8 @@ const (
 	JWKSType      = "application/jwk-set+json"
 )
 
-// Discovery returns the handlers of DiscoveryPath and JWKSPath. If jwksURI is empty, the document
-// refers to JWKSPath at address.
+// Discovery returns the handlers of DiscoveryPath and JWKSPath. The discovery document gives jwksURI
+// as the URL of the keys, or JWKSPath at address if jwksURI is empty.
 func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, jwks http.Handler, err error) {
 	if u, err := url.Parse(issuer); err != nil || u.Scheme != "https" {
 		return nil, nil, fmt.Errorf("issuer %q is not an https URL: no discovery", issuer)
@@ -52,7 +52,7 @@ func Discovery(issuer, jwksURI, address string, keys KeySource) (configuration, 
 	return configuration, published(keys, JWKSType, func(set jose.JSONWebKeySet) any { return set }), nil
 }
 
-// published returns a handler that serves the document that build makes of the current keys.
+// published returns a handler that serves the document that build creates from the current keys.
 func published(keys KeySource, contentType string, build func(jose.JSONWebKeySet) any) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		set, age := keys.Published()

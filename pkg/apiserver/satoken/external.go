@@ -28,18 +28,18 @@ import (
 )
 
 const (
-	// signerPatience limits a request for the signer's keys.
+	// signerPatience limits each request to the signer for its keys.
 	signerPatience = time.Minute
-	// signerRetry is the delay before a failed request is repeated.
+	// signerRetry is the delay after which Run repeats a failed request.
 	signerRetry = 10 * time.Second
-	// minRefetch is the minimum interval between fetches caused by unknown keys.
+	// minRefetch is the minimum interval between fetches that tokens with unknown keys cause.
 	minRefetch = time.Second
 	maxKeyID   = 1024
 )
 
-// External signs tokens with an external process, so that this process does not have the private
-// key. It fetches the public keys at the interval that the signer requests, and when a token refers
-// to an unknown key.
+// External signs tokens by requests to an external signer, so that this process does not have the
+// private key. It fetches the public keys at the interval that the signer requests, and when a token
+// names an unknown key.
 type External struct {
 	conn   *grpc.ClientConn
 	client externaljwt.ExternalJWTSignerClient
@@ -52,7 +52,7 @@ type External struct {
 	keys     atomic.Pointer[externalKeys]
 }
 
-// externalKeys are the keys of one fetch.
+// externalKeys are the keys that one fetch returned. They are immutable.
 type externalKeys struct {
 	byID    map[string]externalKey
 	set     jose.JSONWebKeySet
@@ -62,7 +62,7 @@ type externalKeys struct {
 
 type externalKey struct {
 	key    crypto.PublicKey
-	hidden bool // the key verifies tokens but does not sign new ones, so it is not published
+	hidden bool // the key verifies tokens, but is not published
 }
 
 // DialExternal connects to the signer on a unix socket and fetches its keys and limits.
@@ -102,7 +102,7 @@ func (e *External) begin(ctx context.Context) error {
 	return nil
 }
 
-// minExpirySeconds is the minimum lifetime that a client may request for a token.
+// minExpirySeconds is the shortest lifetime, in seconds, that a client may request for a token.
 const minExpirySeconds = 600
 
 // Issuer returns an issuer that signs with the external signer.
@@ -123,7 +123,8 @@ func (e *External) sign(ctx context.Context, payload []byte) (string, error) {
 	return resp.Header + "." + body + "." + resp.Signature, nil
 }
 
-// checkHeader rejects signatures with a header that no verifier accepts.
+// checkHeader returns an error if the header of a signature is not as the protocol of external signers
+// requires.
 func (e *External) checkHeader(header string) error {
 	data, err := base64.RawURLEncoding.DecodeString(header)
 	if err != nil {
@@ -158,7 +159,7 @@ func (e *External) checkHeader(header string) error {
 	return nil
 }
 
-// fetch fetches the keys. On an error, the previous keys stay.
+// fetch fetches the keys. If that fails, the previous keys stay in use.
 func (e *External) fetch(ctx context.Context) error {
 	resp, err := e.client.FetchKeys(ctx, &externaljwt.FetchKeysRequest{})
 	if err != nil {
@@ -202,8 +203,8 @@ func (k *externalKeys) add(told *externaljwt.Key) error {
 	return nil
 }
 
-// Candidates implements KeySource. If a key is unknown, it may be new, so the keys are fetched
-// again.
+// Candidates implements KeySource. If the key is unknown, the signer may have added it, so Candidates
+// fetches the keys again.
 func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey {
 	keys := e.keys.Load()
 	if id == "" {
@@ -222,8 +223,8 @@ func (e *External) Candidates(ctx context.Context, id string) []crypto.PublicKey
 	return nil
 }
 
-// refetch fetches the keys, at most once per minRefetch, because any client can send tokens with
-// unknown keys.
+// refetch fetches the keys, but returns the present ones if they were fetched less than minRefetch
+// ago. The limit is needed because any client can send tokens with unknown keys.
 func (e *External) refetch(ctx context.Context) *externalKeys {
 	e.fetching.Lock()
 	defer e.fetching.Unlock()
@@ -248,7 +249,7 @@ func (e *External) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			_ = e.conn.Close() // no calls are in progress
+			_ = e.conn.Close() // an error does not matter, because no calls are in progress
 			return
 		case <-e.clock.After(wait):
 		}

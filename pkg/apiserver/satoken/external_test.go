@@ -32,7 +32,7 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// signer is an external signer on a socket. Its newest key signs.
+// signer is an external signer on a unix socket. It signs with the last of its keys.
 type signer struct {
 	externaljwt.UnimplementedExternalJWTSignerServer
 	socket string
@@ -40,7 +40,7 @@ type signer struct {
 	mu     sync.Mutex
 	keys   []*ecdsa.PrivateKey
 	hidden map[int]bool
-	header func(h map[string]any) // writes a header that no verifier accepts
+	header func(h map[string]any) // if set, changes the header of each signature, to make it invalid
 	fetch  int
 }
 
@@ -55,7 +55,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 
 func startSigner(t *testing.T) *signer {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "jwt") // not t.TempDir(), because the path of a socket must be short
+	dir, err := os.MkdirTemp("", "jwt") // not t.TempDir(), because the path of a unix socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func (s *signer) Metadata(context.Context, *externaljwt.MetadataRequest) (*exter
 	return &externaljwt.MetadataResponse{MaxTokenExpirationSeconds: 7200}, nil
 }
 
-// accounts is a Getter that has one service account.
+// accounts is a Getter that returns a service account and panics for other objects.
 type accounts struct{ Getter }
 
 func (accounts) ServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
@@ -188,7 +188,7 @@ func TestExternal(t *testing.T) {
 			t.Errorf("%v %s tokens are counted, want 1", n, name)
 		}
 	}
-	// An unknown key is fetched when it first occurs.
+	// The server fetches a new key when it first receives a token that the key has signed.
 	s.mu.Lock()
 	s.keys = append(s.keys, newKey(t))
 	s.mu.Unlock()
@@ -205,7 +205,7 @@ func TestExternal(t *testing.T) {
 	if set, _ := e.Published(); len(set.Keys) != 2 {
 		t.Errorf("%d keys are published", len(set.Keys))
 	}
-	// Tokens with unknown keys do not overload the signer.
+	// Many tokens with unknown keys must cause few requests to the signer.
 	s.mu.Lock()
 	before := s.fetch
 	s.mu.Unlock()
@@ -234,8 +234,8 @@ func TestExternal(t *testing.T) {
 	}
 }
 
-// TestExternalHiddenKey checks that a key that is not published verifies tokens and does not sign
-// them.
+// TestExternalHiddenKey checks that a key that the signer excludes from discovery is not published, and
+// that it verifies tokens. The signer must not sign with it.
 func TestExternalHiddenKey(t *testing.T) {
 	s := startSigner(t)
 	s.hidden[0] = true
@@ -269,7 +269,7 @@ func writeKey(t *testing.T, file string, key *ecdsa.PrivateKey) {
 	}
 }
 
-// TestKeyFiles checks that keys are added and removed with their files, and that an invalid file is
+// TestKeyFiles checks that keys are reloaded when their files change, and that an invalid file is
 // ignored.
 func TestKeyFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "sa.key")

@@ -18,23 +18,24 @@ import (
 	"keelson.dev/keelson/pkg/tokenkey"
 )
 
-// KeySource provides the keys that verify tokens.
+// KeySource returns the public keys that verify tokens.
 type KeySource interface {
-	// Candidates returns the keys that may have signed a token with key ID id, or all keys if id is
-	// empty.
+	// Candidates returns the keys that may have signed a token with the given key ID, or all keys if
+	// the ID is empty.
 	Candidates(ctx context.Context, id string) []crypto.PublicKey
-	// Published returns the keys to publish and how long clients may cache them.
+	// Published returns the keys to publish, and for how long clients may cache them.
 	Published() (jose.JSONWebKeySet, time.Duration)
 }
 
-// Keys are the keys that verify tokens. They are immutable.
+// Keys are public keys that verify tokens. They are immutable.
 type Keys struct {
 	all  []crypto.PublicKey
 	byID map[string][]crypto.PublicKey
 	set  jose.JSONWebKeySet
 }
 
-// LoadKeys reads public or private keys from PEM files and drops duplicates.
+// LoadKeys reads public keys from PEM files. A private key counts as its public key. Duplicates are
+// dropped.
 func LoadKeys(files ...string) (*Keys, error) {
 	k := &Keys{byID: map[string][]crypto.PublicKey{}}
 	for _, file := range files {
@@ -77,20 +78,21 @@ func (k *Keys) candidates(id string) []crypto.PublicKey {
 }
 
 const (
-	// publishedFor is how long clients may cache the keys of files.
+	// publishedFor is how long clients may cache keys from files.
 	publishedFor = time.Hour
 	// keyReload is how often the files are checked for changes.
 	keyReload = time.Minute
 )
 
-// KeyFiles are the keys in files, which are reloaded when they change. An operator can add a key
-// before it signs and remove it after its tokens have expired, without a restart.
+// KeyFiles are the keys in files. Run reloads them when the files change, so an operator can add a new
+// key before tokens are signed with it, and remove an old key after its tokens have expired, without a
+// restart.
 type KeyFiles struct {
 	files   []string
 	current atomic.Pointer[Keys]
 }
 
-// LoadKeyFiles reads the files. Run reloads them.
+// LoadKeyFiles reads the files.
 func LoadKeyFiles(files ...string) (*KeyFiles, error) {
 	k := &KeyFiles{files: files}
 	return k, k.Reload()
@@ -109,7 +111,7 @@ func (k *KeyFiles) Reload() error {
 	return nil
 }
 
-// Run reloads the files until ctx is done.
+// Run reloads the files when they change, until ctx is done.
 func (k *KeyFiles) Run(ctx context.Context, clk clock.Clock, log *slog.Logger) {
 	ticker := clk.NewTicker(keyReload)
 	defer ticker.Stop()

@@ -15,24 +15,24 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// Labels of token secrets that record their use.
+// Labels of secrets with tokens. They record when a token was used and invalidated.
 const (
 	// LastUsedLabel is the date of the last use, as YYYY-MM-DD.
 	LastUsedLabel = "kubernetes.io/legacy-token-last-used"
-	// InvalidSinceLabel is the date since which the token is rejected.
+	// InvalidSinceLabel is the date since which the token is rejected, as YYYY-MM-DD.
 	InvalidSinceLabel = "kubernetes.io/legacy-token-invalid-since"
 )
 
-// stored checks that a token matches its secret and that its service account is unchanged. It
-// reports the use of the token in audit events and in a warning to the client, and by calling
-// Verifier.Used.
+// stored checks that a token equals the one in its secret, and that the secret's service account has
+// not been replaced. It adds an audit annotation and a warning about the use of a token from a secret,
+// and calls Verifier.Used.
 func (v *Verifier) stored(ctx context.Context, token string, c *legacyClaims) error {
 	secret, err := v.Get.Secret(ctx, c.Namespace, c.SecretName)
 	if err != nil || secret.DeletionTimestamp != nil {
-		return errors.New("Token has been invalidated") // Kubernetes' message, which token reviews return
+		return errors.New("Token has been invalidated") // Kubernetes' message, which clients see in TokenReviews
 	}
 	if subtle.ConstantTimeCompare(secret.Data[corev1.ServiceAccountTokenKey], []byte(token)) == 0 {
-		return errors.New("Token does not match server's copy") // Kubernetes' message, which token reviews return
+		return errors.New("Token does not match server's copy") // Kubernetes' message, which clients see in TokenReviews
 	}
 	account, err := v.Get.ServiceAccount(ctx, c.Namespace, c.ServiceAccountName)
 	switch {

@@ -13,7 +13,7 @@ type Metrics struct {
 	legacy, stale, valid, manual, generated, invalidated prometheus.Counter
 }
 
-// NewMetrics registers the metrics. r may be nil.
+// NewMetrics registers the metrics with r. If r is nil, they are not exported.
 func NewMetrics(r prometheus.Registerer) *Metrics {
 	counter := func(name, help string) prometheus.Counter {
 		return promauto.With(r).NewCounter(prometheus.CounterOpts{Name: "serviceaccount_" + name, Help: help})

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// secrets has an account with one token that was generated for it.
+// secrets is a Getter with a service account and a secret with its token.
 type secrets struct {
 	Getter
 	labels map[string]string

@@ -4,9 +4,10 @@
 // Package satoken issues and verifies tokens of service accounts, and publishes the keys that
 // verify them.
 //
-// A token is a JWT bound to a service account and optionally to a pod, a secret or a node. It
-// becomes invalid when one of these objects is deleted, or replaced by an object with the same
-// name. Tokens in secrets (kubernetes.io/service-account-token) are verified, but not issued.
+// A token is a JWT for a service account. It may also be bound to a pod, a secret or a node. It becomes
+// invalid when the service account or the bound object is deleted, or replaced by another object with
+// the same name. Tokens in secrets of type kubernetes.io/service-account-token are verified, but not
+// issued.
 package satoken
 
 import (
@@ -26,15 +27,16 @@ import (
 // LegacyIssuer is the issuer of tokens in secrets.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// WarnAfter is the lifetime, in seconds, that token volumes request: an hour and seven seconds, by
-// which the server recognizes them. Because some clients do not reload their tokens yet, the server
-// issues such tokens with a lifetime of ExtendedExpiry.
+// WarnAfter is the lifetime, in seconds, that kubelets request for tokens in volumes: one hour and
+// seven seconds. The server recognizes such requests by this unusual value. Some programs do not reload
+// their tokens in time, so the server makes these tokens valid for ExtendedExpiry seconds, and reports
+// tokens that are used after WarnAfter.
 const (
 	WarnAfter      int64 = 60*60 + 7
 	ExtendedExpiry int64 = 24 * 365 * 60 * 60
 )
 
-// claims are the private claims of a bound token.
+// claims are the private claims of a token that this package issues.
 type claims struct {
 	Kubernetes kubernetesClaims `json:"kubernetes.io"`
 }
@@ -101,18 +103,18 @@ func LoadIssuer(name, file string) (*Issuer, error) {
 
 // Wanted describes a token to issue.
 type Wanted struct {
-	// The account, and what the token is bound to.
+	// The service account.
 
-	ID             string // value of the claim jti
+	ID             string // value of the claim jti, a unique ID of the token
 	Subject        string // user name of the service account
 	Namespace      string
 	ServiceAccount Ref
-	// The token is bound to one of these objects: a secret, a pod, or a node. With a pod, its node
-	// may be set too.
+	// The object that the token is bound to: a secret, a pod or a node. For a pod, Node may also be
+	// set, to the pod's node. All are nil for a token that is not bound.
 	Pod, Secret, Node *Ref
 	Audiences         []string
 	Now, Expiry       time.Time
-	WarnAfter         time.Time // zero if no warning is needed
+	WarnAfter         time.Time // time after which uses are reported; zero if they are not
 }
 
 // Issue signs a token.
@@ -137,7 +139,7 @@ func (i *Issuer) Issue(ctx context.Context, w Wanted) (string, error) {
 			return "", fmt.Errorf("claims: %w", err)
 		}
 	}
-	audiences, err := json.Marshal(w.Audiences) // a list even if there is only one audience
+	audiences, err := json.Marshal(w.Audiences) // in JSON, the audience is a list even if there is only one
 	if err != nil {
 		return "", fmt.Errorf("claims: %w", err)
 	}

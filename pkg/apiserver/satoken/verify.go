@@ -25,8 +25,8 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// Getter reads the objects that tokens are bound to. The state that it returns must not be older
-// than the call.
+// Getter reads the objects to which tokens are bound. It must not return a state that is older than the
+// call.
 type Getter interface {
 	ServiceAccount(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
@@ -40,22 +40,22 @@ type Verifier struct {
 	Issuers   []string // issuers whose tokens are accepted, in addition to LegacyIssuer
 	Audiences authenticator.Audiences
 	Get       Getter
-	Lookup    bool // whether to check that the objects of a token exist
-	// Used is called each time a token in a secret is used, with the secret. It may be nil.
+	Lookup    bool // whether to check that the service account and the bound objects exist
+	// Used is called with the secret whenever a token from a secret is used. It may be nil.
 	Used    func(ctx context.Context, secret *corev1.Secret)
 	Metrics *Metrics // must not be nil
 	Clock   clock.Clock
 }
 
-// AuthenticateToken returns the user of a token. For tokens of other issuers it returns no user and
-// no error.
+// AuthenticateToken returns the user of a token. If the token is not from one of the issuers, it
+// returns no user and no error.
 func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	issuer, algorithm, ok := unverified(token)
 	if !ok || (issuer != LegacyIssuer && !slices.Contains(v.Issuers, issuer)) {
 		return nil, false, nil
 	}
-	// Accept the algorithm that the token names: the type of the public key restricts which
-	// signatures can be valid.
+	// Accepting the algorithm that the token names is safe: the type of the public key restricts which
+	// algorithms can verify.
 	parsed, err := jwt.ParseSigned(token, []jose.SignatureAlgorithm{algorithm})
 	if err != nil {
 		return nil, false, nil
@@ -91,9 +91,9 @@ func (v *Verifier) AuthenticateToken(ctx context.Context, token string) (*authen
 	return &authenticator.Response{User: info.UserInfo(), Audiences: granted}, true, nil
 }
 
-// unverified reads issuer and algorithm of a string that looks like a JWT.
+// unverified reads issuer and algorithm from a string that looks like a JWT, without verifying it.
 func unverified(token string) (issuer string, algorithm jose.SignatureAlgorithm, ok bool) {
-	parts := strings.SplitN(token, ".", 4) // a limit, because a string may have many dots
+	parts := strings.SplitN(token, ".", 4) // a JWT has three parts; the limit saves work if a string has many dots
 	if len(parts) != 3 {
 		return "", "", false
 	}
@@ -126,10 +126,10 @@ func (v *Verifier) verify(ctx context.Context, token *jwt.JSONWebToken, into ...
 	return err
 }
 
-// errInvalidated is the error for every token whose object no longer exists.
+// errInvalidated is the error for a token whose service account or bound object no longer exists.
 func errInvalidated() error { return errors.New("service account token has been invalidated") }
 
-// bound checks a bound token's claims.
+// bound checks the claims of a token that this package issued, and returns the token's user.
 func (v *Verifier) bound(ctx context.Context, public *jwt.Claims,
 	c *kubernetesClaims) (*serviceaccount.ServiceAccountInfo, error) {
 	now := v.Clock.Now()
@@ -172,7 +172,7 @@ func (v *Verifier) bound(ctx context.Context, public *jwt.Claims,
 		info.PodName, info.PodUID = c.Pod.Name, c.Pod.UID
 	}
 	if c.Node != nil {
-		if c.Pod == nil { // if the token is also bound to a pod, the node is not checked
+		if c.Pod == nil { // Kubernetes does not check the node if the token is bound to a pod
 			node, err := v.Get.Node(ctx, c.Node.Name)
 			if err != nil {
 				return nil, errInvalidated()
@@ -219,13 +219,13 @@ func same(ref *Ref, obj *metav1.ObjectMeta, format string, now time.Time) error 
 	return nil
 }
 
-// gone reports whether the deletion of obj is complete, with the leeway that applies to all times
-// in claims.
+// gone reports whether obj was deleted and its grace period is over. Like the times in claims, the time
+// of deletion has a leeway of jwt.DefaultLeeway.
 func gone(obj *metav1.ObjectMeta, now time.Time) bool {
 	return obj.DeletionTimestamp != nil && obj.DeletionTimestamp.Time.Before(now.Add(-jwt.DefaultLeeway))
 }
 
-// legacy checks a token of a secret.
+// legacy checks a token from a secret, and returns its user.
 func (v *Verifier) legacy(ctx context.Context, token string, audiences authenticator.Audiences,
 	public *jwt.Claims, c *legacyClaims) (*authenticator.Response, bool, error) {
 	if public.Subject == "" {
