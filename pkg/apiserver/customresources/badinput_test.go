@@ -23,21 +23,21 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// nested returns a schema of the given nesting depth.
+// nested returns a schema, in JSON, of objects nested to the given depth.
 func nested(levels int) string {
 	return strings.Repeat(`{"type":"object","properties":{"a":`, levels) + `{"type":"string"}` +
 		strings.Repeat(`}}`, levels)
 }
 
-// withSchema returns a definition with a schema in JSON.
+// withSchema returns a CustomResourceDefinition with the given schema, both in JSON.
 func withSchema(schema string) string {
 	return `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"bads.stable.example.com"},
 		"spec":{"group":"stable.example.com","scope":"Namespaced","names":{"plural":"bads","singular":"bad","kind":"Bad","listKind":"BadList"},
 		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":` + schema + `}}]}}`
 }
 
-// TestBadSchemas checks that definitions that cannot be served, or cost too much, are rejected with
-// Kubernetes' messages.
+// TestBadSchemas checks that definitions whose schemas are invalid, too deep or too costly are rejected
+// with Kubernetes' messages.
 func TestBadSchemas(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	object := func(properties string) string { return `{"type":"object","properties":{` + properties + `}}` }
@@ -87,8 +87,8 @@ func TestBadSchemas(t *testing.T) {
 	})
 }
 
-// TestBadConversions checks that wrong answers of a conversion webhook fail only the requests that
-// need a conversion, and that no data is lost.
+// TestBadConversions checks that a conversion webhook with faulty answers makes only those requests fail
+// that need a conversion, and that stored objects stay as they are.
 func TestBadConversions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	var way atomic.Value
@@ -147,7 +147,8 @@ func TestBadConversions(t *testing.T) {
 			}
 		})
 	}
-	// The webhook may change labels and annotations. Other metadata is kept, whatever it answers.
+	// The webhook may change labels and annotations. The server restores all other metadata, which this
+	// answer omits.
 	way.Store("metadata")
 	got, err := v2.Get(t.Context(), "kept", metav1.GetOptions{})
 	if err != nil || got.GetGeneration() != 1 || got.GetCreationTimestamp() != before.GetCreationTimestamp() ||
@@ -156,7 +157,7 @@ func TestBadConversions(t *testing.T) {
 	}
 }
 
-// convertBadly is a conversion webhook that makes one kind of error.
+// convertBadly answers as a conversion webhook that makes the error named by way.
 func convertBadly(w http.ResponseWriter, r *http.Request, way string) {
 	var review apiextensionsv1.ConversionReview
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {

@@ -23,9 +23,9 @@ import (
 
 const definitions = 1000
 
-// BenchmarkEstablish creates a thousand definitions at once and waits until all are established. It
-// reports how long that took after the last create, the CPU time, and the heap that an idle
-// definition needs.
+// BenchmarkEstablish creates a thousand definitions and waits until all are established. It reports the
+// time for the creates, the time from the last create until all are established, and the CPU time and
+// heap per definition.
 func BenchmarkEstablish(b *testing.B) {
 	for name, etcd := range map[string]bool{"memory": false, "etcd": true} {
 		b.Run(name, func(b *testing.B) {
@@ -55,8 +55,8 @@ func BenchmarkEstablish(b *testing.B) {
 	}
 }
 
-// BenchmarkDocuments reads discovery and OpenAPI with a thousand definitions: for the first time, a
-// second time, and after a change of one definition.
+// BenchmarkDocuments reads discovery and OpenAPI documents with a thousand definitions: for the first
+// time, again without a change, and after a change of one definition.
 func BenchmarkDocuments(b *testing.B) {
 	e := newEnv(b, testserver.Options{})
 	watch, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Watch(b.Context(), metav1.ListOptions{})
@@ -98,7 +98,8 @@ func BenchmarkDocuments(b *testing.B) {
 	}
 }
 
-// changeOne changes the description of the first definition and waits until it is served.
+// changeOne sets a schema description in the first definition to what, and waits until the OpenAPI
+// document of its group contains it.
 func (e *env) changeOne(b *testing.B, what string) {
 	const path = "/openapi/v3/apis/g0.example.com/v1"
 	patch := fmt.Sprintf(
@@ -118,7 +119,7 @@ func (e *env) changeOne(b *testing.B, what string) {
 	}
 }
 
-// many returns a thousand definitions in fifty groups.
+// many returns a thousand definitions in 50 groups.
 func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	const groups = 50
 	for i := range definitions {
@@ -131,7 +132,7 @@ func many(b *testing.B) (crds []*apiextensionsv1.CustomResourceDefinition) {
 	return crds
 }
 
-// applyMany creates definitions.
+// applyMany creates the definitions with 16 concurrent clients.
 func (e *env) applyMany(b *testing.B, crds []*apiextensionsv1.CustomResourceDefinition) {
 	const clients = 16
 	var wg sync.WaitGroup

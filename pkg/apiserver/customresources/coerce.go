@@ -16,16 +16,16 @@ import (
 
 // coercion holds the options of coerce.
 type coercion struct {
-	// stored is set for stored objects, which may predate today's rules for metadata: invalid
-	// metadata is dropped.
+	// stored is true if the object comes from the store. Invalid metadata is then dropped instead of
+	// rejected, because older servers may have accepted it.
 	stored bool
-	// findings requests the paths of dropped unknown fields.
+	// If findings is true, coerce returns the paths of the unknown fields that it drops.
 	findings bool
 }
 
-// coerce changes u in the same way as decoding into a Go type would: it checks metadata and drops
-// its unknown fields, prunes unknown fields, and drops misplaced nulls. It returns the paths of
-// unknown fields.
+// coerce changes u as if it had been decoded into a Go type. It validates metadata and drops unknown
+// fields there. In the rest of u, it drops fields that are not in the schema, and nulls where the schema
+// does not allow them. It returns the paths of unknown fields if how.findings is true.
 func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, error) {
 	kind, hasKind, err := unstructured.NestedString(u.Object, "kind")
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *schemas) coerce(u *unstructured.Unstructured, how coercion) ([]string, 
 	return unknown, nil
 }
 
-// fit prunes fields that are not in the schema of a version.
+// fit drops fields and nulls that the schema of a version does not allow.
 func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion) (unknown []string, err error) {
 	structural := s.structural[version]
 	if !s.preserve {
@@ -78,7 +78,7 @@ func (s *schemas) fit(u *unstructured.Unstructured, version string, how coercion
 	ferr, more := objectmeta.CoerceWithOptions(nil, u.Object, structural, false, objectmeta.CoerceOptions{
 		DropInvalidFields: how.stored, ReturnUnknownFieldPaths: how.findings,
 	})
-	if ferr != nil { // a nil *field.Error must not become a non-nil error
+	if ferr != nil { // ferr is a *field.Error: returning nil in it would be an error that is not nil
 		return nil, ferr
 	}
 	return append(unknown, more...), nil
@@ -92,7 +92,7 @@ func (s *schemas) applyDefaults(u *unstructured.Unstructured) {
 	}
 }
 
-// read prepares an object that was read from the store: it coerces it and sets defaults.
+// read prepares an object from the store: it coerces the object and sets defaults.
 func (s *schemas) read(u *unstructured.Unstructured) error {
 	if _, err := s.coerce(u, coercion{stored: true}); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *schemas) read(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// unknownFields returns an error for each path of an unknown field that coerce has returned.
+// unknownFields returns an error for each path in paths, which coerce has returned.
 func unknownFields(paths []string) []error {
 	if len(paths) == 0 {
 		return nil

@@ -16,37 +16,39 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// columns are the columns that the Table of a version has in addition to the name.
+// columns are the columns in the Table of a version, in addition to the column for the name.
 type columns struct {
 	paths []string
 	types []string
 
 	once    sync.Once
-	parsers []*parser // has nil for an invalid path
+	parsers []*parser // one for each path; nil for an invalid path
 }
 
 const (
 	// maxPath is the maximum length of a path, in bytes.
 	maxPath = 4 << 10
-	// maxBranches is how many values the unions of a path (['a','b']) may select from one value.
-	// Unions multiply: a few dozen unions of two values would never finish.
+	// maxBranches is how many values the unions of a path (['a','b']) may select together from one
+	// value. The numbers of all unions multiply, so with a few dozen unions of two values, evaluating a
+	// path would never end.
 	maxBranches = 64
-	// maxDescent is the maximum depth of an object if the path has "..". ".." visits each level
-	// once for each level above it, so a deep object would take too long. For a deeper object, find
-	// returns no values.
+	// maxDescent is the maximum depth of an object for a path that contains "..". The evaluation of ".."
+	// visits a level once for each level above it, so it would take too long in a deep object. For
+	// deeper objects, find returns no values.
 	maxDescent = 64
 )
 
-// parser evaluates one path. Its mutex is needed because the library's parser has state.
+// parser evaluates one path. The mutex is needed because the library's parser stores state while it
+// evaluates.
 type parser struct {
 	mu       sync.Mutex
 	path     *jsonpath.JSONPath
 	descends bool // whether the path contains ".."
 }
 
-// parsePath returns nil if path is invalid, or if evaluating it may take time and memory out of
-// proportion to the object. Authors of custom resource definitions choose the paths, and Kubernetes
-// has no such bound.
+// parsePath returns nil if path is invalid or too costly: if it could take much time and memory even for
+// a small object. This limit protects the server, because any author of a definition can choose a path.
+// Kubernetes has no such limit.
 func parsePath(path string) *parser {
 	template := "{" + path + "}"
 	p := jsonpath.New("column")
@@ -55,7 +57,7 @@ func parsePath(path string) *parser {
 		return nil
 	}
 	tree, err := jsonpath.Parse("column", template)
-	if err != nil || len(tree.Root.Nodes) != 1 { // several templates could be nested loops, so only one is allowed
+	if err != nil || len(tree.Root.Nodes) != 1 { // several templates could form nested loops, so only one is allowed
 		return nil
 	}
 	c := pathCost{branches: 1}
@@ -66,7 +68,7 @@ func parsePath(path string) *parser {
 	return &parser{path: p, descends: c.descents > 0}
 }
 
-// pathCost counts the parts of a path that multiply the number of values.
+// pathCost counts the parts of a path that multiply the number of selected values.
 type pathCost struct{ branches, descents int }
 
 func (c *pathCost) add(list *jsonpath.ListNode) {
@@ -127,7 +129,7 @@ func (p *parser) find(u map[string]any) ([]reflect.Value, error) {
 	return results[0], nil
 }
 
-// print returns a value as text.
+// print converts a value to text. It returns false if that fails.
 func (p *parser) print(value any) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,7 +138,7 @@ func (p *parser) print(value any) (string, bool) {
 	return out.String(), err == nil
 }
 
-// newColumns returns the columns of a version and their definitions.
+// newColumns returns the columns of a version, and their definitions for the Table.
 func newColumns(v *apiextensionsv1.CustomResourceDefinitionVersion) (*columns, []metav1.TableColumnDefinition) {
 	docs := metav1.ObjectMeta{}.SwaggerDoc()
 	wanted := v.AdditionalPrinterColumns
@@ -160,7 +162,7 @@ func newColumns(v *apiextensionsv1.CustomResourceDefinitionVersion) (*columns, [
 	return c, defs
 }
 
-// cells returns the cells of one object.
+// cells returns the cells of the row of an object.
 func (c *columns) cells(obj resource.Object, env resource.CellEnv) []any {
 	c.once.Do(func() {
 		for _, p := range c.paths {
@@ -193,7 +195,7 @@ func (c *columns) cell(p *parser, kind string, u map[string]any, env resource.Ce
 	return cellOf(kind, value, env)
 }
 
-// cellOf converts a JSON value to the type of its column, or returns nil if it has another type.
+// cellOf converts a JSON value to the type of its column. It returns nil if the value has another type.
 func cellOf(kind string, value any, env resource.CellEnv) any {
 	switch v := value.(type) {
 	case int64:

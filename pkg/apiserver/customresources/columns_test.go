@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// nested returns objects nested in each other.
+// nested returns an object that contains an object, and so on, to the given depth.
 func nested(levels int) map[string]any {
 	top := map[string]any{"x": int64(1)}
 	for range levels {
@@ -17,9 +17,8 @@ func nested(levels int) map[string]any {
 	return top
 }
 
-// TestPathsAreBounded checks that the path of a column cannot make a server compute without end or
-// run out of memory. Authors of definitions choose these paths, and an object of a few bytes
-// suffices.
+// TestPathsAreBounded checks that paths of columns that would take too much time or memory are rejected
+// or find nothing, and that similar harmless paths work.
 func TestPathsAreBounded(t *testing.T) {
 	for name, tc := range map[string]struct {
 		path   string
@@ -43,7 +42,7 @@ func TestPathsAreBounded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := tc.path
 			if !strings.HasPrefix(path, ".") {
-				path = "." + path // validation of definitions requires a dot at the start
+				path = "." + path // validation of definitions requires paths to begin with a dot
 			}
 			p := parsePath(path)
 			if p == nil {

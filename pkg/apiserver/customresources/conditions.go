@@ -17,8 +17,8 @@ import (
 
 type condition = apiextensionsv1.CustomResourceDefinitionCondition
 
-// decide returns crd with its new status, and reports whether the status changed. by are the names
-// that are granted to other definitions of the group.
+// decide returns a copy of crd with its new status, and reports whether the status changed. by has the
+// names that are granted to definitions of the group.
 func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	now metav1.Time) (next *apiextensionsv1.CustomResourceDefinition, changed bool) {
 	next = crd.DeepCopy()
@@ -28,8 +28,8 @@ func decide(crd *apiextensionsv1.CustomResourceDefinition, by *taken,
 	return next, !equality.Semantic.DeepEqual(next.Status, crd.Status)
 }
 
-// decideNames grants names, and establishes a definition that has all of its names. An established
-// definition stays established.
+// decideNames grants free names to crd. It sets the condition Established once crd has all its names. An
+// established definition stays established.
 func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now metav1.Time) {
 	if !equality.Semantic.DeepEqual(crd.Spec.Names, crd.Status.AcceptedNames) ||
 		apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted) == nil {
@@ -61,7 +61,7 @@ func decideNames(crd *apiextensionsv1.CustomResourceDefinition, by *taken, now m
 	}, now)
 }
 
-// decideSchema sets the condition about schemas that are not structural.
+// decideSchema sets the condition NonStructuralSchema, which reports schemas that are not structural.
 func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	cond := schemaCondition(crd)
 	if cond == nil {
@@ -73,7 +73,7 @@ func decideSchema(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time
 
 func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	if !crd.Spec.PreserveUnknownFields {
-		return nil // otherwise validation requires structural schemas
+		return nil // validation rejects schemas that are not structural in other definitions
 	}
 	cond := &condition{Type: apiextensionsv1.NonStructuralSchema, Status: apiextensionsv1.ConditionUnknown}
 	errs := field.ErrorList{field.Invalid(field.NewPath("spec", "preserveUnknownFields"), true, "must be false")}
@@ -95,7 +95,8 @@ func schemaCondition(crd *apiextensionsv1.CustomResourceDefinition) *condition {
 	return cond
 }
 
-// decideApproval sets the condition about the approval of definitions in Kubernetes' own groups.
+// decideApproval sets the condition about approval, which definitions in groups of the Kubernetes community
+// (*.k8s.io, *.kubernetes.io) need.
 func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Time) {
 	if !apihelpers.IsProtectedCommunityGroup(crd.Spec.Group) {
 		return
@@ -117,8 +118,8 @@ func decideApproval(crd *apiextensionsv1.CustomResourceDefinition, now metav1.Ti
 	set(crd, cond, now)
 }
 
-// set sets a condition in crd's status. The transition time changes only with the condition's
-// status.
+// set sets a condition in the status of crd. The transition time changes only if the status of the
+// condition changes.
 func set(crd *apiextensionsv1.CustomResourceDefinition, cond condition, now metav1.Time) {
 	cond.LastTransitionTime = now
 	for i := range crd.Status.Conditions {

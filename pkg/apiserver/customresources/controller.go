@@ -25,74 +25,74 @@ import (
 )
 
 const (
-	workers    = 16 // number of concurrent writes of status
+	workers    = 16 // number of goroutines that update definitions
 	retryFirst = 5 * time.Millisecond
 	retryLast  = time.Minute
 	watchRetry = time.Second
-	// arriveWait is how long a request for an unknown resource waits for its definition, because
-	// another server may just have established it.
+	// arriveWait is how long a request for an unknown resource waits until this server serves it.
+	// Another server may have established its definition just before.
 	arriveWait = 2 * time.Second
 )
 
-// Definitions returns the resource of definitions.
+// Definitions returns the resource customresourcedefinitions.
 func Definitions() schema.GroupResource {
 	return schema.GroupResource{Group: apiextensionsv1.GroupName, Resource: "customresourcedefinitions"}
 }
 
 // Config has the dependencies and settings of a Controller.
 type Config struct {
-	// API serves the definitions and custom resources.
+	// API serves the definitions. The controller adds the custom resources to it.
 	API *rest.Server
-	// Own are the server's built-in group versions, to which no definition can add.
+	// Own are the server's built-in group versions. A definition cannot add resources to them.
 	Own []schema.GroupVersion
-	// Scheme and Store are those of API's registries.
+	// Scheme and Store are those with which API creates its registries.
 	Scheme *runtime.Scheme
 	Store  func(*resource.Row) store.Interface
-	// Converters creates converters between versions.
+	// Converters creates the converter between the versions of a definition.
 	Converters interface {
 		NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 	}
-	// OpenAPI provides the definition of ObjectMeta.
+	// OpenAPI has the OpenAPI definition of ObjectMeta.
 	OpenAPI rest.OpenAPI
 	Clock   clock.Clock
 	Log     *slog.Logger
 }
 
-// Controller maintains definitions and serves their custom resources.
+// Controller maintains the status of definitions and serves their custom resources.
 type Controller struct {
 	cfg      Config
 	log      *slog.Logger
 	metadata *metadataSchemas
 	queue    workqueue.TypedRateLimitingInterface[string]
-	synced   chan struct{} // closed once all initial definitions are processed
+	synced   chan struct{} // closed once all definitions that existed at the start have been processed
 
 	mu     sync.Mutex
-	known  map[string]*entry // key: name of the definition
+	known  map[string]*entry // by name of the definition
 	groups map[string]*group
-	seen   int64         // revision up to which all changes are processed
-	moved  chan struct{} // closed and replaced after each batch of events has been processed
+	seen   int64         // revision up to which all events have been processed
+	moved  chan struct{} // closed after each processed batch of events, and replaced by a new channel
 }
 
 // entry is the state of a definition. Controller.mu guards it.
 type entry struct {
 	record *store.Record
 	group  string
-	// names are the granted names, even if they are not yet written to the status.
+	// names are the names granted to the definition. The status may not contain them yet.
 	names   apiextensionsv1.CustomResourceDefinitionNames
-	refused bool // whether some of its names are granted to another definition
-	// served is the definition that is served, or nil. It stays the same while the definition is
-	// terminating.
+	refused bool // true if some of its names are granted to another definition
+	// served is the definition that is served, or nil if none is. While the definition is terminating,
+	// served does not change.
 	served      *definition
 	terminating bool
 }
 
-// group is the state that definitions of a group share.
+// group has the definitions of a group and the names that are granted to them.
 type group struct {
 	taken   *taken
 	members map[string]*entry
 }
 
-// New returns a Controller. It does nothing until Run is called.
+// New returns a Controller. It starts no goroutines.
 func New(cfg Config) *Controller {
 	limits := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	return &Controller{
@@ -105,7 +105,7 @@ func New(cfg Config) *Controller {
 	}
 }
 
-// Run maintains and serves the definitions until ctx is done.
+// Run maintains definitions and serves their resources until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	ctx = request.WithUser(ctx,
 		&user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}})
@@ -127,7 +127,7 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// WaitSynced waits until all existing definitions are served.
+// WaitSynced waits until all definitions that existed at the start have been processed.
 func (c *Controller) WaitSynced(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -155,7 +155,7 @@ func (c *Controller) work(ctx context.Context) {
 	}
 }
 
-// sync updates the status of a definition, or completes its deletion.
+// sync updates the status of a definition. If the definition is being deleted, sync calls end instead.
 func (c *Controller) sync(ctx context.Context, name string) error {
 	c.mu.Lock()
 	e := c.known[name]
@@ -183,7 +183,7 @@ func (c *Controller) sync(ctx context.Context, name string) error {
 	return c.write(ctx, next)
 }
 
-// grant records the names of a definition. The caller holds the lock.
+// grant replaces the names granted to a definition by names. The caller holds the lock.
 func (c *Controller) grant(e *entry, names *apiextensionsv1.CustomResourceDefinitionNames) {
 	t := c.groups[e.group].taken
 	t.count(&e.names, -1)

@@ -51,8 +51,8 @@ func places(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "stable.example.com", Version: version, Resource: "places"}
 }
 
-// webhook runs a webhook that converts between the two versions. It counts the converted objects,
-// and rejects objects that are marked for rejection.
+// webhook runs a webhook that converts between v1 and v2 of the test's kind. It returns the number of
+// objects that it was asked to convert. It rejects objects with the annotation "refuse".
 func webhook(t *testing.T) (*apiextensionsv1.WebhookConversion, *atomic.Int64) {
 	t.Helper()
 	var asked atomic.Int64
@@ -115,8 +115,8 @@ func place(name, version string, fields map[string]any) *unstructured.Unstructur
 	return u
 }
 
-// TestWebhookConversion checks that objects can be written and read in either version, that lists
-// have one version, and that field selectors are those of the version.
+// TestWebhookConversion checks that objects can be written and read in any served version. A list has all
+// objects in one version, and field selectors are those of that version.
 func TestWebhookConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
@@ -166,7 +166,8 @@ func TestWebhookConversion(t *testing.T) {
 	}
 	refused := place("bad", "v1", map[string]any{"host": "c"})
 	refused.SetAnnotations(map[string]string{"refuse": "yes"})
-	// Until the server has loaded the definition, it stores v1 and converts nothing.
+	// The server learns of the changed definition with a delay. Until then, it stores objects in v1,
+	// without calling the webhook.
 	eventually(t, func() bool {
 		_, err := v1.Create(ctx, refused, metav1.CreateOptions{})
 		if err == nil {
@@ -176,15 +177,15 @@ func TestWebhookConversion(t *testing.T) {
 	})
 }
 
-// TestStalledConversion checks that a conversion webhook that does not answer delays only requests
-// for another version of its own kind.
+// TestStalledConversion checks that a conversion webhook that does not answer does not delay watches of
+// other resources.
 func TestStalledConversion(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	hook, _ := webhook(t)
 	stalled, release := make(chan struct{}, 100), make(chan struct{})
 	var ended atomic.Int64
 	server := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		// The server notices the end of a request only after its body has been read.
+		// An HTTP server detects that the client has closed the connection only after it has read the body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		stalled <- struct{}{}
 		select {
@@ -202,7 +203,7 @@ func TestStalledConversion(t *testing.T) {
 	ctx := t.Context()
 	v1, v2 := e.dynamic.Resource(places("v1")).Namespace("default"), e.dynamic.Resource(places("v2")).Namespace("default")
 
-	// From here on, the webhook does not answer.
+	// Replace the webhook by one that does not answer.
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
 	now, err := client.Get(ctx, crd.Name, metav1.GetOptions{})
 	if err != nil {
@@ -221,7 +222,7 @@ func TestStalledConversion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer others.Stop()
-	// Change objects until the cache of v2 calls the webhook.
+	// Create objects until the cache for v2 calls the webhook to convert one of them.
 	for i, asked := 0, false; !asked; i++ {
 		if _, err := v2.List(ctx, metav1.ListOptions{}); err != nil {
 			t.Fatal(err) // the list is empty, so it needs no webhook
@@ -257,7 +258,7 @@ func TestStalledConversion(t *testing.T) {
 	}
 }
 
-// storeIn changes the storage version of the definition.
+// storeIn makes version the storage version of a definition.
 func (e *env) storeIn(t *testing.T, name, version string) {
 	t.Helper()
 	client := e.crds.ApiextensionsV1().CustomResourceDefinitions()
@@ -293,8 +294,8 @@ func toYAML(t *testing.T, obj any) string {
 	return string(text)
 }
 
-// TestServedVersions checks that objects are not found in a version that is not served, and are
-// found when it is served again.
+// TestServedVersions checks that requests in a version get NotFound while the version is not served, and
+// find the objects once it is served again.
 func TestServedVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, endpoints)
@@ -303,7 +304,7 @@ func TestServedVersions(t *testing.T) {
 	if _, err := v2.Create(ctx, place("one", "v2", map[string]any{"hostPort": "a"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Without conversion, fields that are not in the storage version are not stored.
+	// Without a conversion webhook, fields that are not in the schema of the storage version are dropped.
 	if got, err := v1.Get(ctx, "one", metav1.GetOptions{}); err != nil || got.Object["hostPort"] != nil ||
 		got.Object["port"] != "80" {
 		t.Errorf("in v1: %v, error %v", got, err)

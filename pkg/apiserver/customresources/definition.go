@@ -23,40 +23,41 @@ type converters interface {
 	NewConverter(crd *apiextensionsv1.CustomResourceDefinition) (safe, unsafe runtime.ObjectConvertor, err error)
 }
 
-// definition is a served CustomResourceDefinition. It is immutable, except for parts that are
-// created when first needed.
+// definition is a CustomResourceDefinition that is served. It is immutable, except for parts that are
+// created when they are first needed.
 type definition struct {
-	// The definition.
+	// The definition itself.
 
-	record      *store.Record // record of the definition
+	record      *store.Record // the stored CustomResourceDefinition
 	mark        mark
 	group, kind string
-	stored      string // storage version
+	stored      string // name of the storage version
 
-	// What all definitions share.
+	// Dependencies.
 
 	convert  converters
 	metadata *metadataSchemas
-	asking   *asking // limits how long caches wait for the conversion webhook
+	asking   *asking // limits how long caches wait for the conversion webhook of this definition
 
-	// What once creates.
+	// The machine, or the error of creating it. once creates it.
 
 	once sync.Once
 	made *machine
 	err  error
 }
 
-// machine has the schemas and the converter of a definition.
+// machine has the parts of a definition that are expensive to create: its schemas and the converter
+// between its versions.
 type machine struct {
 	*schemas
 	converter runtime.ObjectConvertor
 }
 
-// mark identifies the content of a definition: definitions with equal marks serve the same
-// resources by the same rules.
+// mark is a hash of the content of a definition. Definitions with the same mark serve the same resources
+// by the same rules.
 type mark [sha256.Size]byte
 
-// markOf hashes the parts of crd that affect its objects.
+// markOf hashes the parts of crd that determine how its custom resources are served.
 func markOf(crd *apiextensionsv1.CustomResourceDefinition) (m mark, err error) {
 	h := sha256.New()
 	err = json.NewEncoder(h).Encode([]any{crd.UID, crd.Spec, crd.Status.AcceptedNames})
@@ -77,7 +78,7 @@ func (d *definition) crd() (*apiextensionsv1.CustomResourceDefinition, error) {
 	return crd, nil
 }
 
-// machine returns the machine. The first call creates it.
+// machine returns the machine of the definition, which the first call creates.
 func (d *definition) machine() (*machine, error) {
 	d.once.Do(func() {
 		if d.made, d.err = d.assemble(); d.err != nil {
@@ -100,7 +101,7 @@ func (d *definition) assemble() (*machine, error) {
 	return m, err
 }
 
-// to converts u to a version. The caller must not use u afterwards.
+// to converts u to a version. It may change u, so the caller must not use u afterwards.
 func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructured.Unstructured, error) {
 	gv := schema.GroupVersion{Group: m.group, Version: version}
 	if u.GroupVersionKind().GroupVersion() == gv {
@@ -117,7 +118,7 @@ func (m *machine) to(u *unstructured.Unstructured, version string) (*unstructure
 	return converted, nil
 }
 
-// conversion returns the function that converts a row's objects to a version.
+// conversion returns a function that converts custom resources of any version to the given version.
 func (d *definition) conversion(version string) func(resource.Object) (resource.Object, error) {
 	return func(obj resource.Object) (resource.Object, error) {
 		m, err := d.machine()
@@ -132,7 +133,7 @@ func (d *definition) conversion(version string) func(resource.Object) (resource.
 	}
 }
 
-// newObject returns a function that creates empty objects of a version.
+// newObject returns a function that creates empty objects of the given version.
 func (d *definition) newObject(version string) func() resource.Object {
 	apiVersion := schema.GroupVersion{Group: d.group, Version: version}.String()
 	return func() resource.Object {

@@ -21,16 +21,18 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// emptyWait is the interval of checks whether the objects of a deleted definition are gone.
+// emptyWait is the interval at which the controller checks whether all objects of a deleted definition
+// are gone.
 const emptyWait = 500 * time.Millisecond
 
-// Hooks returns the hooks of definitions, which keep a deleted definition until its objects are
-// gone.
+// Hooks returns the registry hooks of definitions. They make a deleted definition stay until all its
+// objects are gone.
 func Hooks() resource.Hooks[*apiextensionsv1.CustomResourceDefinition] {
 	return resource.Hooks[*apiextensionsv1.CustomResourceDefinition]{BeforeDelete: checkDelete, Ending: keepEnding}
 }
 
-// checkDelete checks preconditions, with Kubernetes' messages for this kind.
+// checkDelete checks the preconditions of a delete. Its messages are those of Kubernetes for
+// CustomResourceDefinitions.
 func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinition,
 	options *metav1.DeleteOptions) error {
 	p := options.Preconditions
@@ -40,10 +42,10 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	var err error
 	switch {
 	case p.UID != nil && *p.UID != obj.GetUID():
-		// the message is Kubernetes'
+		// This is Kubernetes' message.
 		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *p.UID, obj.GetUID())
 	case p.ResourceVersion != nil && *p.ResourceVersion != obj.GetResourceVersion():
-		// the message is Kubernetes'
+		// This is Kubernetes' message.
 		err = fmt.Errorf(
 			"Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
 			*p.ResourceVersion, obj.GetResourceVersion())
@@ -53,14 +55,15 @@ func checkDelete(_ context.Context, obj *apiextensionsv1.CustomResourceDefinitio
 	return apierrors.NewConflict(Definitions(), obj.GetName(), err)
 }
 
-// keepEnding sets the finalizer and the condition of a definition that is being deleted.
+// keepEnding adds the finalizer and the condition Terminating to a definition that is being deleted. It
+// returns true, so that the definition stays.
 func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) bool {
 	if apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return true
 	}
 	crd.DeletionGracePeriodSeconds = nil
 	if crd.DeletionTimestamp != nil {
-		crd.Generation-- // undone, because a deletion does not change a definition's generation
+		crd.Generation-- // the registry incremented it, but in Kubernetes a deletion does not change it here
 	}
 	crd.Finalizers = append(crd.Finalizers, apiextensionsv1.CustomResourceCleanupFinalizer)
 	set(crd, condition{
@@ -72,8 +75,8 @@ func keepEnding(ctx context.Context, crd *apiextensionsv1.CustomResourceDefiniti
 
 func now(c clock.Clock) metav1.Time { return metav1.NewTime(c.Now()) }
 
-// end deletes the objects of a definition that is being deleted, and removes the definition's
-// finalizer when no objects are left.
+// end continues the deletion of a definition: it deletes the definition's objects, and removes the
+// definition's finalizer once no objects are left.
 func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if !apihelpers.CRDHasFinalizer(crd, apiextensionsv1.CustomResourceCleanupFinalizer) {
 		return nil
@@ -93,7 +96,7 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 				Type: apiextensionsv1.Terminating, Status: apiextensionsv1.ConditionTrue,
 				Reason: "InstanceDeletionInProgress", Message: "CustomResource deletion is in progress",
 			}, now(c.cfg.Clock))
-			return c.write(ctx, crd) // the event of this write continues the deletion
+			return c.write(ctx, crd) // this write causes an event, after which end is called again
 		}
 		left, reason, err := c.empty(ctx, crd)
 		if err != nil {
@@ -116,9 +119,8 @@ func (c *Controller) end(ctx context.Context, crd *apiextensionsv1.CustomResourc
 	return c.write(ctx, crd)
 }
 
-// empty deletes all objects of a definition and returns how many are left. It bypasses admission
-// and works for versions that are not served. If err is not nil, reason is the reason for the
-// condition.
+// empty deletes all objects of a definition, in all versions and without admission. It returns how many
+// objects are left, because finalizers keep them. If it fails, reason is the reason for the condition.
 func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) (left int,
 	reason string, err error) {
 	r, err := c.storedObjects(crd)
@@ -136,8 +138,8 @@ func (c *Controller) empty(ctx context.Context, crd *apiextensionsv1.CustomResou
 	return len(page.Records), "", nil
 }
 
-// storedObjects returns a registry of the definition's objects in the storage version, which may
-// not be served.
+// storedObjects returns a registry for the objects of crd in the storage version. It works even if that
+// version is not served.
 func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition) (*registry.Registry, error) {
 	c.mu.Lock()
 	var record *store.Record
@@ -155,8 +157,8 @@ func (c *Controller) storedObjects(crd *apiextensionsv1.CustomResourceDefinition
 	return registry.New(d.storedRow(crd), registry.Config{Scheme: c.cfg.Scheme, Store: c.cfg.Store, Clock: c.cfg.Clock})
 }
 
-// write stores the status of crd unless the definition has changed in the meantime. In that case,
-// the change causes another sync.
+// write stores the status of crd. If the definition has changed in the meantime, it stores nothing: the
+// event of the change causes another call of sync.
 func (c *Controller) write(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	_, _, err := c.definitions().Update(ctx, registry.Update{
 		Name: crd.Name, Subresource: "status",

@@ -17,7 +17,7 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// follow processes all definitions and their changes until the watch ends.
+// follow processes all definitions and then their changes, until the watch ends.
 func (c *Controller) follow(ctx context.Context) error {
 	w, err := c.definitions().Watch(ctx, "", metav1.ListOptions{
 		AllowWatchBookmarks: true, SendInitialEvents: new(true),
@@ -27,7 +27,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		return err
 	}
 	defer w.Stop()
-	initial := make(map[string]bool) // definitions of the initial state; nil after the bookmark at its end
+	initial := make(map[string]bool) // names in the initial events; nil once all of these have been received
 	for {
 		events, err := w.Next(ctx)
 		if err != nil {
@@ -61,7 +61,7 @@ func (c *Controller) openSynced() {
 	}
 }
 
-// missing returns the known definitions that are not in present.
+// missing returns the names of the known definitions that are not in present.
 func (c *Controller) missing(present map[string]bool) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +74,7 @@ func (c *Controller) missing(present map[string]bool) []string {
 	return out
 }
 
-// changes are the changes to served rows that a batch of events requires.
+// changes are the changes of served rows that a batch of events causes.
 type changes struct {
 	gone []schema.GroupResource
 	rows map[schema.GroupResource][]rest.Addition
@@ -85,8 +85,8 @@ func (ch *changes) remove(gr schema.GroupResource) {
 	ch.gone = append(ch.gone, gr)
 }
 
-// take processes a batch of events. inOrder reports whether the events are in the order of
-// revisions; initial events are not.
+// take processes a batch of events. gone are definitions that were deleted while there was no watch.
+// inOrder reports whether the events are ordered by revision, which initial events are not.
 func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +118,7 @@ func (c *Controller) take(events []store.Event, gone []string, inOrder bool) {
 	c.moved = make(chan struct{})
 }
 
-// forget removes a definition and frees its names.
+// forget removes a definition and makes its names free for other definitions.
 func (c *Controller) forget(name string, ch *changes) {
 	e := c.known[name]
 	if e == nil {
@@ -136,7 +136,8 @@ func (c *Controller) forget(name string, ch *changes) {
 	c.reconsider(g)
 }
 
-// reconsider queues the definitions of a group that wait for names to become free.
+// reconsider queues the definitions of a group that lack some of their names, because names have become
+// free.
 func (c *Controller) reconsider(g *group) {
 	for name, e := range g.members {
 		if e.refused {
@@ -145,7 +146,7 @@ func (c *Controller) reconsider(g *group) {
 	}
 }
 
-// learn processes the current state of a definition.
+// learn processes the new state of a definition.
 func (c *Controller) learn(r *store.Record, ch *changes) {
 	crd, err := definitionOf(r)
 	if err != nil {
@@ -173,7 +174,7 @@ func (c *Controller) learn(r *store.Record, ch *changes) {
 	c.serve(e, crd, ch)
 }
 
-// serve updates the rows of a definition.
+// serve determines the rows of a definition, and records in ch how they change.
 func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefinition, ch *changes) {
 	gr := schema.ParseGroupResource(crd.Name)
 	if !servable(crd) || c.builtIn(gr) {
@@ -193,7 +194,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 		if terminating == e.terminating {
 			return
 		}
-		d = e.served // keeps the schemas and converters that have been created
+		d = e.served // keep the existing definition, which may have created its schemas and converter
 	}
 	e.served, e.terminating = d, terminating
 	rows := slices.DeleteFunc(d.rows(crd, terminating), func(a rest.Addition) bool {
@@ -206,7 +207,7 @@ func (c *Controller) serve(e *entry, crd *apiextensionsv1.CustomResourceDefiniti
 	ch.rows[gr] = rows
 }
 
-// servable reports whether a definition has the names that its rows need.
+// servable reports whether a definition has all the names that its rows need.
 func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	n := &crd.Status.AcceptedNames
 	return n.Plural != "" && n.Singular != "" && n.Kind != "" && n.ListKind != "" &&
@@ -214,7 +215,7 @@ func servable(crd *apiextensionsv1.CustomResourceDefinition) bool {
 			apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established))
 }
 
-// builtIn reports whether the server has a built-in resource with this name.
+// builtIn reports whether gr is a built-in resource of this server.
 func (c *Controller) builtIn(gr schema.GroupResource) bool {
 	row := c.cfg.API.Row(gr)
 	return row != nil && !row.Custom
@@ -233,8 +234,8 @@ func (c *Controller) newDefinition(r *store.Record, crd *apiextensionsv1.CustomR
 	}, err
 }
 
-// Arrived waits for a resource that the server does not serve yet, and reports whether it is served
-// now. All servers serve a definition as soon as one of them has established it.
+// Arrived reports whether gr, which this server does not serve yet, is served now. If the definition is
+// established, which another server may have done, Arrived waits until this server serves it.
 func (c *Controller) Arrived(ctx context.Context, gr schema.GroupResource) bool {
 	if gr.Group == "" || c.builtIn(gr) {
 		return false

@@ -12,7 +12,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 )
 
-// taken counts the names that are granted to the definitions of a group.
+// taken has the names that are granted to definitions of one group, with the number of grants of each.
 type taken struct {
 	resources map[string]int // plural, singular and short names
 	kinds     map[string]int // kinds and list kinds
@@ -22,7 +22,7 @@ func newTaken() *taken {
 	return &taken{resources: make(map[string]int), kinds: make(map[string]int)}
 }
 
-// count adds names, or removes them if by is negative.
+// count adds by to the number of grants of each name in names.
 func (t *taken) count(names *apiextensionsv1.CustomResourceDefinitionNames, by int) {
 	for _, n := range append([]string{names.Plural, names.Singular}, names.ShortNames...) {
 		add(t.resources, n, by)
@@ -40,8 +40,8 @@ func add(m map[string]int, name string, by int) {
 	}
 }
 
-// grant returns the names that crd gets: those that are free or that crd has already. The condition
-// says whether crd gets all its names.
+// grant returns the names that crd may have: its accepted names, changed to the requested ones where
+// these are free. The condition reports whether crd gets all requested names.
 func grant(crd *apiextensionsv1.CustomResourceDefinition,
 	by *taken) (apiextensionsv1.CustomResourceDefinitionNames, apiextensionsv1.CustomResourceDefinitionCondition) {
 	want, have := &crd.Spec.Names, &crd.Status.AcceptedNames

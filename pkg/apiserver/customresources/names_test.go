@@ -103,7 +103,7 @@ func TestDecide(t *testing.T) {
 	for name, test := range map[string]struct {
 		crd  string
 		by   *taken
-		want map[apiextensionsv1.CustomResourceDefinitionConditionType]string // status and reason
+		want map[apiextensionsv1.CustomResourceDefinitionConditionType]string // status and reason of each condition
 	}{
 		"new": {
 			crd: `{spec: {group: example.com, names: {plural: foos, singular: foo, kind: Foo, listKind: FooList}}}`,

@@ -35,7 +35,7 @@ const (
 		"may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. " + moreOnKinds
 )
 
-// openAPI returns the OpenAPI v3 and v2 definitions of a version's kind.
+// openAPI returns the OpenAPI definitions of a version's kind, for the v3 and v2 documents.
 func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
 	crd, err := d.crd()
 	if err != nil {
@@ -48,8 +48,8 @@ func (d *definition) openAPI(version string) (v3, v2 []byte, err error) {
 	return v3, v2, err
 }
 
-// published returns the schema of a version for documents. Schemas that are not structural are not
-// published.
+// published returns the schema of a version for OpenAPI documents. If the schema is not structural, it
+// returns one without properties.
 func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2 bool) *spec.Schema {
 	out := kindSchema(crd, unfolded(crd, version), v2)
 	for i := range crd.Spec.Versions {
@@ -66,8 +66,8 @@ func published(crd *apiextensionsv1.CustomResourceDefinition, version string, v2
 	return out
 }
 
-// unfolded returns the structural schema of a version with its value validations merged into their
-// fields, or nil if there is no structural schema.
+// unfolded returns the structural schema of a version, in which value validations (allOf, anyOf and so
+// on) are merged into the fields that they restrict. It returns nil if the schema is not structural.
 func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *schema.Structural {
 	in, err := apihelpers.GetSchemaForVersion(crd, version)
 	if err != nil || in == nil {
@@ -80,10 +80,10 @@ func unfolded(crd *apiextensionsv1.CustomResourceDefinition, version string) *sc
 	return s.Unfold()
 }
 
-// kindSchema adds the fields that all objects have to a schema.
+// kindSchema converts s for OpenAPI documents and adds apiVersion, kind and metadata.
 func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structural, v2 bool) *spec.Schema {
 	if s == nil || v2 && (s.XPreserveUnknownFields || crd.Spec.PreserveUnknownFields) {
-		// Publish no properties: clients would take known properties for the only allowed ones.
+		// A client of v2 would reject properties that are not in the schema, so publish none.
 		return new(spec.Schema).Typed("object", "")
 	}
 	if v2 {
@@ -100,7 +100,7 @@ func kindSchema(crd *apiextensionsv1.CustomResourceDefinition, s *schema.Structu
 	return out
 }
 
-// dropDefaults removes defaults, which v2 documents do not have.
+// dropDefaults removes all defaults from s, because Kubernetes' v2 documents have none.
 func dropDefaults(s *spec.Schema) {
 	if s == nil {
 		return
@@ -123,11 +123,12 @@ func metadataProperty(v2 bool) spec.Schema {
 	if v2 {
 		return *spec.RefSchema("#/definitions/" + objectMeta).WithDescription(description)
 	}
-	// In v3 a reference has no sibling fields, so it is wrapped in allOf.
+	// In v3, a schema with a reference must not have other fields such as description, so the reference
+	// is wrapped in allOf.
 	return *spec.ComposedSchema(*spec.RefSchema("#/components/schemas/" + objectMeta)).WithDescription(description)
 }
 
-// addEmbedded adds the fields that all objects have to the schemas of embedded objects.
+// addEmbedded adds apiVersion, kind and metadata to the schemas of embedded objects in s.
 func addEmbedded(s *spec.Schema, v2 bool) {
 	if s == nil {
 		return
@@ -162,8 +163,8 @@ func addEmbedded(s *spec.Schema, v2 bool) {
 	}
 }
 
-// metadataSchemas are the schemas of ObjectMeta and its parts from the built-in definitions, read
-// when first needed.
+// metadataSchemas has the OpenAPI schemas of ObjectMeta and of the types of its fields. They are read from
+// the built-in definitions when they are first needed.
 type metadataSchemas struct {
 	source interface {
 		Definitions(version int) ([]byte, error)
@@ -190,8 +191,8 @@ func (m *metadataSchemas) read() (map[string]*spec.Schema, error) {
 	return defs.Models(objectMeta)
 }
 
-// typeConverter has the schemas of a definition's kind for managedFields, created when first
-// needed.
+// typeConverter has the schemas of a definition's kind for managedFields. They are created when they are
+// first needed.
 type typeConverter struct {
 	d    *definition
 	once sync.Once
@@ -206,7 +207,7 @@ func (t *typeConverter) converter() (managedfields.TypeConverter, error) {
 	return t.made, t.err
 }
 
-// ObjectToTyped converts an object by its version's schema.
+// ObjectToTyped converts an object by the schema of its version.
 func (t *typeConverter) ObjectToTyped(obj runtime.Object, options ...typed.ValidationOptions) (
 	*typed.TypedValue, error) {
 	c, err := t.converter()

@@ -19,23 +19,23 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// patience is how long a cache waits for a webhook before it treats an object as having no
-// selectable fields. The caches of all resources wait meanwhile.
+// patience is how long a cache waits for a conversion webhook to get the selectable fields of an object.
+// Then it continues without these fields. While one cache waits, the caches of all resources wait.
 const patience = time.Second
 
-// remoteCodec is a codec of a definition whose versions a webhook converts. A cache needs the
-// labels and fields of each object before it can process the next change, of any resource. It
-// cannot wait for them as long as a webhook may take.
+// remoteCodec is the codec of a definition with a conversion webhook. Before a cache can process the next
+// change of any resource, it needs the labels and selectable fields of the changed object. remoteCodec
+// limits how long the cache waits for the webhook to convert that object.
 type remoteCodec struct {
 	codec
-	fields func(resource.Object) fields.Set // nil if only name and namespace are selectable
+	fields func(resource.Object) fields.Set // reads the selectable fields; nil if only name and namespace are selectable
 	asking *asking
 }
 
-// Peek returns the labels and fields of a stored object. It uses the stored labels, because a
-// conversion must not change labels. If the webhook does not answer in time, the selectable fields
-// of the version are missing: no selector on these fields finds the object until the object changes
-// or is loaded again.
+// Peek returns the labels and selectable fields of a stored object. It takes the labels from the stored
+// form, because a conversion must not change them. If the webhook does not answer in time, the fields of
+// the version are missing, and requests that select by them do not find the object, until it changes or
+// is loaded again.
 func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	var stored struct {
 		APIVersion string `json:"apiVersion"`
@@ -50,7 +50,7 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	}
 	gv, err := schema.ParseGroupVersion(stored.APIVersion)
 	if err != nil || gv.Version == c.version {
-		return store.Attrs{}, false // Decode reports errors, and handles objects that need no webhook
+		return store.Attrs{}, false // Decode handles objects that need no webhook, and reports errors
 	}
 	set := fields.Set{"metadata.name": stored.Metadata.Name}
 	if stored.Metadata.Namespace != "" {
@@ -69,18 +69,18 @@ func (c remoteCodec) Peek(data []byte) (store.Attrs, bool) {
 	return store.Attrs{Labels: labels.Set(stored.Metadata.Labels), Fields: set}, true
 }
 
-// asking bounds how long caches wait for one webhook. One cache waits at a time. If a call takes
-// longer than patience, the other caches do not wait until it has ended.
+// asking limits how long caches wait for one webhook. Only one cache waits for it at a time. Once a call
+// takes longer than patience, no cache waits for the webhook until that call has ended.
 type asking struct {
 	clock clock.Clock
-	turn  chan struct{} // semaphore of size 1, held by the cache that waits
-	since atomic.Int64  // start of the current call, in nanoseconds; 0 if no call is in progress
+	turn  chan struct{} // semaphore of size 1, held during a call of the webhook
+	since atomic.Int64  // start of the call in progress, in Unix nanoseconds; 0 if there is none
 }
 
 func newAsking(c clock.Clock) *asking { return &asking{clock: c, turn: make(chan struct{}, 1)} }
 
-// soon returns the result of find, or nil if find takes longer than patience. An abandoned find
-// ends at the webhook's own timeout.
+// soon calls find, which calls the webhook, and returns its result. It returns nil if the result takes
+// longer than patience. find then continues in the background until the webhook's own timeout.
 func (a *asking) soon(find func() fields.Set) fields.Set {
 	if since := a.since.Load(); since != 0 && a.clock.Now().Sub(time.Unix(0, since)) >= patience {
 		return nil

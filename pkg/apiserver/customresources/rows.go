@@ -21,7 +21,7 @@ import (
 	"keelson.dev/apiserver/rest"
 )
 
-// rows returns the rows of a definition's served versions with their options.
+// rows returns the rows of a definition's served versions, with the options for adding them to the API.
 func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, terminating bool) []rest.Addition {
 	types, identity := &typeConverter{d: d}, fmt.Sprintf("%x", d.mark)
 	var out []rest.Addition
@@ -37,7 +37,7 @@ func (d *definition) rows(crd *apiextensionsv1.CustomResourceDefinition, termina
 	return out
 }
 
-// storedRow returns a row of the storage version, served or not.
+// storedRow returns a row for the storage version, even if that version is not served.
 func (d *definition) storedRow(crd *apiextensionsv1.CustomResourceDefinition) *resource.Row {
 	for i := range crd.Spec.Versions {
 		if v := &crd.Spec.Versions[i]; v.Storage {
@@ -93,8 +93,8 @@ func (d *definition) row(crd *apiextensionsv1.CustomResourceDefinition,
 	return row
 }
 
-// versions returns all versions of the definition, for the row that serves the version own. own is
-// the first. The other versions have functions that convert their objects to own and back.
+// versions returns all versions of the definition, for the row of version own. own comes first. Each of the
+// other versions has functions that convert its objects to own and back.
 func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
 	own *apiextensionsv1.CustomResourceDefinitionVersion) []resource.Version {
 	out := []resource.Version{{Name: own.Name, Deprecated: deprecation(crd, own)}}
@@ -109,7 +109,8 @@ func (v *version) versions(crd *apiextensionsv1.CustomResourceDefinition,
 	return out
 }
 
-// selectable returns the field selectors of a version and the function that reads their values.
+// selectable returns the selectable fields in list, and a function that reads their values from an
+// object.
 func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource.Object) fields.Set) {
 	if len(list) == 0 {
 		return nil, nil
@@ -135,7 +136,7 @@ func selectable(list []apiextensionsv1.SelectableField) ([]string, func(resource
 
 func valid(v reflect.Value) bool { return v.IsValid() && v.Interface() != nil }
 
-// structure coerces a client's object according to the schema.
+// structure coerces an object from a client by the schema of its version.
 func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]error, error) {
 	m, err := d.machine()
 	if err != nil {
@@ -145,7 +146,7 @@ func (d *definition) structure(_ string, obj resource.Object, unknown bool) ([]e
 	return unknownFields(paths), err
 }
 
-// refuse rejects new objects of a definition that is being deleted.
+// refuse is the hook for creates while the definition is being deleted. It rejects all of them.
 func (d *definition) refuse(_ context.Context, obj resource.Object, _ bool) (func(bool), error) {
 	return nil, apierrors.NewForbidden(schema.ParseGroupResource(d.record.Key), obj.GetName(),
 		errors.New("create not allowed while custom resource definition is terminating"))

@@ -16,9 +16,9 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// scale is the scale subresource of a version.
+// scale describes the scale subresource of a version by the paths of its fields.
 type scale struct {
-	spec, status, selector string // in the format of definitions: ".spec.replicas"
+	spec, status, selector string // paths as in definitions, such as ".spec.replicas"
 }
 
 func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
@@ -32,7 +32,7 @@ func newScale(sub *apiextensionsv1.CustomResourceSubresources) *scale {
 	return s
 }
 
-// replicaPaths returns the path of the desired replicas of each version.
+// replicaPaths returns, by version, the path of the field with the desired number of replicas.
 func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]string {
 	paths := make(map[string]string)
 	for i := range crd.Spec.Versions {
@@ -45,8 +45,8 @@ func replicaPaths(crd *apiextensionsv1.CustomResourceDefinition) map[string]stri
 
 func fieldsOf(path string) []string { return strings.Split(strings.TrimPrefix(path, "."), ".") }
 
-// validate checks the fields that the scale subresource reads. spec says whether to include the
-// desired replicas.
+// validate validates the fields to which the paths of s refer. It includes the desired number of replicas
+// only if spec is true.
 func (s *scale) validate(u map[string]any, spec bool) field.ErrorList {
 	if s == nil {
 		return nil
@@ -80,8 +80,8 @@ func checkReplicas(u map[string]any, path string) field.ErrorList {
 	return field.ErrorList{field.Invalid(field.NewPath(path), n, detail)}
 }
 
-// get reads the values of an object's Scale. A missing value counts as zero, except for the desired
-// replicas.
+// get returns the values for the Scale of an object. A missing value is zero, except that spec is
+// resource.NoReplicas if the object does not have the desired number of replicas.
 func (s *scale) get(obj resource.Object) (spec, status int32, selector string, err error) {
 	u := object(obj).Object
 	want, found, err := unstructured.NestedInt64(u, fieldsOf(s.spec)...)
@@ -100,16 +100,15 @@ func (s *scale) get(obj resource.Object) (spec, status int32, selector string, e
 			return 0, 0, "", err
 		}
 	}
-	return int32(want), int32(have), selector, nil // validation has checked the range
+	return int32(want), int32(have), selector, nil // validation has limited both numbers to 32 bits
 }
 
 func (s *scale) set(obj resource.Object, replicas int32) {
-	// An error means that a parent is not an object; validation reports that.
+	// It fails if a parent of the field is not an object. Validation reports this.
 	_ = unstructured.SetNestedField(object(obj).Object, int64(replicas), fieldsOf(s.spec)...)
 }
 
-// subresource returns the scale subresource of a version. paths are the replica paths of all
-// versions.
+// subresource returns the scale subresource of a version. paths are the results of replicaPaths.
 func (s *scale) subresource(paths map[string]string) resource.Subresource {
 	return resource.Subresource{
 		Name: "scale", Verbs: []string{"get", "patch", "update"}, Kind: autoscaling.SchemeGroupVersion.WithKind("Scale"),

@@ -19,13 +19,14 @@ import (
 // schemas are the schemas of a definition, by version.
 type schemas struct {
 	group, kind string
-	// preserve is set for definitions from before structural schemas, which keep unknown fields.
+	// preserve is true for definitions with spec.preserveUnknownFields, from before structural schemas.
+	// Unknown fields of their objects are kept.
 	preserve   bool
 	structural map[string]*schema.Structural
 	versions   map[string]*versionSchema
 }
 
-// versionSchema is the schema of one version. Its validators are created when first needed.
+// versionSchema is the schema of one version. Its validators are created when they are first needed.
 type versionSchema struct {
 	props      *apiextensions.JSONSchemaProps // nil if the version has no schema
 	structural *schema.Structural
@@ -39,7 +40,7 @@ type versionSchema struct {
 	rules     *cel.Validator
 }
 
-// newSchemas reads the schemas of crd.
+// newSchemas converts the schemas of crd.
 func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (*schemas, error) {
 	s := &schemas{
 		group: crd.Spec.Group, kind: crd.Status.AcceptedNames.Kind, preserve: crd.Spec.PreserveUnknownFields,
@@ -68,7 +69,7 @@ func newSchemas(crd *apiextensionsv1.CustomResourceDefinition) (*schemas, error)
 	return s, nil
 }
 
-// structuralOf converts a schema to the two forms that the library uses. The caller owns both.
+// structuralOf converts a schema to both forms that the library needs. The caller may modify the results.
 func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.JSONSchemaProps,
 	*schema.Structural, error) {
 	var out apiextensions.CustomResourceValidation
@@ -83,10 +84,10 @@ func structuralOf(in *apiextensionsv1.CustomResourceValidation) (*apiextensions.
 	if err != nil {
 		return out.OpenAPIV3Schema, nil, err
 	}
-	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // copied, because it shares defaults with the schema
+	return out.OpenAPIV3Schema, structural.DeepCopy(), nil // a copy, because both forms would otherwise share defaults
 }
 
-// validators returns the validators of objects and of their status.
+// validators returns the validators of objects and of their field status.
 func (v *versionSchema) validators() (object, status validation.SchemaValidator, err error) {
 	v.once.Do(func() {
 		if v.object, _, v.err = validation.NewSchemaValidator(v.props); v.err != nil || !v.status || v.props == nil {
@@ -99,7 +100,7 @@ func (v *versionSchema) validators() (object, status validation.SchemaValidator,
 	return v.object, v.statusOf, v.err
 }
 
-// ruleValidator returns the validator of x-kubernetes-validations, or nil if there are none.
+// ruleValidator returns the validator for x-kubernetes-validations, or nil if the schema has none.
 func (v *versionSchema) ruleValidator() *cel.Validator {
 	v.rulesOnce.Do(func() {
 		if v.structural != nil {

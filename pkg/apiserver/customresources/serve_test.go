@@ -23,7 +23,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// env is a server with clients.
+// env is a running server with clients for definitions and custom resources.
 type env struct {
 	*testserver.Server
 	crds    clientset.Interface
@@ -52,7 +52,7 @@ func parse[T any](t testing.TB, doc string) *T {
 	return out
 }
 
-// define creates a definition and waits until it is established.
+// define creates the definition in doc and waits until it is established.
 func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	crd, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
@@ -65,7 +65,8 @@ func (e *env) define(t testing.TB, doc string) *apiextensionsv1.CustomResourceDe
 	})
 }
 
-// await waits until ok accepts a definition. It calls ok with nil if the definition is deleted.
+// await waits until ok returns true for a definition. If the definition does not exist, it calls ok with
+// nil.
 func (e *env) await(t testing.TB, name string,
 	ok func(*apiextensionsv1.CustomResourceDefinition) bool) *apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
@@ -149,8 +150,8 @@ func crontab(t testing.TB, name, spec string) *unstructured.Unstructured {
 		"{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: "+name+"}, spec: "+spec+"}")}
 }
 
-// TestLife checks that a definition is established, that its objects can be created, read, watched,
-// changed and deleted, and that they are deleted with it.
+// TestLife checks that a definition is established. Its objects can be created, read, watched, changed and
+// deleted. If the definition is deleted, the objects that are left are deleted, too.
 func TestLife(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -207,15 +208,15 @@ func TestLife(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
-	// The server is informed of the deletion by its watch.
+	// The server stops serving the resource once its watch delivers the deletion.
 	eventually(t, func() bool {
 		_, err := tabs.List(ctx, metav1.ListOptions{})
 		return apierrors.IsNotFound(err)
 	})
 }
 
-// TestOwnGroupVersions checks that a definition in a built-in group version is established and adds
-// nothing to it.
+// TestOwnGroupVersions checks a definition with a built-in group version and another version of the same
+// group: its resource is served only in the other version.
 func TestOwnGroupVersions(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, `

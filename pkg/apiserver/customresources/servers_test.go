@@ -19,8 +19,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestTwoServers checks that both servers serve a definition at once when one has established it,
-// and stop when it is deleted.
+// TestTwoServers checks that once one server has established a definition, the other serves it at once, and
+// that both stop serving it when it is deleted.
 func TestTwoServers(t *testing.T) {
 	one := newEnv(t, testserver.Options{})
 	two := newEnv(t, testserver.Options{KV: one.KV, Dir: one.Dir})
@@ -51,8 +51,8 @@ func TestTwoServers(t *testing.T) {
 	wg.Wait()
 }
 
-// TestEnd checks that a definition that is being deleted accepts no new objects and stays until its
-// last object is gone.
+// TestEnd checks that a definition that is being deleted stays until its last object is gone, and that new
+// objects are rejected meanwhile.
 func TestEnd(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)
@@ -74,7 +74,7 @@ func TestEnd(t *testing.T) {
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for ev := range watch.ResultChan() { // the watch must still deliver events
+	for ev := range watch.ResultChan() { // the watch must deliver events while the definition is being deleted
 		if ev.Type == "DELETED" {
 			break
 		}
@@ -95,8 +95,8 @@ func TestEnd(t *testing.T) {
 	e.await(t, crd.Name, func(crd *apiextensionsv1.CustomResourceDefinition) bool { return crd == nil })
 }
 
-// TestNamesPassOn checks that a definition that waits for names gets them when the definition that
-// has them is deleted.
+// TestNamesPassOn checks that a definition whose names belong to another one gets them when the other one
+// is deleted.
 func TestNamesPassOn(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	first := e.define(t, crontabs)
@@ -123,7 +123,7 @@ func TestNamesPassOn(t *testing.T) {
 	})
 }
 
-// condition returns the status of a condition, or "" if there is none.
+// condition returns the status of the condition of the given type, or "" if crd has none.
 func condition(crd *apiextensionsv1.CustomResourceDefinition,
 	kind apiextensionsv1.CustomResourceDefinitionConditionType) string {
 	if c := apihelpers.FindCRDCondition(crd, kind); c != nil {
@@ -132,7 +132,8 @@ func condition(crd *apiextensionsv1.CustomResourceDefinition,
 	return ""
 }
 
-// TestChangesUnderLoad checks that requests complete while definitions change.
+// TestChangesUnderLoad checks that requests for custom resources succeed while their definition is
+// changed.
 func TestChangesUnderLoad(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, crontabs)

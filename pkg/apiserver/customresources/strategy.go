@@ -23,7 +23,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// version has the rules of one version of a definition.
+// version has the registry's functions for one version of a definition.
 type version struct {
 	d         *definition
 	name      string
@@ -40,9 +40,9 @@ func object(obj resource.Object) *unstructured.Unstructured {
 	return u
 }
 
-// defaults sets unset fields.
+// defaults sets the defaults of fields that are not set.
 func (v *version) defaults(obj resource.Object) {
-	if m, err := v.d.machine(); err == nil { // validation reports the error of machine
+	if m, err := v.d.machine(); err == nil { // validation returns the error of machine
 		m.applyDefaults(object(obj))
 	}
 }
@@ -55,7 +55,7 @@ func (v *version) prepareCreate(_ context.Context, obj resource.Object) {
 }
 
 // prepareUpdate keeps the stored status if the version has a status subresource. It increments the
-// generation for changes outside metadata.
+// generation if anything outside metadata changes.
 func (v *version) prepareUpdate(_ context.Context, obj, old resource.Object) {
 	u, was := object(obj).Object, object(old).Object
 	if v.hasStatus {
@@ -76,7 +76,7 @@ func withoutMetadata(object map[string]any) map[string]any {
 	return out
 }
 
-// prepareStatus keeps everything except the status and its managed fields.
+// prepareStatus prepares an update of the status: of obj, only the status and the managed fields are kept.
 func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	u := object(obj)
 	status, ok := u.Object["status"]
@@ -90,8 +90,8 @@ func (v *version) prepareStatus(_ context.Context, obj, old resource.Object) {
 	}
 }
 
-// reread changes a valid object to what reading its stored form would return. An apply can add
-// empty metadata, which schemas allow and reading drops.
+// reread changes a valid object to what a later read of the stored object would return. The two differ if
+// an apply has added empty values to metadata: schemas allow these, and reading drops them.
 func (v *version) reread(obj resource.Object) {
 	u := object(obj)
 	if !hollowMetadata(u.Object) {
@@ -99,16 +99,17 @@ func (v *version) reread(obj resource.Object) {
 	}
 	m, err := v.d.machine()
 	if err != nil {
-		return // validation reports the error of machine
+		return // validation returns the error of machine
 	}
-	// If reading fails, keep the object; later reads report the error.
+	// If read fails, keep obj. Later reads of the object return the error.
 	if read := u.DeepCopy(); m.read(read) == nil {
 		u.Object = read.Object
 	}
 }
 
-// hollowMetadata reports whether the metadata of an object, or of an embedded object, has values
-// that a Go type would not keep. It ignores managedFields, whose sets consist of such values.
+// hollowMetadata reports whether the metadata of an object, or of an embedded object, contains empty
+// values that decoding into a Go type would drop. It ignores managedFields, which consists of empty
+// values.
 func hollowMetadata(value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -132,8 +133,8 @@ func hollowMember(meta map[string]any) bool {
 	return false
 }
 
-// hollow reports whether value is empty or contains an empty value. Empty strings in labels count
-// as values.
+// hollow reports whether value is empty or contains an empty value. An empty string in a map, such as the
+// value of a label, does not count.
 func hollow(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -153,7 +154,7 @@ func hollow(value any) bool {
 	return false
 }
 
-// validator validates objects of the version.
+// validator has the validators of the version's objects.
 type validator struct {
 	*versionSchema
 	object, status validation.SchemaValidator
@@ -171,8 +172,8 @@ func (v *version) validator() (*validator, field.ErrorList) {
 	return j, nil
 }
 
-// ownKind reports whether obj has this version and kind. The registry rejects objects of other
-// kinds. They are still validated by rules and list types, but not by field types.
+// ownKind reports whether obj has the version and kind of this row. For an object of another kind, which
+// the registry rejects later, only rules and list types are validated.
 func (v *version) ownKind(obj resource.Object) bool {
 	return obj.GetObjectKind().GroupVersionKind() == schema.GroupVersionKind{Group: v.d.group, Version: v.name,
 		Kind: v.d.kind}
@@ -191,13 +192,14 @@ func (v *version) validate(ctx context.Context, obj resource.Object) field.Error
 	errs = append(errs, objectmeta.Validate(nil, u, j.structural, false)...)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, j.structural, u)...)
 	found := errs
-	if obj.GetName() == "" { // if the name is missing, the registry reports that
+	if obj.GetName() == "" { // the registry reports a missing name
 		found = append(found[:len(found):len(found)], field.Required(field.NewPath("metadata", "name"), ""))
 	}
 	return append(errs, j.checkRules(ctx, u, nil, found)...)
 }
 
-// validateUpdate validates an update. Errors in fields that the update does not change are ignored.
+// validateUpdate validates an update. It ignores errors in fields that the update does not change, as in
+// Kubernetes.
 func (v *version) validateUpdate(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	j, errs := v.validator()
 	if errs != nil {
@@ -237,7 +239,8 @@ func (v *version) validateStatus(ctx context.Context, obj, old resource.Object) 
 	return append(errs, j.checkRules(ctx, u, was, errs, cel.WithRatcheting(pairs))...)
 }
 
-// newListErrors returns errors for lists that were valid sets or maps before and are not valid now.
+// newListErrors returns the errors of lists of type set or map in u. It returns none if such lists were
+// already invalid in the stored object.
 func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	errs := listtype.ValidateListSetsAndMaps(nil, j.structural, u)
 	if len(errs) > 0 && len(listtype.ValidateListSetsAndMaps(nil, j.structural, was)) > 0 {
@@ -246,8 +249,8 @@ func (j *validator) newListErrors(u, was map[string]any) field.ErrorList {
 	return errs
 }
 
-// checkRules evaluates x-kubernetes-validations, unless earlier errors mean that values may have
-// wrong types.
+// checkRules evaluates x-kubernetes-validations. If found contains errors after which values may have
+// wrong types, it returns Kubernetes' error for rules that were not checked.
 func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found field.ErrorList,
 	options ...cel.Option) field.ErrorList {
 	rules := j.ruleValidator()
@@ -262,7 +265,7 @@ func (j *validator) checkRules(ctx context.Context, u, was map[string]any, found
 				"the object was invalid; correct the existing errors to complete validation")}
 		}
 	}
-	var old any // must be a nil interface, and not an interface with a nil map, if there is no old object
+	var old any // without an old object, old must be nil and not a nil map in an interface
 	if was != nil {
 		old = was
 	}

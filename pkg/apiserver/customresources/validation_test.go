@@ -22,7 +22,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// samples is a definition that uses every schema feature.
+// samples is a definition whose schema uses all kinds of features of schemas.
 const samples = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -83,7 +83,8 @@ func (e *env) samples() dynamic.ResourceInterface {
 		Resource: "samples"}).Namespace("default")
 }
 
-// unchecked is the error that follows errors after which values may have wrong types.
+// unchecked is the end of an error list: rules are not evaluated after errors of certain types, because
+// values may have wrong types.
 const unchecked = ", <nil>: Invalid value: null: some validation rules were not checked because the object " +
 	"was invalid; correct the existing errors to complete validation]"
 
@@ -154,7 +155,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestUpdates checks transition rules, and that unchanged invalid values are accepted.
+// TestUpdates checks rules that compare with the old object. It also checks that an update may keep a
+// value that a changed schema no longer allows.
 func TestUpdates(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	crd := e.define(t, samples)
@@ -188,7 +190,7 @@ func TestUpdates(t *testing.T) {
 		!strings.Contains(err.Error(), `status.phase: Unsupported value: "z": supported values: "x", "w"`) {
 		t.Errorf("a bad status: %v", err)
 	}
-	// In the following cases, the name in the map is too long.
+	// Change the schema so that the name in the stored object is too long.
 	if _, err := e.crds.ApiextensionsV1().CustomResourceDefinitions().Patch(ctx, crd.Name, types.JSONPatchType,
 		[]byte(
 			`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec`+
@@ -213,7 +215,8 @@ func number(u *unstructured.Unstructured, path ...string) int64 {
 	return n
 }
 
-// TestFieldValidation checks that unknown fields are dropped and reported as the client asks.
+// TestFieldValidation checks that unknown fields are dropped, and that they cause an error, warnings or
+// nothing, as the parameter fieldValidation requires.
 func TestFieldValidation(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)
@@ -244,7 +247,7 @@ func TestFieldValidation(t *testing.T) {
 	}
 }
 
-// post sends a body and returns the answer with its warnings.
+// post sends a body in JSON. It returns the object in the answer and the warnings.
 func (e *env) post(t *testing.T, path, body string) (*unstructured.Unstructured, []string) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(e.Config)
@@ -272,7 +275,8 @@ func (e *env) post(t *testing.T, path, body string) (*unstructured.Unstructured,
 	return out, answer.Header.Values("Warning")
 }
 
-// TestApply checks that lists are merged by their keys and that fields have owners.
+// TestApply checks that apply merges lists by their keys, and that it returns a conflict for fields that
+// another manager owns.
 func TestApply(t *testing.T) {
 	e := newEnv(t, testserver.Options{})
 	e.define(t, samples)

@@ -18,7 +18,7 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// warnings returns warnings about new finalizers.
+// warnings returns warnings about added finalizers whose names may conflict with others.
 func warnings(_ context.Context, obj, old resource.Object) []string {
 	var known, out []string
 	if old != nil {
@@ -55,7 +55,7 @@ func finalizerWarnings(name string) []string {
 	return out
 }
 
-// deprecation returns the warning for requests in a version, or "".
+// deprecation returns the warning for requests in version v, or "" if v is not deprecated.
 func deprecation(crd *apiextensionsv1.CustomResourceDefinition,
 	v *apiextensionsv1.CustomResourceDefinitionVersion) string {
 	switch {
