@@ -10,16 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errDenied is Kubernetes' message.
+// errDenied is the error of AlwaysDeny, with Kubernetes' message.
 var errDenied = errors.New("admission control is denying all modifications")
 
-// newAlwaysAdmit returns a plugin that admits everything.
+// newAlwaysAdmit returns the plugin AlwaysAdmit, which admits all requests.
 func newAlwaysAdmit(deps Deps) (admission.Interface, error) {
 	deps.Log.Warn("Admission plugin AlwaysAdmit is deprecated: it does nothing")
 	return newIdle(deps)
 }
 
-// newAlwaysDeny returns a plugin that rejects everything, including the server's own writes.
+// newAlwaysDeny returns the plugin AlwaysDeny, which rejects all requests, including the server's own.
 func newAlwaysDeny(deps Deps) (admission.Interface, error) {
 	deps.Log.Warn("Admission plugin AlwaysDeny is deprecated")
 	return alwaysDeny{}, nil
@@ -40,5 +40,6 @@ func (alwaysDeny) Validate(_ context.Context, a admission.Attributes, _ admissio
 	return admission.NewForbidden(a, errDenied)
 }
 
-// newIdle returns a plugin that admits everything, like Kubernetes' plugins whose features are off.
+// newIdle returns a plugin that admits all requests. It replaces plugins of Kubernetes that do nothing
+// because their features are off.
 func newIdle(Deps) (admission.Interface, error) { return admission.NewHandler(), nil }

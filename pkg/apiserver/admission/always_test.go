@@ -13,8 +13,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// TestAlwaysDeny checks that every operation is rejected in both phases. It needs no server: one
-// that rejects its own writes never becomes ready.
+// TestAlwaysDeny checks that AlwaysDeny rejects every operation, both in the mutating and in the
+// validating phase. It calls the plugin directly, because a server that rejects its own writes never
+// becomes ready.
 func TestAlwaysDeny(t *testing.T) {
 	var p alwaysDeny
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
@@ -33,8 +34,9 @@ func TestAlwaysDeny(t *testing.T) {
 	}
 }
 
-// TestAlwaysPull checks that all containers of a new pod get the pull policy Always, even if
-// another plugin changes it, and that an update only does so for new images.
+// TestAlwaysPull checks that AlwaysPullImages sets the pull policy of all containers of a new pod, and
+// rejects another policy that a later plugin has set. For an update, it does so only if the update adds
+// images.
 func TestAlwaysPull(t *testing.T) {
 	p, err := newAlwaysPull(Deps{})
 	if err != nil {

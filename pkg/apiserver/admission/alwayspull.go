@@ -15,9 +15,9 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// newAlwaysPull returns a plugin that sets imagePullPolicy Always, so that every pod start needs
-// the right to pull its images. As in Kubernetes, it ignores ephemeral containers and updates
-// without new images.
+// newAlwaysPull returns the plugin AlwaysPullImages, which sets imagePullPolicy to Always. A pod can then
+// start only with the credentials to pull its images, even if another pod has pulled them to the node. As
+// in Kubernetes, the plugin ignores ephemeral containers, and updates without new images.
 func newAlwaysPull(Deps) (admission.Interface, error) {
 	return &podPlugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update),
@@ -45,7 +45,8 @@ func newAlwaysPull(Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// bringsImages reports whether containers of the pod have images that were not in the pod before.
+// bringsImages reports whether the write adds an image: the pod is created, or one of its containers has
+// an image that no container of the stored pod has.
 func bringsImages(a admission.Attributes, pod *corev1.Pod) bool {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	return a.GetOperation() != admission.Update || !ok || images(pod).Difference(images(old)).Len() > 0
@@ -59,7 +60,7 @@ func images(pod *corev1.Pod) sets.Set[string] {
 	return all
 }
 
-// pull returns the field of a container that holds the image pull policy.
+// pull is the field for the image pull policy in a container or image volume.
 type pull struct {
 	path   *field.Path
 	policy *corev1.PullPolicy

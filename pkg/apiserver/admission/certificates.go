@@ -21,8 +21,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// mayFor reports whether u may use verb on a signer. The right may be for the signer's name or for
-// all signers of its domain ("example.com/*").
+// mayFor reports whether u has the right to use verb on a signer, or on all signers of its domain
+// ("example.com/*").
 func mayFor(ctx context.Context, authz authorizer.Authorizer, u user.Info, verb, signer string) bool {
 	attrs := authorizer.AttributesRecord{
 		User: u, Verb: verb, Name: signer,
@@ -47,8 +47,8 @@ func requests(subresource string, op admission.Operation,
 	}
 }
 
-// newCertificateApproval returns a plugin that requires the right to approve for the signer of a
-// request.
+// newCertificateApproval returns the plugin CertificateApproval. It requires that a user who approves a
+// CertificateSigningRequest has the right to approve requests for its signer.
 func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	return requests("approval", admission.Update, func(ctx context.Context, a admission.Attributes, _ csr) error {
 		old, ok := a.GetOldObject().(csr)
@@ -63,8 +63,8 @@ func newCertificateApproval(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newCertificateSigning returns a plugin that requires the right to sign for the signer of a
-// request.
+// newCertificateSigning returns the plugin CertificateSigning. It requires that a user who sets the
+// certificate of a CertificateSigningRequest has the right to sign for its signer.
 func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	return requests("status", admission.Update, func(ctx context.Context, a admission.Attributes, obj csr) error {
 		old, ok := a.GetOldObject().(csr)
@@ -83,8 +83,8 @@ func newCertificateSigning(deps Deps) (admission.Interface, error) {
 	}), nil
 }
 
-// newSubjectRestriction returns a plugin that rejects requests for client certificates of
-// system:masters.
+// newSubjectRestriction returns the plugin CertificateSubjectRestriction, which rejects requests for client
+// certificates with the group system:masters.
 func newSubjectRestriction(Deps) (admission.Interface, error) {
 	return requests("", admission.Create, func(_ context.Context, a admission.Attributes, obj csr) error {
 		if obj.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -111,8 +111,8 @@ func parseRequest(data []byte) (*x509.CertificateRequest, error) {
 	return x509.ParseCertificateRequest(block.Bytes)
 }
 
-// newTrustBundleAttest returns a plugin that requires the right to attest for the signer of a trust
-// bundle.
+// newTrustBundleAttest returns the plugin ClusterTrustBundleAttest. It requires that a user who writes a
+// ClusterTrustBundle has the right to attest for its signer.
 func newTrustBundleAttest(deps Deps) (admission.Interface, error) {
 	return &typed[*certificatesv1beta1.ClusterTrustBundle]{
 		Handler: admission.NewHandler(admission.Create, admission.Update),

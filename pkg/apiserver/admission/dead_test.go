@@ -28,7 +28,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// as returns a client with all rights and a user name of its own.
+// as returns a client for a user with the given name and groups, who has all rights.
 func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name string,
 	groups ...string) kubernetes.Interface {
 	t.Helper()
@@ -41,7 +41,7 @@ func as(t *testing.T, s *testserver.Server, warned rest.WarningHandler, name str
 	return client
 }
 
-// health returns the health of the server's webhooks by name.
+// health returns the health of all webhooks, by name, as /debug/webhooks of the server reports it.
 func health(ctx context.Context, t *testing.T, s *testserver.Server) map[string]webhookhealth.Webhook {
 	t.Helper()
 	doc, err := s.Client.CoreV1().RESTClient().Get().AbsPath(webhookhealth.Path).DoRaw(ctx)
@@ -59,14 +59,15 @@ func health(ctx context.Context, t *testing.T, s *testserver.Server) map[string]
 	return out
 }
 
-// dying are the ways in which a webhook fails. want is the reported reason.
+// dying has webhooks that fail in different ways. want is part of the error that clients get.
 var dying = map[string]struct {
 	serve http.HandlerFunc // nil if the webhook refuses connections
 	want  string
 }{
 	"refusing": {nil, "connect: connection refused"},
 	"hanging": {func(_ http.ResponseWriter, r *http.Request) {
-		// The server notices the end of a request only after its body has been read.
+		// An HTTP server detects that the client has closed the connection only after it has read the
+		// body.
 		_, _ = bytes.NewBuffer(nil).ReadFrom(r.Body)
 		<-r.Context().Done()
 	}, "context deadline exceeded"},
@@ -88,8 +89,8 @@ var dying = map[string]struct {
 	}, "answer is longer than"},
 }
 
-// TestDeadWebhooks checks that nodes stay alive with any kind of failing webhook, and that no other
-// requests bypass it.
+// TestDeadWebhooks checks that if a webhook fails in any of these ways, writes that keep nodes alive are
+// admitted without it, and that all other requests are rejected.
 func TestDeadWebhooks(t *testing.T) {
 	s, warned := testserver.Start(t, testserver.Options{}), &warnings{}
 	node := as(t, s, warned, "system:node:a", "system:nodes")
@@ -107,7 +108,7 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Cleanup(server.Close)
 		url := server.URL
 		if how.serve == nil {
-			url = "https://127.0.0.1:1" // a port that no test server gets
+			url = "https://127.0.0.1:1" // no server of the test listens on port 1
 		}
 		webhook := dead(name, admissionregistrationv1.WebhookClientConfig{
 			URL:      ptr.To(url + "/" + name),
@@ -124,7 +125,7 @@ func TestDeadWebhooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want := dying[name[:strings.Index(name, ".")]].want
-			inside := want == "" // whether the webhook is a service of the cluster; then want depends on the case
+			inside := want == "" // the webhook is a service in namespace hooks; the switch below sets want
 			switch name {
 			case "absent.example.com":
 				want = `service "absent" not found`
@@ -138,7 +139,7 @@ func TestDeadWebhooks(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), `failed calling webhook "`+name+`"`) {
 					t.Fatal(err)
 				}
-				h := health(ctx, t, s)[name] // until the server has loaded the webhook, everything is admitted
+				h := health(ctx, t, s)[name] // before the server has loaded the webhook, writes are admitted too
 				return err == nil && h.PassedOver > 0 && h.State != webhookhealth.Closed
 			})
 			_, err := try(t.Context(), s, configMap("a", map[string]string{"case": name}))
@@ -167,7 +168,8 @@ func TestDeadWebhooks(t *testing.T) {
 	})
 }
 
-// dead returns a webhook that is called for objects whose label case has its name.
+// dead returns a webhook at the given address. It is called for objects whose label "case" is the name of
+// the webhook.
 func dead(name string, at admissionregistrationv1.WebhookClientConfig) admissionregistrationv1.ValidatingWebhook {
 	return admissionregistrationv1.ValidatingWebhook{
 		Name: name + ".example.com", ClientConfig: at, Rules: rules("*/*", admissionregistrationv1.OperationAll),
@@ -177,7 +179,8 @@ func dead(name string, at admissionregistrationv1.WebhookClientConfig) admission
 	}
 }
 
-// TestWebhookRecovers checks that a webhook is probed and called for all requests once it answers.
+// TestWebhookRecovers checks that a failing webhook is probed, and is called for all requests again once it
+// has answered.
 func TestWebhookRecovers(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	var well atomic.Bool

@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// declaredFeatures rejects pod updates that need a feature which the pod's node does not declare,
-// because its kubelet could not apply them.
+// declaredFeatures rejects updates of a bound pod that need a feature which the pod's node does not
+// declare, because the node's kubelet could not apply the update.
 type declaredFeatures struct {
 	client kubernetes.Interface
 	ours   *version.Version

@@ -23,21 +23,23 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// DeviceGuard checks writes of resource claims. Only namespaces of administrators may request
-// devices that are in use. Users may change only the parts of a claim's status that they have
-// rights to: to bind claims, or to report for the drivers of the claim's devices.
+// DeviceGuard checks writes of resource claims. Requests with admin access, which may get devices that
+// other claims use, are allowed only in namespaces that an administrator has labelled. A user may change the
+// allocation of a claim only with the right to bind claims, and the status of devices only with the right
+// for their drivers.
 type DeviceGuard struct {
 	Authorizer authorizer.Authorizer
 	Client     kubernetes.Interface
 }
 
-// CheckStatus implements dynamic.Guard.
+// CheckStatus implements resourceclaims.Guard.
 func (g *DeviceGuard) CheckStatus(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	return slices.Concat(g.granted(ctx, c, old), g.binding(ctx, &c.Status, &old.Status),
 		g.drivers(ctx, &c.Status, &old.Status))
 }
 
-// CheckRequests implements dynamic.Guard: only administrators may request devices that are in use.
+// CheckRequests implements resourceclaims.Guard. It allows requests with admin access only in labelled
+// namespaces.
 func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string,
 	requests []resourcev1.DeviceRequest) field.ErrorList {
 	for i := range requests {
@@ -48,10 +50,10 @@ func (g *DeviceGuard) CheckRequests(ctx context.Context, namespace string,
 	return nil
 }
 
-// granted checks the use of devices with admin access in an allocation.
+// granted checks whether the namespace of a claim may have an allocation with admin access.
 func (g *DeviceGuard) granted(ctx context.Context, c, old *resourcev1.ResourceClaim) field.ErrorList {
 	if firstAdmin(&old.Status) >= 0 {
-		return nil // the old allocation has admin access already, and allocations do not change
+		return nil // admin access was checked when the claim was allocated, and allocations do not change
 	}
 	i := firstAdmin(&c.Status)
 	if i < 0 {
@@ -84,7 +86,7 @@ func (g *DeviceGuard) admin(ctx context.Context, path *field.Path, namespace str
 	return nil
 }
 
-// binding checks the right to bind claims if the allocation or the reservations change.
+// binding requires the right to bind claims if the update changes the allocation or the reservations.
 func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	if equality.Semantic.DeepEqual(s.Allocation, old.Allocation) &&
 		equality.Semantic.DeepEqual(s.ReservedFor, old.ReservedFor) {
@@ -102,8 +104,8 @@ func (g *DeviceGuard) binding(ctx context.Context, s, old *resourcev1.ResourceCl
 	return nil
 }
 
-// drivers checks the right to report for the drivers of devices whose state changes. A driver on
-// the claim's own node needs a lesser right than a driver elsewhere.
+// drivers requires rights for the drivers of devices whose status the update changes. A driver that runs on
+// the node of the claim needs a lesser right (verb prefix "associated-node:") than a driver on another node.
 func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceClaimStatus) field.ErrorList {
 	changed := changedDrivers(s, old)
 	if s.Allocation == nil || len(changed) == 0 {
@@ -129,8 +131,8 @@ func (g *DeviceGuard) drivers(ctx context.Context, s, old *resourcev1.ResourceCl
 	return errs
 }
 
-// anyAllowed returns nil if one of verbs is allowed, or else the reason why the first verb is not
-// allowed.
+// anyAllowed returns nil if the user may use any of verbs on the driver's part of a claim. Otherwise it
+// returns why the first verb is not allowed.
 func (g *DeviceGuard) anyAllowed(ctx context.Context, base authorizer.Attributes, verbs []string, driver string) error {
 	var first error
 	for _, verb := range verbs {
@@ -160,25 +162,26 @@ func (g *DeviceGuard) allowed(ctx context.Context, attrs authorizer.Attributes) 
 	return errors.New(responsewriters.ForbiddenStatusError(attrs, reason).Error())
 }
 
-// partOf has the attributes of a request as if it were for a part of the claim.
+// partOf has the attributes of a request, with another verb, subresource, namespace and name. The
+// authorizer decides by it whether the user may write a part of the claim's status.
 type partOf struct {
 	authorizer.Attributes
 	verb, subresource, namespace, name string
 }
 
-// GetVerb returns the verb for the part.
+// GetVerb returns the verb that is checked.
 func (p partOf) GetVerb() string { return p.verb }
 
-// GetSubresource returns the name of the part.
+// GetSubresource returns the subresource for the part: "binding" or "driver".
 func (p partOf) GetSubresource() string { return p.subresource }
 
-// GetNamespace returns the namespace of the claim.
+// GetNamespace returns the namespace of the claim, or "" for "binding".
 func (p partOf) GetNamespace() string { return p.namespace }
 
-// GetName returns the name of the driver.
+// GetName returns the name of the driver, or "" for "binding".
 func (p partOf) GetName() string { return p.name }
 
-// changedDrivers returns the drivers of devices whose state is added, changed or removed.
+// changedDrivers returns the drivers of devices whose status the update adds, changes or removes.
 func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	type key struct{ driver, pool, device, share string }
 	keyOf := func(d *resourcev1.AllocatedDeviceStatus) key {
@@ -207,7 +210,7 @@ func changedDrivers(s, old *resourcev1.ResourceClaimStatus) sets.Set[string] {
 	return changed
 }
 
-// nodeOf returns the only node that an allocation is for, or "" if there is no single node.
+// nodeOf returns the node of an allocation, or "" if the allocation is not for exactly one node.
 func nodeOf(a *resourcev1.AllocationResult) string {
 	if a.NodeSelector == nil || len(a.NodeSelector.NodeSelectorTerms) != 1 {
 		return ""

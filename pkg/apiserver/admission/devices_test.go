@@ -44,8 +44,8 @@ func TestAdminAccess(t *testing.T) {
 	}
 }
 
-// TestClaimStatus checks which users with the right to write the status of claims may bind them or
-// report for drivers.
+// TestClaimStatus checks which rights a user needs to change the allocation of a claim, and the status of
+// devices of a driver.
 func TestClaimStatus(t *testing.T) {
 	s := testserver.Start(t, testserver.Options{})
 	ctx := t.Context()

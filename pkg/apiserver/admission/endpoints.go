@@ -18,17 +18,18 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// restricted is the subresource for which the right to create allows any address.
+// restricted is a subresource of endpoints and endpointslices. A user with the right to create it may write
+// endpoints with any address.
 const restricted = "restricted"
 
-// endpointOwnership rejects endpoint addresses that are not those of pods in the same namespace. A
-// user with the right to create the subresource "restricted" of endpoints or endpointslices may use
-// any address: controllers do so for pods that they have checked, and administrators for servers
-// outside the cluster.
+// endpointOwnership rejects endpoint addresses that are not addresses of pods in the same namespace. Users
+// with the right to create the subresource "restricted" of endpoints or endpointslices may write any
+// address. Controllers have this right, because they check pods themselves, and so have administrators,
+// for servers outside the cluster.
 //
-// Otherwise, a user who may write endpoints could make any component that forwards to services (an
-// ingress controller, a load balancer, the API server's own proxy) connect to pods of other
-// namespaces, in spite of their network policies.
+// Without this plugin, a user who may write endpoints could make a component that forwards to services
+// (an ingress controller, a load balancer, the proxy of the API server) connect to pods of other
+// namespaces, although network policies forbid it to the user's pods.
 type endpointOwnership struct {
 	*admission.Handler
 	authz  authorizer.Authorizer
@@ -39,7 +40,7 @@ func newEndpointOwnership(deps Deps) (admission.Interface, error) {
 	return &endpointOwnership{admission.NewHandler(admission.Create, admission.Update), deps.Authorizer, deps.Client}, nil
 }
 
-// Validate rejects added addresses that are not those of the namespace's pods.
+// Validate rejects a write that adds addresses which are not those of pods in the namespace.
 func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	fresh := endpointAddresses(a.GetObject()).Difference(endpointAddresses(a.GetOldObject()))
 	if fresh.Len() == 0 {
@@ -66,8 +67,8 @@ func (p *endpointOwnership) Validate(ctx context.Context, a admission.Attributes
 	return nil
 }
 
-// podAddresses returns the addresses of the namespace's pods. It reads the store and no informer:
-// endpoints may be written as soon as a pod has an address.
+// podAddresses returns the addresses of pods in a namespace. It reads from the store and not from an
+// informer, because endpoints may be written right after a pod gets its address.
 func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) (sets.Set[string], error) {
 	pods, err := p.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -78,9 +79,9 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 		pod := &pods.Items[i]
 		switch {
 		case pod.Spec.HostNetwork:
-			continue // its address is the node's, which other pods share
+			continue // pods on the host network have the address of their node
 		case pod.Status.Phase == corev1.PodSucceeded, pod.Status.Phase == corev1.PodFailed:
-			continue // the address in its status may belong to another pod by now
+			continue // the address of a finished pod may by now belong to another pod
 		}
 		for _, ip := range pod.Status.PodIPs {
 			out.Insert(ip.IP)
@@ -89,14 +90,13 @@ func (p *endpointOwnership) podAddresses(ctx context.Context, namespace string) 
 	return out, nil
 }
 
-// endpointAddresses returns the addresses of an Endpoints or an EndpointSlice, and none for other
-// objects.
+// endpointAddresses returns the addresses in obj if it is an Endpoints or EndpointSlice.
 func endpointAddresses(obj runtime.Object) sets.Set[string] {
 	out := sets.New[string]()
 	switch o := obj.(type) {
-	case *corev1.Endpoints: // the type is deprecated but still served
+	case *corev1.Endpoints: // deprecated, but served
 		for _, s := range o.Subsets {
-			// addresses that are not ready receive traffic too
+			// Include addresses that are not ready, because they can get traffic too.
 			for _, list := range [][]corev1.EndpointAddress{s.Addresses, s.NotReadyAddresses} {
 				for _, at := range list {
 					out.Insert(at.IP)

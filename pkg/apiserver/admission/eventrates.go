@@ -24,16 +24,16 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// defaultRates is the default number of rates that a limit keeps.
+// defaultRates is the default of cacheSize: for how many keys a limit keeps the rate.
 const defaultRates = 4096
 
-// rateSettings is the Configuration of eventratelimit.admission.k8s.io.
+// rateSettings is the Configuration of eventratelimit.admission.k8s.io, the plugin's settings.
 type rateSettings struct {
 	metav1.TypeMeta `json:",inline"`
 	Limits          []rateLimit `json:"limits"`
 }
 
-// rateLimit limits the rate of events with the same key.
+// rateLimit limits the rate of events with the same key. Type determines the key.
 type rateLimit struct {
 	Type      string `json:"type"`
 	QPS       int32  `json:"qps"`
@@ -46,11 +46,11 @@ func (s *rateSettings) DeepCopyObject() runtime.Object {
 	return &rateSettings{s.TypeMeta, slices.Clone(s.Limits)}
 }
 
-// serverLimit is the type of the limit that all events share.
+// serverLimit is the type of a limit whose key is the same for all events.
 const serverLimit = "Server"
 
-// rateKey returns the function that computes the key of an event for a type of limit, or nil for an
-// unknown type.
+// rateKey returns the function that returns the key of an event for the given type of limit. It returns
+// nil if the type is unknown.
 func rateKey(limit string) func(admission.Attributes) string {
 	switch limit {
 	case serverLimit:
@@ -107,13 +107,13 @@ type eventRates struct {
 	clock  clock.Clock
 }
 
-// eventLimit has the rates of the keys that it has received most recently.
+// eventLimit is a limit with the rates of the keys that were used most recently.
 type eventLimit struct {
 	rateLimit
 	key func(admission.Attributes) string
 
-	// Held while a rate is looked up or created, so that concurrent requests with a new key share
-	// it.
+	// mu is held while a rate is looked up or created, so that concurrent events with a new key use the
+	// same rate.
 	mu    sync.Mutex
 	rates *lru.Cache
 }
@@ -138,8 +138,8 @@ func newEventRates(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Validate charges each limit and returns an error with all exceeded limits. As in Kubernetes, dry
-// runs and events of events.k8s.io are not limited.
+// Validate counts an event for each limit. If limits are exceeded, it returns an error with all of these. As
+// in Kubernetes, dry runs and events of events.k8s.io are not counted.
 func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || (a.GetKind().GroupKind() != schema.GroupKind{Kind: "Event"}) {
 		return nil
@@ -157,7 +157,7 @@ func (p *eventRates) Validate(_ context.Context, a admission.Attributes, _ admis
 	return apierrors.NewTooManyRequestsError(utilerrors.NewAggregate(refused).Error())
 }
 
-// rate returns the rate of a key.
+// rate returns the rate of a key, and creates it if needed.
 func (l *eventLimit) rate(key string) *rate.Limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()

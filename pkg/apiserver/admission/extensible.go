@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/outbound"
 )
 
-// The library's plugins evaluate webhooks and policies of users.
+// The plugins for webhooks and policies of users are those of the library k8s.io/apiserver.
 
 func newMutatingPolicy(deps Deps) (admission.Interface, error) {
 	return mutatingpolicy.NewPlugin(deps.settings)
@@ -50,8 +50,8 @@ func newValidatingWebhook(deps Deps) (admission.Interface, error) {
 		configured(deps.Informers.Admissionregistration().V1().ValidatingWebhookConfigurations().Informer(), static)}, err
 }
 
-// newBook creates the book of webhook health. It registers it with the informers of webhook
-// configurations before other readers.
+// newBook creates the Book with the health of webhooks. It also makes the informers of webhook
+// configurations replace unusable CA bundles (see Book.Readable).
 func newBook(deps Deps) (*webhooks.Book, error) {
 	book, err := webhooks.NewBook(deps.Clock, deps.Log)
 	if err != nil {
@@ -67,21 +67,23 @@ func newBook(deps Deps) (*webhooks.Book, error) {
 	return book, nil
 }
 
-// configured reports whether there may be webhooks: either the configurations are not all loaded,
-// or a webhook is configured in the API or in static files. The library's plugins would copy each
-// object before they find that there are no webhooks.
+// configured returns a function that reports whether there may be webhooks: configurations are not loaded
+// yet, or there are webhooks in the API or in static files. If it returns false, the library's plugins need
+// not be called, which would copy each object just to find no webhook.
 func configured(configurations cache.SharedIndexInformer, static bool) func() bool {
 	known := configurations.GetStore()
 	return func() bool { return static || !configurations.HasSynced() || len(known.List()) > 0 }
 }
 
-// review reports whether a request is a review. Webhooks are not called for reviews: a webhook that
-// does not answer would keep all components from authenticating and authorizing clients.
+// review reports whether a request is for a review, such as a TokenReview. Webhooks are not called for
+// reviews: if a webhook did not answer, all components would be unable to authenticate and authorize
+// clients.
 func review(a admission.Attributes) bool {
 	return slices.Contains(reviews(), a.GetResource().GroupResource())
 }
 
-// mutating calls mutating webhooks, with the request in the context for the book.
+// mutating calls mutating webhooks. It adds the request to the context, from which callers in package
+// webhooks read it.
 type mutating struct {
 	*mutatingwebhook.Plugin
 	configured func() bool
@@ -95,7 +97,8 @@ func (p *mutating) Admit(ctx context.Context, a admission.Attributes, o admissio
 	return p.Plugin.Admit(webhooks.For(ctx, a), a, o)
 }
 
-// validating calls validating webhooks, with the request in the context for the book.
+// validating calls validating webhooks. It adds the request to the context, from which callers in package
+// webhooks read it.
 type validating struct {
 	*validatingwebhook.Plugin
 	configured func() bool
@@ -109,7 +112,8 @@ func (p *validating) Validate(ctx context.Context, a admission.Attributes, o adm
 	return p.Plugin.Validate(webhooks.For(ctx, a), a, o)
 }
 
-// webhookInitializer gives the webhook plugins their service resolver and transport.
+// webhookInitializer returns the initializer that sets the service resolver and the transport of the webhook
+// plugins.
 func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	r, err := Resolver(deps.Informers, deps.EndpointRouting)
 	if err != nil {
@@ -122,8 +126,8 @@ func webhookInitializer(deps Deps, book *webhooks.Book) (admission.PluginInitial
 	return webhookinit.NewPluginInitializer(kept, r), nil
 }
 
-// Callers returns a wrapper that restricts how webhooks are called: only at addresses that the
-// policy allows, without following redirects, and with a limit on the size of answers.
+// Callers returns a wrapper for the connections to webhooks. With it, webhooks are called only at addresses
+// that policy p allows, redirects are not followed, and the size of answers is limited.
 func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoResolverWrapper {
 	dialer := outbound.NewDialer(p)
 	harden := func(c *rest.Config, err error) (*rest.Config, error) {
@@ -149,12 +153,11 @@ func Callers(p outbound.Policy, t *daemon.Tracing) webhook.AuthenticationInfoRes
 	}
 }
 
-// direct disables proxies, because with a proxy the policy could check only the address of the
-// proxy.
+// direct returns no proxy. With an HTTP proxy, the policy could check only the address of the proxy.
 func direct(*http.Request) (*url.URL, error) { return nil, nil }
 
-// Resolver returns a resolver of the services of webhooks. It resolves them to their cluster IPs
-// or, if byEndpoints is set, to their endpoints.
+// Resolver returns a resolver for the services of webhooks. It returns their cluster IPs, or addresses of
+// their endpoints if byEndpoints is true.
 func Resolver(factory informers.SharedInformerFactory, byEndpoints bool) (webhook.ServiceResolver, error) {
 	services := factory.Core().V1().Services()
 	services.Informer()

@@ -12,12 +12,12 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// errExternalIPs is Kubernetes' message, with its capital letter.
+// errExternalIPs is the error of DenyServiceExternalIPs, with Kubernetes' message.
 var errExternalIPs = errors.New("Use of external IPs is denied by admission control")
 
-// newDenyExternalIPs returns a plugin that rejects new external IPs of services, because a user
-// could take over traffic for any address. External IPs that a service has already may stay or be
-// removed.
+// newDenyExternalIPs returns the plugin DenyServiceExternalIPs. It rejects updates and creates that add
+// external IPs to a service, because with these a user could receive traffic for any address. External IPs
+// that a service already has may stay.
 func newDenyExternalIPs(Deps) (admission.Interface, error) {
 	return &typed[*corev1.Service]{
 		Handler: admission.NewHandler(admission.Create, admission.Update), resource: "services",

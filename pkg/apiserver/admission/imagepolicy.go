@@ -30,20 +30,20 @@ import (
 const (
 	// imageAuditPrefix is the prefix of the audit annotations.
 	imageAuditPrefix = "imagepolicywebhook.image-policy.k8s.io/"
-	// imageVerdicts is the maximum number of cached answers.
+	// imageVerdicts is the maximum number of cached answers of the webhook.
 	imageVerdicts = 1024
 )
 
-// imageSettings are the settings of the plugin, in a format without a version.
+// imageSettings are the settings of the plugin ImagePolicyWebhook. Their format has no API version.
 type imageSettings struct {
 	KubeConfigFile string        `json:"kubeConfigFile"`
-	AllowTTL       time.Duration `json:"allowTTL"`     // seconds in the file
-	DenyTTL        time.Duration `json:"denyTTL"`      // seconds in the file
-	RetryBackoff   time.Duration `json:"retryBackoff"` // milliseconds in the file
+	AllowTTL       time.Duration `json:"allowTTL"`     // in seconds in the file
+	DenyTTL        time.Duration `json:"denyTTL"`      // in seconds in the file
+	RetryBackoff   time.Duration `json:"retryBackoff"` // in milliseconds in the file
 	DefaultAllow   bool          `json:"defaultAllow"`
 }
 
-// normalize converts the numbers in the file to durations.
+// normalize converts the numbers from the file to durations, and sets defaults.
 func (s *imageSettings) normalize() error {
 	for _, d := range []struct {
 		value                     *time.Duration
@@ -54,12 +54,12 @@ func (s *imageSettings) normalize() error {
 		{&s.DenyTTL, time.Second, time.Second, 30 * time.Minute, 30 * time.Second},
 	} {
 		switch v := *d.value; v {
-		case -1: // do not cache
+		case -1: // -1 means that answers are not cached
 			*d.value = 0
 		case 0:
 			*d.value = d.absent
 		default:
-			most := time.Duration(math.MaxInt64) / d.unit // more would overflow
+			most := time.Duration(math.MaxInt64) / d.unit // the largest number that does not overflow
 			*d.value = max(-most, min(v, most)) * d.unit  //nolint:durationcheck // v counts units
 			if *d.value < d.least || *d.value > d.most {
 				return fmt.Errorf("valid value is between %v and %v, got %v", d.least, d.most, *d.value)
@@ -69,7 +69,7 @@ func (s *imageSettings) normalize() error {
 	return nil
 }
 
-// imagePolicy asks a webhook whether pods may use their images.
+// imagePolicy requests from a webhook whether the images of a pod are allowed.
 type imagePolicy struct {
 	imageSettings
 	hook     *webhook.GenericWebhook
@@ -96,7 +96,8 @@ func newImagePolicy(deps Deps) (admission.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	// the administrator chose the address, so any is allowed, but redirects are not followed
+	// The webhook may have any address, because the administrator configured it. Redirects are not
+	// followed.
 	client.Wrap(outbound.NoRedirects)
 	scheme := runtime.NewScheme()
 	if err := imagepolicyv1alpha1.AddToScheme(scheme); err != nil {
@@ -158,7 +159,7 @@ func (p *imagePolicy) validate(ctx context.Context, a admission.Attributes, pod 
 	return admission.NewForbidden(a, errors.New("one or more images rejected by webhook backend"))
 }
 
-// verdict returns the webhook's answer to a review, cached or requested.
+// verdict returns the webhook's answer to a review, from the cache if possible.
 func (p *imagePolicy) verdict(ctx context.Context, review *imagepolicyv1alpha1.ImageReview) (
 	*imagepolicyv1alpha1.ImageReviewStatus, error) {
 	data, err := json.Marshal(review.Spec)

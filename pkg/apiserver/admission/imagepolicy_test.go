@@ -19,8 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestImagePolicyWebhook checks that a webhook decides about the images of pods, that the
-// configuration decides if the webhook does not answer, and that answers are cached.
+// TestImagePolicyWebhook checks that the answer of a webhook decides about the images of pods, and that
+// answers are cached. If the webhook does not answer, defaultAllow decides.
 func TestImagePolicyWebhook(t *testing.T) {
 	asked := make(chan imagepolicyv1alpha1.ImageReviewSpec, 100)
 	backend := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestImagePolicyWebhook(t *testing.T) {
 			s := optionalServer(t, settings, "ImagePolicyWebhook")
 			unheard := ""
 			if !open {
-				unheard = "broken" // an error of the backend is returned unwrapped
+				unheard = "broken" // the text of an error answer is returned without a prefix
 			}
 			for image, want := range map[string]string{
 				"good": "", "broken": unheard,

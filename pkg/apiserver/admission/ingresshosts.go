@@ -13,9 +13,10 @@ import (
 	"keelson.dev/keelson/pkg/api/networking/hosts"
 )
 
-// ingressHosts records since when an Ingress names each of its hosts. An ingress proxy assigns a
-// host to the namespace that has named it longest. Without the record, a tenant could take over the
-// host of another tenant by adding it to an old Ingress.
+// ingressHosts records in an annotation since when an Ingress has each of its hosts. If several namespaces
+// use a host, an ingress proxy assigns it to the namespace that has used it for the longest time. Without
+// the record, a tenant could take over a host by adding it to an Ingress that is older than the other
+// tenant's.
 type ingressHosts struct {
 	*admission.Handler
 	clock clock.Clock

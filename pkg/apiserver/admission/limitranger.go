@@ -22,8 +22,8 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// limitRanger applies the limit ranges of a namespace: defaults for containers,
-// bounds for containers, pods and claims.
+// limitRanger enforces the LimitRanges of a namespace. It sets defaults for containers, and enforces limits
+// for containers, pods and claims.
 type limitRanger struct {
 	*admission.Handler
 	lister corelisters.LimitRangeLister
@@ -38,8 +38,8 @@ func newLimitRanger(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// applies reports whether limit ranges apply to a write. The resources of a pod's containers change
-// only through the subresource resize.
+// applies reports whether limit ranges apply to a write. Of the updates of a pod, only those by the
+// subresource resize can change resources.
 func (p *limitRanger) applies(a admission.Attributes) bool {
 	if old, ok := a.GetOldObject().(metav1.Object); ok && old.GetDeletionTimestamp() != nil {
 		return false
@@ -126,7 +126,7 @@ func defaultContainer(c *corev1.Container, what string, requests, limits corev1.
 	return notes
 }
 
-// fill adds the missing defaults to list, and returns their names.
+// fill sets in list the defaults that are missing. It returns the names of the resources that it has set.
 func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	var set []string
 	for k, v := range defaults {
@@ -142,7 +142,7 @@ func fill(list *corev1.ResourceList, defaults corev1.ResourceList) []string {
 	return set
 }
 
-// Validate rejects resources out of bounds, except those that an update does not change.
+// Validate rejects resources that exceed the limits, unless the update does not change them.
 func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	return p.each(a, func(r *corev1.LimitRange) error {
 		var errs []error
@@ -163,20 +163,22 @@ func (p *limitRanger) Validate(_ context.Context, a admission.Attributes, _ admi
 	})
 }
 
-// amounts are the resources of a container, pod or claim. old are the stored amounts, or nil for a
-// new object.
+// amounts are the resources of a container, pod or claim. old has those of the stored object, or nil on
+// create.
 type amounts struct {
 	requests, limits corev1.ResourceList
 	old              *amounts
 }
 
-// request returns a request, and whether it is set and unchanged.
+// request returns the request for a resource. set reports whether there is one, and kept whether the update
+// does not change it.
 func (m *amounts) request(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.requests[name]
 	return q, set, m.old != nil && sameAmount(m.requests, m.old.requests, name)
 }
 
-// limit returns a limit, and whether it is set and unchanged.
+// limit returns the limit of a resource. set reports whether there is one, and kept whether the update does
+// not change it.
 func (m *amounts) limit(name corev1.ResourceName) (q resource.Quantity, set, kept bool) {
 	q, set = m.limits[name]
 	return q, set, m.old != nil && sameAmount(m.limits, m.old.limits, name)
@@ -188,7 +190,7 @@ func sameAmount(list, old corev1.ResourceList, name corev1.ResourceName) bool {
 	return set == was && q.Cmp(stored) == 0
 }
 
-// checkPod checks a pod; old is nil if the pod is created.
+// checkPod checks the resources of a pod. old is the stored pod, or nil on create.
 func checkPod(l *corev1.LimitRangeItem, pod, old *corev1.Pod) []error {
 	var errs []error
 	switch l.Type {
@@ -231,7 +233,7 @@ func checkResources(l *corev1.LimitRangeItem, m *amounts) []error {
 	return errs
 }
 
-// checkClaim checks the requests of a claim; old is nil if the claim is created.
+// checkClaim checks the requests of a claim. old is the stored claim, or nil on create.
 func checkClaim(l *corev1.LimitRangeItem, claim, old *corev1.PersistentVolumeClaim) []error {
 	m := &amounts{requests: claim.Spec.Resources.Requests}
 	if old != nil {
@@ -262,7 +264,7 @@ func add(errs []error, err error) []error {
 	return append(errs, err)
 }
 
-// ordered iterates over list by name, so that messages are deterministic.
+// ordered iterates over list in the order of names, so that error messages are always the same.
 func ordered(list corev1.ResourceList) func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 	return func(yield func(corev1.ResourceName, resource.Quantity) bool) {
 		for _, k := range slices.Sorted(maps.Keys(list)) {
@@ -315,7 +317,8 @@ func checkRatio(kind corev1.LimitType, name corev1.ResourceName, bound resource.
 		return fmt.Errorf("%s max limit to request ratio per %s is %s, but no limit is specified or limit is 0",
 			name, kind, bound.String())
 	}
-	// Compare without floating point, which could reject a limit that is equal to the bound.
+	// Do not compare floating-point numbers: rounding could make a limit that equals the maximum exceed
+	// it.
 	most := bound.DeepCopy()
 	most.AsDec().Mul(bound.AsDec(), req.AsDec())
 	if lim.Cmp(most) > 0 {

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestLimitsOfUpdates checks that a new or stricter limit range applies to the values that an
-// update changes, and not to unchanged ones. Otherwise not even a label or a finalizer of an older
-// claim could be changed. See kubernetes/kubernetes#142170 and #142171.
+// TestLimitsOfUpdates checks that a new or stricter LimitRange applies only to values that an update
+// changes. Otherwise, not even a label or finalizer of an older claim could be changed. See
+// kubernetes/kubernetes#142170 and #142171.
 func TestLimitsOfUpdates(t *testing.T) {
 	s := pluginServer(t)
 	core := s.Client.CoreV1()
@@ -105,8 +105,8 @@ func TestLimitsOfUpdates(t *testing.T) {
 	}
 }
 
-// TestLimitRatio checks that ratios are compared exactly. A limit equal to the maximum ratio is
-// allowed, even where floating point says otherwise, and with huge amounts
+// TestLimitRatio checks that the ratio of limit to request is compared exactly. A limit that equals the
+// maximum ratio must be allowed, even with numbers that floating point would round, and with huge numbers
 // (kubernetes/kubernetes#141348).
 func TestLimitRatio(t *testing.T) {
 	s := pluginServer(t)
@@ -146,7 +146,7 @@ func TestLimitRatio(t *testing.T) {
 	}
 }
 
-// list returns a ResourceList of pairs of name and quantity.
+// list returns a ResourceList from alternating names and quantities.
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {

@@ -16,7 +16,7 @@ import (
 	"keelson.dev/apiserver/registry"
 )
 
-// slow is a plugin that takes a second.
+// slow is a plugin that advances a fake clock by one second.
 type slow struct {
 	*admission.Handler
 	clock *testingclock.FakeClock
@@ -27,7 +27,7 @@ func (s slow) Admit(context.Context, admission.Attributes, admission.ObjectInter
 	return nil
 }
 
-// TestWebhookTime checks that only the time of webhooks is recorded as such.
+// TestWebhookTime checks that only the latency of webhook plugins is recorded as time spent in webhooks.
 func TestWebhookTime(t *testing.T) {
 	clk := testingclock.NewFakeClock(time.Unix(0, 0))
 	m, err := newMeters(clk, nil)

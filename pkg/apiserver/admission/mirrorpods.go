@@ -15,7 +15,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
-// mirrorPod checks that a node creates only mirrors of static pods.
+// mirrorPod checks that a pod that a node creates is the mirror of a static pod on that node.
 func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admission.Attributes) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if !ok {
@@ -63,8 +63,9 @@ func (p *nodeRestriction) mirrorPod(ctx context.Context, node string, a admissio
 	return nil
 }
 
-// refersTo returns the first kind of API object, other than the node, that a pod refers to, or ""
-// if there is none. A node could use such a pod to get access to the objects.
+// refersTo returns the first kind of API objects, other than nodes, that a pod refers to, or "" if it refers
+// to none. A node must not create a pod that refers to such objects, because the node may access the objects
+// to which its pods refer.
 func refersTo(pod *corev1.Pod) (string, error) {
 	secrets, configMaps := nodeauth.Needs(pod)
 	switch {

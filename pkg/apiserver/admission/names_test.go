@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestNames checks the errors for invalid plugin names, which have Kubernetes' messages.
+// TestNames checks the errors for invalid names of plugins. The messages are those of Kubernetes.
 func TestNames(t *testing.T) {
 	lifecycle := []string{"NamespaceLifecycle"}
 	for name, tc := range map[string]struct {
@@ -35,8 +35,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestOnly checks that if a list of plugins is given, only these plugins run, whether they are
-// default plugins or not.
+// TestOnly checks that if Deps.Only is set, exactly the listed plugins run, even if they are not default
+// plugins.
 func TestOnly(t *testing.T) {
 	running := func(d Deps) (names []string) {
 		for _, p := range plugins() {

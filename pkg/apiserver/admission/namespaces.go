@@ -15,7 +15,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 )
 
-// namespaces looks up the namespaces of writes.
+// namespaces reads the namespaces of writes.
 type namespaces struct {
 	client kubernetes.Interface
 	lister corelisters.NamespaceLister
@@ -25,8 +25,8 @@ func newNamespaces(deps Deps) namespaces {
 	return namespaces{deps.Client, deps.Informers.Core().V1().Namespaces().Lister()}
 }
 
-// get returns a namespace from the informer, or from the server if the informer does not have it
-// yet.
+// get returns a namespace from the informer. If the informer does not have it, get reads it from the server,
+// because it may be new.
 func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := n.lister.Get(name)
 	if apierrors.IsNotFound(err) {
@@ -38,12 +38,12 @@ func (n namespaces) get(ctx context.Context, name string) (*corev1.Namespace, er
 	return ns, err
 }
 
-// inNamespace reports whether a write needs an existing namespace.
+// inNamespace reports whether a write is in a namespace that has to exist.
 func inNamespace(a admission.Attributes) bool {
 	return a.GetNamespace() != "" && a.GetKind().GroupKind() != schema.GroupKind{Kind: "Namespace"}
 }
 
-// namespaceExists rejects writes to namespaces that do not exist.
+// namespaceExists is the plugin NamespaceExists, which rejects writes to namespaces that do not exist.
 type namespaceExists struct {
 	*admission.Handler
 	namespaces
@@ -63,7 +63,8 @@ func (p *namespaceExists) Validate(ctx context.Context, a admission.Attributes, 
 	return err
 }
 
-// namespaceProvision creates the missing namespaces of new objects.
+// namespaceProvision is the plugin NamespaceAutoProvision, which creates the namespace of a new object if it
+// does not exist.
 type namespaceProvision struct {
 	*admission.Handler
 	namespaces
@@ -73,7 +74,7 @@ func newNamespaceProvision(deps Deps) (admission.Interface, error) {
 	return &namespaceProvision{admission.NewHandler(admission.Create), newNamespaces(deps)}, nil
 }
 
-// Admit creates the namespace if it does not exist, unless the request is a dry run.
+// Admit creates the namespace of the object if it does not exist. In a dry run it creates nothing.
 func (p *namespaceProvision) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.IsDryRun() || !inNamespace(a) {
 		return nil

@@ -19,16 +19,16 @@ import (
 	"keelson.dev/keelson/pkg/nodeclaims"
 )
 
-// nodeOwnership rejects a node's claims to things that are not its own. Kubernetes' NodeRestriction
-// lets a node write all but a few fields of its own Node. Other components trust the rest: they
-// route to pod ranges and connect to addresses.
+// nodeOwnership rejects writes by which a node claims addresses and other things that are not its own.
+// Kubernetes' NodeRestriction lets a node write most fields of its own Node. Other components trust these
+// fields: they route packets to pod ranges and connect to addresses.
 //
 // When a node writes its own Node, the plugin rejects:
 //   - pod ranges, because the cluster allocates them and no kubelet sets them;
-//   - names and addresses of the API server, of services and of the machine itself;
+//   - names and addresses of the API server and of services, and loopback and similar addresses;
 //   - addresses outside --node-address-ranges, and names and addresses of other nodes;
-//   - finalizers, and owners at creation, because they would let the node block its own removal;
-//   - removal of its own cordon.
+//   - changes of finalizers, and owners at creation, by which the node could block its own deletion;
+//   - making itself schedulable after an administrator has cordoned it.
 type nodeOwnership struct {
 	*admission.Handler
 	client   kubernetes.Interface
@@ -75,8 +75,8 @@ func (p *nodeOwnership) Validate(ctx context.Context, a admission.Attributes, _ 
 	return nil
 }
 
-// addresses returns why n must not report the addresses that are in n and not in old, or "" if n
-// may report them.
+// addresses returns why n may not report one of the addresses that it has and old does not. It returns "" if
+// n may report all of them.
 func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (string, error) {
 	var fresh []corev1.NodeAddress
 	for _, a := range n.Status.Addresses {
@@ -95,7 +95,7 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 			return fmt.Sprintf("the address %s: %s", a.Address, why), nil
 		}
 	}
-	// Read from the store and not from an informer: two nodes may register at the same time.
+	// Read from the store and not from an informer, because two nodes may register at the same time.
 	nodes, err := p.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", fmt.Errorf("other nodes: %w", err)
@@ -116,12 +116,13 @@ func (p *nodeOwnership) addresses(ctx context.Context, n, old *corev1.Node) (str
 	return "", nil
 }
 
-// mayMove reports whether a node may report an address that other has, because other is down: DHCP
-// may have assigned the address to another machine. If two machines swap addresses while both are
-// down, this is the only way in which they can report their own addresses, and with them the rest
-// of their status. The younger node has to report first: the older of two nodes with one address
-// owns it, so the routes to other stay, and only other gets a serving certificate for the address.
-// An older node may not report other's address, because it would take the address over.
+// mayMove reports whether node may report an address that other also has. It may if other is not ready,
+// because DHCP may have assigned the address of a machine that was down to another machine.
+//
+// Only a node that is younger than other may do so. Of two nodes with the same address, the older one owns
+// it (see package nodeclaims). So other keeps its routes, and only other can get a serving certificate for
+// the address. An older node would take the address over. If two machines have swapped their addresses,
+// the younger node thus has to report its new address first.
 func mayMove(other, node *corev1.Node) bool {
 	if node.Name == "" || nodeclaims.Older(nodeclaims.Of(other), nodeclaims.Of(node)) > 0 {
 		return false
@@ -131,7 +132,7 @@ func mayMove(other, node *corev1.Node) bool {
 	})
 }
 
-// refuse returns why a node must not have an address, or "" if it may have it.
+// refuse returns why no node may have an address, or "" if a node may have it.
 func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	ip, err := netip.ParseAddr(a.Address)
 	if err != nil {
@@ -147,8 +148,8 @@ func (p *nodeOwnership) refuse(a corev1.NodeAddress) string {
 	return ""
 }
 
-// repeated returns an error text if list has more than one address of the same type and family. A
-// node that could report any number of addresses could claim those of all future nodes.
+// repeated returns an error text if list has more than one address of the same type and IP family. Without
+// this limit, a node could report the addresses of all nodes that will join later.
 func repeated(list []corev1.NodeAddress) string {
 	type kind struct {
 		kind corev1.NodeAddressType
@@ -168,7 +169,7 @@ func repeated(list []corev1.NodeAddress) string {
 	return ""
 }
 
-// same reports whether a and b are the same address.
+// same reports whether a and b are the same address or name.
 func same(a, b string) bool {
 	x, errX := netip.ParseAddr(a)
 	y, errY := netip.ParseAddr(b)

@@ -29,7 +29,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/nodeauth"
 )
 
-// nodeRestriction limits the writes of kubelets to their own node and its pods.
+// nodeRestriction limits the writes of a kubelet to its own Node and to objects that belong to its pods.
 type nodeRestriction struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -45,7 +45,7 @@ func forbid(a admission.Attributes, format string, args ...any) error {
 	return admission.NewForbidden(a, fmt.Errorf(format, args...))
 }
 
-// Admit rejects writes to objects of other nodes.
+// Admit rejects creates and updates of objects that do not belong to the node.
 func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	if !isNode {
@@ -78,8 +78,8 @@ func (p *nodeRestriction) Admit(ctx context.Context, a admission.Attributes, _ a
 	return nil
 }
 
-// Validate rejects deletions of objects of other nodes. Only Validate knows which object a deletion
-// removes.
+// Validate rejects deletes of objects that do not belong to the node. Admit cannot do this, because only
+// Validate gets the object that is deleted.
 func (p *nodeRestriction) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	node, isNode := nodeauth.Identity(a.GetUserInfo())
 	gr := a.GetResource().GroupResource()
@@ -115,7 +115,7 @@ func (p *nodeRestriction) pods(ctx context.Context, node string, a admission.Att
 	return forbid(a, "unexpected pod subresource %q, only 'status' and 'eviction' are allowed", a.GetSubresource())
 }
 
-// pod returns the named pod for a check of a node's write.
+// pod returns the pod with the given name. A node wants to write it or a subresource of it.
 func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name string) (*corev1.Pod, error) {
 	pod, err := lookUp(ctx, schema.GroupResource{Resource: "pod"}, name, p.client.CoreV1().Pods(a.GetNamespace()).Get)
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -124,8 +124,8 @@ func (p *nodeRestriction) pod(ctx context.Context, a admission.Attributes, name 
 	return pod, err
 }
 
-// lookUp gets an object. Its NotFound error is like that of Kubernetes' caches: it names the kind
-// instead of the resource, and it is also returned for an invalid name.
+// lookUp returns an object. If the object does not exist or the name is invalid, it returns NotFound. As in
+// errors of Kubernetes' caches, that error contains the kind instead of the resource.
 func lookUp[T any](ctx context.Context, kind schema.GroupResource, name string,
 	get func(context.Context, string, metav1.GetOptions) (*T, error)) (*T, error) {
 	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
@@ -229,8 +229,8 @@ func nodeUpdate(node string, a admission.Attributes, obj, old *corev1.Node) erro
 	return nil
 }
 
-// forbiddenLabels returns the changed labels with which a node could attract workloads: labels
-// reserved for restrictions, and Kubernetes' own labels except those that kubelets set.
+// forbiddenLabels returns the changed labels by which a node could attract pods: labels in the domain
+// node-restriction.kubernetes.io, and labels in kubernetes.io and k8s.io that kubelets do not set.
 func forbiddenLabels(now, was map[string]string) []string {
 	var out []string
 	check := func(key string) {

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// nodeSelectorAnnotation holds the node selector of a namespace.
+	// nodeSelectorAnnotation is the annotation of a namespace with the node selector for its pods.
 	nodeSelectorAnnotation = "scheduler.alpha.kubernetes.io/node-selector"
-	// clusterNodeSelector is the key in the configuration for the selector of namespaces without a
-	// selector of their own.
+	// clusterNodeSelector is the key, in the configuration, of the node selector for namespaces without
+	// the annotation.
 	clusterNodeSelector = "clusterDefaultNodeSelector"
 )
 
-// nodeSelectors adds the node selector of the namespace to pods.
+// nodeSelectors is the plugin PodNodeSelector. It adds the node selector of the namespace to pods.
 type nodeSelectors struct {
 	namespaces
-	// selectors are the cluster's default selector and, by namespace, the selectors that pods may
-	// use.
+	// selectors has, by namespace, the node selectors that pods may use, and the default selector under
+	// clusterNodeSelector.
 	selectors map[string]string
 }
 
@@ -40,7 +40,7 @@ func newNodeSelectors(deps Deps) (admission.Interface, error) {
 	if deps.settings != nil {
 		err := yaml.NewYAMLOrJSONDecoder(deps.settings, 4096).Decode(&settings)
 		if err != nil && !errors.Is(err, io.EOF) {
-			// Not an error, as in Kubernetes.
+			// As in Kubernetes, an unreadable configuration does not prevent the start.
 			deps.Log.Warn("Failed to read configuration of PodNodeSelector", "err", err)
 		}
 	}
@@ -57,7 +57,8 @@ func (p *nodeSelectors) admit(ctx context.Context, a admission.Attributes, pod *
 	return p.validate(ctx, a, pod)
 }
 
-// compatible returns the selector of the namespace, or an error if the pod contradicts it.
+// compatible returns the node selector of the namespace. It returns an error if the pod's node selector
+// conflicts with it.
 func (p *nodeSelectors) compatible(ctx context.Context, a admission.Attributes, pod *corev1.Pod) (labels.Set, error) {
 	ns, err := p.get(ctx, a.GetNamespace())
 	if apierrors.IsNotFound(err) {

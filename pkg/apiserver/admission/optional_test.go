@@ -20,7 +20,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// optionalServer runs a server with plugins that are off by default.
+// optionalServer runs a server with the plugins in enable, which are off by default. settings are their
+// entries in the AdmissionConfiguration.
 func optionalServer(t *testing.T, settings string, enable ...string) *testserver.Server {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +42,7 @@ func optionalServer(t *testing.T, settings string, enable ...string) *testserver
 	}})
 }
 
-// create creates a pod in a namespace with the given annotations.
+// create creates a pod in a new namespace with the given annotations.
 func create(t *testing.T, s *testserver.Server, namespace string, annotations map[string]string,
 	p *corev1.Pod) (*corev1.Pod, error) {
 	t.Helper()
@@ -53,7 +54,7 @@ func create(t *testing.T, s *testserver.Server, namespace string, annotations ma
 	return s.Client.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 }
 
-// refused checks the text of an error. If the text is empty, there must be no error.
+// refused checks that err has the text want, or is nil if want is empty.
 func refused(t *testing.T, err error, want string) {
 	t.Helper()
 	got := ""
@@ -65,8 +66,8 @@ func refused(t *testing.T, err error, want string) {
 	}
 }
 
-// TestPodNodeSelector checks that pods get the selector of their namespace or of the cluster, and
-// are rejected if they contradict it.
+// TestPodNodeSelector checks that pods get the node selector of their namespace, or the default one of the
+// configuration. Pods whose own node selector conflicts with it are rejected.
 func TestPodNodeSelector(t *testing.T) {
 	s := optionalServer(t, "- {name: PodNodeSelector, path: selectors.yaml}\n", "PodNodeSelector")
 	const annotation = "scheduler.alpha.kubernetes.io/node-selector"
@@ -102,8 +103,8 @@ func TestPodNodeSelector(t *testing.T) {
 	}
 }
 
-// TestPodTolerationRestriction checks that pods get the tolerations of their namespace or of the
-// cluster, and are rejected if they have tolerations that are not allowed.
+// TestPodTolerationRestriction checks that pods get the default tolerations of their namespace or of the
+// configuration. Pods with tolerations that these do not allow are rejected.
 func TestPodTolerationRestriction(t *testing.T) {
 	s := optionalServer(t, `
 - name: PodTolerationRestriction
@@ -161,8 +162,8 @@ func TestPodTolerationRestriction(t *testing.T) {
 	}
 }
 
-// TestLimitPodHardAntiAffinityTopology checks that required anti-affinity is allowed only for the
-// topology of nodes.
+// TestLimitPodHardAntiAffinityTopology checks that required anti-affinity is allowed only with the topology
+// key kubernetes.io/hostname.
 func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	s := optionalServer(t, "", "LimitPodHardAntiAffinityTopology")
 	for key, want := range map[string]string{
@@ -180,8 +181,8 @@ func TestLimitPodHardAntiAffinityTopology(t *testing.T) {
 	}
 }
 
-// TestNamespacePlugins checks that NamespaceAutoProvision creates missing namespaces except in dry
-// runs, and that NamespaceExists rejects writes to missing ones.
+// TestNamespacePlugins checks that NamespaceAutoProvision creates missing namespaces, except in dry runs,
+// and that NamespaceExists rejects writes to missing namespaces.
 func TestNamespacePlugins(t *testing.T) {
 	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	t.Run("provision", func(t *testing.T) {
@@ -203,8 +204,8 @@ func TestNamespacePlugins(t *testing.T) {
 	})
 }
 
-// TestEventRateLimit checks that each key has a rate of its own, and that all exceeded limits are
-// reported.
+// TestEventRateLimit checks that the rate of each key is limited on its own, and that the error names all
+// exceeded limits.
 func TestEventRateLimit(t *testing.T) {
 	s := optionalServer(t, `
 - name: EventRateLimit

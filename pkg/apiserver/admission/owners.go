@@ -16,9 +16,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// ownerReferences checks changes of owner references. To add an owner, a user must be allowed to
-// delete the object. To block the owner's deletion, a user must be allowed to update the owner's
-// finalizers. Otherwise the garbage collector would do for users what they may not do.
+// ownerReferences checks changes of owner references. A user who adds an owner must have the right to delete
+// the object. A user who sets blockOwnerDeletion must have the right to update the owner's finalizers.
+// Otherwise, users could make the garbage collector delete or keep objects without having these rights.
 type ownerReferences struct {
 	*admission.Handler
 	authz  authorizer.Authorizer
@@ -29,7 +29,7 @@ func newOwnerReferences(deps Deps) (admission.Interface, error) {
 	return &ownerReferences{admission.NewHandler(admission.Create, admission.Update), deps.Authorizer, deps.Mapper}, nil
 }
 
-// Validate checks the rights that a change of owners needs.
+// Validate checks that the user has the rights that the change of owner references needs.
 func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if gr := a.GetResource().GroupResource(); gr.Group == "" && gr.Resource == "pods" && a.GetSubresource() == "status" {
 		return nil
@@ -70,7 +70,7 @@ func (p *ownerReferences) Validate(ctx context.Context, a admission.Attributes, 
 	return nil
 }
 
-// require returns nil if the user is authorized, or else the authorizer's reason.
+// require returns nil if the user is authorized. Otherwise it returns the reason of the authorizer.
 func (p *ownerReferences) require(ctx context.Context, a admission.Attributes, verb string,
 	gr schema.GroupResource, sub, name, namespace string) error {
 	decision, reason, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{
@@ -94,7 +94,7 @@ func blocks(r metav1.OwnerReference) bool {
 	return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 }
 
-// blocking returns the references that block deletion now and did not block it before.
+// blocking returns the references in now that have blockOwnerDeletion and did not have it in was.
 func blocking(now, was []metav1.OwnerReference) []metav1.OwnerReference {
 	var out []metav1.OwnerReference
 	for _, r := range now {

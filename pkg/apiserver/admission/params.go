@@ -22,17 +22,17 @@ import (
 	"keelson.dev/apiserver/resource"
 )
 
-// ParamGuard checks that users may read the parameters that their admission policies and bindings
-// refer to. Policy expressions see parameters with the server's rights, so users could otherwise
-// read objects through policies.
+// ParamGuard checks that a user who writes an admission policy or binding may read its parameters.
+// Expressions of policies read parameters with the server's rights, so a user could otherwise read any
+// object by a policy.
 type ParamGuard struct {
 	Authorizer authorizer.Authorizer
 	Mapper     meta.RESTMapper
 	Client     kubernetes.Interface
 }
 
-// Check rejects obj, a policy or a binding of one, if the user may not read what it refers to. A
-// reference that old has too is not checked.
+// Check returns an error if obj, which is a policy or a binding, refers to parameters that the user may not
+// read. It does not check a reference that old also has.
 func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.ErrorList {
 	ref := refOf(obj)
 	if ref == nil || old != nil && equality.Semantic.DeepEqual(refOf(old), ref) {
@@ -54,9 +54,9 @@ func (g *ParamGuard) Check(ctx context.Context, obj, old resource.Object) field.
 
 // paramSource is the part of a policy or a binding that selects parameters.
 type paramSource struct {
-	Kind *admissionregistrationv1.ParamKind // kind of the parameters, from the policy
+	Kind *admissionregistrationv1.ParamKind // kind of the parameters; only for policies
 
-	Ref      *admissionregistrationv1.ParamRef // reference to the parameters, from the binding
+	Ref      *admissionregistrationv1.ParamRef // the parameters; only for bindings
 	Policy   string
 	Mutating bool
 }
@@ -75,7 +75,7 @@ func (p *paramSource) what() string {
 	return "paramKind resources"
 }
 
-// refOf returns the parameters that a policy or binding refers to, or nil if it has none.
+// refOf returns the reference to parameters in a policy or binding, or nil if it has none.
 func refOf(obj resource.Object) *paramSource {
 	p := &paramSource{}
 	switch o := obj.(type) {
@@ -99,8 +99,8 @@ func (g *ParamGuard) authorize(ctx context.Context, u user.Info, p *paramSource)
 		return g.authorizeRef(ctx, u, p)
 	}
 	attrs := authorizer.AttributesRecord{User: u, Verb: "get", ResourceRequest: true, Name: "*", Namespace: "*"}
-	// If the kind cannot be resolved, it may be any resource, so the user needs the right to read
-	// all resources.
+	// If the resource of the kind is not found, attrs are for all resources, so the user needs the right
+	// to read all of them.
 	_ = g.resolve(p.Kind, &attrs)
 	if ok, err := g.allows(ctx, &attrs); ok || err != nil {
 		return err
@@ -128,12 +128,12 @@ func (g *ParamGuard) authorizeRef(ctx context.Context, u user.Info, p *paramSour
 	case err != nil:
 		return fmt.Errorf("%w paramKind %v "+everything, err, kind, u, attrs.Verb)
 	}
-	// Kubernetes has the two arguments in this order too
+	// As in Kubernetes, the two arguments are in this order.
 	return fmt.Errorf(`user %v does not have "%v" permission on the object referenced by paramRef`, attrs.Verb, u)
 }
 
-// paramKind returns the parameter kind of a binding's policy, or nil if the policy has no
-// parameters.
+// paramKind returns the kind of the parameters from the policy of a binding. It returns nil if the policy
+// has no parameters.
 func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionregistrationv1.ParamKind, error) {
 	api := g.Client.AdmissionregistrationV1()
 	if p.Mutating {
@@ -150,7 +150,8 @@ func (g *ParamGuard) paramKind(ctx context.Context, p *paramSource) (*admissionr
 	return policy.Spec.ParamKind, nil
 }
 
-// resolve sets the resource of kind in attrs if it is known.
+// resolve sets the resource of kind in attrs. If kind is nil or its resource is not found, it sets all
+// resources.
 func (g *ParamGuard) resolve(kind *admissionregistrationv1.ParamKind, attrs *authorizer.AttributesRecord) error {
 	attrs.APIGroup, attrs.APIVersion, attrs.Resource = "*", "*", "*"
 	if kind == nil {

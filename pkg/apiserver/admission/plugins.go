@@ -1,12 +1,13 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package admission is the chain of plugins that every write passes after authorization. The
-// plugins have Kubernetes' names and order. Mutating plugins set what the cluster decides.
-// Validating plugins reject what policy forbids.
+// Package admission is the chain of admission plugins, which every write passes after authorization. The
+// plugins have Kubernetes' names and order, except that NodeOwnership, EndpointOwnership and IngressHosts
+// exist only here. Mutating plugins set fields of objects, such as defaults. Validating plugins reject
+// writes.
 //
-// Plugins fail closed: a plugin that cannot read what it needs rejects the write. Plugins read from
-// informers. Before they reject a write because of data that may be outdated, they read the store.
+// A plugin that cannot read the data that it needs rejects the write. Plugins read from informers, whose
+// data may be outdated. If a plugin would reject a write because of such data, it first reads the store.
 package admission
 
 import (
@@ -44,51 +45,52 @@ import (
 
 // Deps are the dependencies of the plugins.
 type Deps struct {
-	// Enable and Disable add plugins to the default ones and remove plugins from them.
+	// Enable adds plugins to the default ones, and Disable removes plugins from them.
 	Enable, Disable []string
-	// Only are the plugins that run, instead of the default ones with Enable and Disable. If it is
-	// empty, the default plugins run.
+	// Only are the names of all plugins that run. If it is empty, the default plugins run, changed by
+	// Enable and Disable.
 	Only       []string
 	Client     kubernetes.Interface
 	Dynamic    dynamic.Interface
 	Informers  informers.SharedInformerFactory
 	Authorizer authorizer.Authorizer
 	Graph      *nodeauth.Graph
-	// Nodes returns the store of nodes. It can be called once the server handles requests.
+	// Nodes returns the store of nodes. It can be called only after the server has started.
 	Nodes func() store.Reader
 	Clock clock.Clock
 	Log   *slog.Logger
-	// Metrics registers the latency metrics of plugins. Nil means no metrics.
+	// Metrics is where the latency metrics of plugins are registered. Nil means no metrics.
 	Metrics prometheus.Registerer
 	Mapper  meta.RESTMapper // maps kinds to resources
-	// EndpointRouting connects to endpoints of webhook services instead of their cluster IPs.
+	// If EndpointRouting is true, the server connects to the endpoints of a webhook's service instead of
+	// its cluster IP.
 	EndpointRouting bool
-	// Reserved are names and addresses that no node may claim.
+	// Reserved are the names and addresses that no node may have.
 	Reserved nodeclaims.Reserved
-	// NodeAddresses are the ranges that node addresses must be in. If it is empty, any address is
+	// NodeAddresses are the ranges in which addresses of nodes must be. If it is empty, any address is
 	// allowed.
 	NodeAddresses []netip.Prefix
-	// Outbound limits the addresses of webhooks.
+	// Outbound decides to which addresses the server may connect to call webhooks.
 	Outbound outbound.Policy
-	// Tracing receives the spans of webhook calls. Nil means no tracing.
+	// Tracing exports the spans of calls of webhooks. Nil means no tracing.
 	Tracing *daemon.Tracing
-	// NotReadySeconds and UnreachableSeconds are how long pods without tolerations of their own
-	// stay on a node that is not ready or not reachable.
+	// NotReadySeconds and UnreachableSeconds are how long a pod stays on a node that is not ready or
+	// not reachable, if the pod has no tolerations for these taints.
 	NotReadySeconds, UnreachableSeconds int64
-	// ConfigFile is an AdmissionConfiguration. Empty means plugins use their defaults.
+	// ConfigFile is the path of an AdmissionConfiguration. If it is empty, plugins use their defaults.
 	ConfigFile string
-	// Drained is closed when the server stops.
+	// Drained is closed when the server stops, after its requests have ended.
 	Drained <-chan struct{}
 
-	// settings are the current plugin's part of the configuration file. They are nil if the file
-	// has no such part.
+	// settings is the part of the configuration file for the plugin that is being built. It is nil if
+	// the file has no such part.
 	settings io.Reader
 }
 
 // Chain runs the plugins in order.
 type Chain struct {
 	*metered
-	// Webhooks records the health of webhooks.
+	// Webhooks has the health of webhooks.
 	Webhooks *webhooks.Book
 	names    []string
 }
@@ -99,12 +101,12 @@ func (c *Chain) Names() []string { return slices.Clone(c.names) }
 // plugin is one entry of the chain.
 type plugin struct {
 	name string
-	// optional plugins run only if they are enabled by name.
+	// If optional is true, the plugin runs only if Enable or Only contains its name.
 	optional bool
 	build    func(Deps) (admission.Interface, error)
 }
 
-// plugins returns all plugins in the order of the chain.
+// plugins returns all plugins, in the order in which they run.
 func plugins() []plugin {
 	return []plugin{
 		{name: "AlwaysAdmit", optional: true, build: newAlwaysAdmit},
@@ -154,7 +156,7 @@ func plugins() []plugin {
 	}
 }
 
-// checkNames returns an error if the names of plugins to enable or disable are invalid.
+// checkNames returns an error if a list of plugins contains an unknown name or conflicts with another.
 func checkNames(only, enable, disable []string) error {
 	var errs []error
 	if len(only) > 0 && len(enable)+len(disable) > 0 {
@@ -179,7 +181,7 @@ func checkNames(only, enable, disable []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// runs reports whether a plugin is enabled.
+// runs reports whether a plugin is to be run.
 func (d *Deps) runs(p plugin) bool {
 	if len(d.Only) > 0 {
 		return slices.Contains(d.Only, p.name)
@@ -187,8 +189,7 @@ func (d *Deps) runs(p plugin) bool {
 	return (!p.optional || slices.Contains(d.Enable, p.name)) && !slices.Contains(d.Disable, p.name)
 }
 
-// New builds the chain. It starts nothing. Plugins with background work do it until ctx is done or
-// Deps.Drained is closed.
+// New builds the chain. Some plugins do work in the background until Deps.Drained is closed.
 func New(_ context.Context, deps Deps) (*Chain, error) {
 	if err := checkNames(deps.Only, deps.Enable, deps.Disable); err != nil {
 		return nil, err
@@ -211,8 +212,8 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 		})
 		chain.names = append(chain.names, p.name)
 	}
-	// A later mutating plugin may request that the earlier ones run again; the library's chain does
-	// that.
+	// The library's chain also supports reinvocation: a mutating plugin can make the mutating plugins
+	// before it run again.
 	init, err := initialize(deps, chain.Webhooks)
 	if err != nil {
 		return nil, err
@@ -235,14 +236,14 @@ func New(_ context.Context, deps Deps) (*Chain, error) {
 	return chain, nil
 }
 
-// configScheme returns the scheme of the configuration file.
+// configScheme returns the scheme to decode the configuration file with.
 func configScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	install.Install(s)
 	return s
 }
 
-// initialize returns the initializer that gives the library's plugins their dependencies.
+// initialize returns the initializer that passes dependencies to the library's plugins.
 func initialize(deps Deps, book *webhooks.Book) (admission.PluginInitializer, error) {
 	callers, err := webhookInitializer(deps, book)
 	if err != nil {
@@ -263,13 +264,13 @@ func newLifecycle(Deps) (admission.Interface, error) {
 	return namespaceLifecycle{l}, nil
 }
 
-// namespaceLifecycle is the library's plugin, except that updates of objects that exist do not need
-// their namespace. Such objects may be left over from a namespace that was finalized by hand, and
-// their finalizers must be removable. Kubernetes does so from 1.37 on
-// (kubernetes/kubernetes#140661).
+// namespaceLifecycle is the library's plugin NamespaceLifecycle, except that it allows updates of existing
+// objects even if their namespace does not exist. A namespace that was finalized by hand may be gone
+// before its objects, and then the objects' finalizers have to be removed. Kubernetes does the same from
+// 1.37 on (kubernetes/kubernetes#140661).
 type namespaceLifecycle struct{ *lifecycle.Lifecycle }
 
-// Admit rejects creations in namespaces that are terminating or do not exist.
+// Admit rejects creates in namespaces that do not exist or are terminating.
 func (l namespaceLifecycle) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if a.GetOperation() == admission.Update && a.GetOldObject() != nil {
 		return nil

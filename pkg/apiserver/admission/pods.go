@@ -10,10 +10,10 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// podPlugin is a plugin for pods. If one of its functions is nil, that step admits everything.
+// podPlugin is a plugin for pods. If admit or validate is nil, it admits all pods in that phase.
 type podPlugin struct {
 	*admission.Handler
-	// subresources that the plugin handles in addition to the pod itself.
+	// subresources are the subresources that the plugin handles, in addition to the pod itself.
 	subresources []string
 	admit        func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
 	validate     func(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error
@@ -30,7 +30,7 @@ func (p *podPlugin) pod(a admission.Attributes) (*corev1.Pod, bool) {
 	return pod, ok
 }
 
-// Admit runs the mutating function.
+// Admit calls admit for pods.
 func (p *podPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := p.pod(a)
 	if !ok || p.admit == nil {
@@ -39,7 +39,7 @@ func (p *podPlugin) Admit(ctx context.Context, a admission.Attributes, _ admissi
 	return p.admit(ctx, a, pod)
 }
 
-// Validate runs the validating function.
+// Validate calls validate for pods.
 func (p *podPlugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := p.pod(a)
 	if !ok || p.validate == nil {
@@ -57,7 +57,8 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// typed is a plugin for objects of one Go type, in any resource.
+// typed is a plugin for objects of type T. If admit or validate is nil, it admits all objects in that
+// phase.
 type typed[T any] struct {
 	*admission.Handler
 	group, resource, subresource string
@@ -74,7 +75,7 @@ func (p *typed[T]) object(a admission.Attributes) (T, bool) {
 	return obj, ok
 }
 
-// Admit runs the mutating function.
+// Admit calls admit for objects of type T.
 func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	obj, ok := p.object(a)
 	if !ok || p.admit == nil {
@@ -83,7 +84,7 @@ func (p *typed[T]) Admit(ctx context.Context, a admission.Attributes, _ admissio
 	return p.admit(ctx, a, obj)
 }
 
-// Validate runs the validating function.
+// Validate calls validate for objects of type T.
 func (p *typed[T]) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	obj, ok := p.object(a)
 	if !ok || p.validate == nil {

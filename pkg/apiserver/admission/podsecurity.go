@@ -30,21 +30,21 @@ import (
 	"keelson.dev/keelson/pkg/daemon"
 )
 
-// podSecurity enforces the pod security standard of the namespace on pods. The standards and their
-// evaluation are the library's.
+// podSecurity is the plugin PodSecurity, which enforces the pod security standard of a namespace. The library
+// k8s.io/pod-security-admission defines the standards and evaluates pods.
 type podSecurity struct {
 	*admission.Handler
 	delegate *podsecurity.Admission
-	// updates evaluates updates, which do not need the namespace to exist.
+	// updates evaluates updates. Unlike delegate, it does not require that the namespace exists.
 	updates podsecurity.Admission
 }
 
-// leftBehind looks up the namespaces of existing objects. A namespace that was finalized by hand
-// may be gone although it still has pods. Such a namespace counts as one without labels, so that the
-// configured defaults apply. Otherwise the finalizers of its pods could not be removed.
+// leftBehind returns the namespaces of existing objects. A namespace that was finalized by hand may be gone
+// although it still has pods. For such a namespace, it returns one without labels, so that the defaults
+// of the configuration apply. With an error, the finalizers of the pods could never be removed.
 type leftBehind struct{ podsecurity.NamespaceGetter }
 
-// GetNamespace returns a namespace that may no longer exist.
+// GetNamespace returns the namespace, or one without labels if it does not exist.
 func (l leftBehind) GetNamespace(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := l.NamespaceGetter.GetNamespace(ctx, name)
 	if apierrors.IsNotFound(err) {
@@ -113,7 +113,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if result.Allowed {
 		return nil
 	}
-	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // the text is Kubernetes'
+	err := admission.NewForbidden(a, errors.New("Not allowed by PodSecurity")) // this is Kubernetes' text
 	var status *apierrors.StatusError
 	if r := result.Result; r != nil && errors.As(err, &status) {
 		s := &status.ErrStatus
@@ -133,7 +133,7 @@ func (p *podSecurity) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return err
 }
 
-// podSecurityAttributes adapts a write's attributes to the library.
+// podSecurityAttributes has the attributes of a write in the form that the library needs.
 type podSecurityAttributes struct{ admission.Attributes }
 
 func (a podSecurityAttributes) GetObject() (runtime.Object, error) {
@@ -154,8 +154,8 @@ func (a podSecurityAttributes) GetResource() schema.GroupVersionResource {
 
 func (a podSecurityAttributes) GetUserName() string { return a.GetUserInfo().GetName() }
 
-// livePods lists pods from the server. They are needed only when the standard of a namespace
-// changes.
+// livePods lists pods from the server instead of an informer: they are needed only when the standard of a
+// namespace changes.
 type livePods struct{ client kubernetes.Interface }
 
 // ListPods returns the pods of a namespace.
@@ -173,7 +173,7 @@ func (l livePods) ListPods(ctx context.Context, namespace string) ([]*corev1.Pod
 	}), nil
 }
 
-// podSecurityRecorder counts evaluations in the global registry of metrics.
+// podSecurityRecorder counts evaluations, in metrics of the global registry.
 var podSecurityRecorder = sync.OnceValues(func() (podsecuritymetrics.Recorder, error) {
 	version, err := podsecurityapi.ParseVersion("v" + daemon.Major + "." + daemon.Minor)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	schedulinglisters "k8s.io/client-go/listers/scheduling/v1"
 )
 
-// priorities resolves the priority class of pods, and allows at most one default class.
+// priorities is the plugin Priority. It sets the priority of pods from their class, and allows at most one
+// default class.
 type priorities struct {
 	*admission.Handler
 	client kubernetes.Interface
@@ -33,7 +34,7 @@ func newPriority(deps Deps) (admission.Interface, error) {
 	return p, nil
 }
 
-// Admit sets spec.priority and spec.preemptionPolicy.
+// Admit sets spec.priority and spec.preemptionPolicy of a pod from its priority class.
 func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	pod, ok := a.GetObject().(*corev1.Pod)
 	if r := a.GetResource(); !ok || r.Resource != "pods" || r.Group != "" || a.GetSubresource() != "" {
@@ -75,7 +76,8 @@ func (p *priorities) Admit(ctx context.Context, a admission.Attributes, _ admiss
 	return nil
 }
 
-// class returns the named class, or the default class, or nil if there is none.
+// class returns the priority class with the given name. If name is empty, it returns the default class, or
+// nil if there is none.
 func (p *priorities) class(ctx context.Context, a admission.Attributes,
 	name string) (*schedulingv1.PriorityClass, error) {
 	if name == "" {
@@ -108,7 +110,7 @@ func (p *priorities) defaultClass() (*schedulingv1.PriorityClass, error) {
 	return found, nil
 }
 
-// Validate rejects a second default class.
+// Validate rejects a default class if another class is already the default.
 func (p *priorities) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	class, ok := a.GetObject().(*schedulingv1.PriorityClass)
 	if !ok || !class.GlobalDefault || a.GetSubresource() != "" {

@@ -26,17 +26,18 @@ import (
 )
 
 const (
-	// quotaWorkers is the maximum number of concurrent quota checks.
+	// quotaWorkers is the number of goroutines that check quotas.
 	quotaWorkers = 5
-	// chargeAttempts is the maximum number of attempts of a charge while other clients write the
-	// quota.
+	// chargeAttempts is how many times a charge is written if other clients change the quota at the same
+	// time.
 	chargeAttempts = 30
-	// quotasKept is the maximum number of quotas whose newest version is kept.
+	// quotasKept is the maximum number of quotas in quotaAccess.newer.
 	quotasKept = 1000
 )
 
-// quotas charges writes to the quotas of their namespace. Kubernetes' quota library does the
-// charging, and package quota computes the usage of objects.
+// quotas is the plugin ResourceQuota. It charges the quotas of a namespace for each write: it adds the usage
+// of the object to the quota's status. Kubernetes' library implements the charging, and package quota
+// computes the usage of objects.
 type quotas struct {
 	*admission.Handler
 	evaluator resourcequota.Evaluator
@@ -68,19 +69,20 @@ func (q *quotas) Validate(_ context.Context, a admission.Attributes, _ admission
 	return q.evaluator.Evaluate(a)
 }
 
-// quotaAccess reads and charges quotas. The quota controller and other API servers write quotas at
-// the same time. If a charge conflicts with a newer version, it is applied to that version if it
-// fits, so that creates do not fail with conflicts.
+// quotaAccess reads quotas and writes charges to them. The quota controller and other API servers write
+// the same quotas. If a charge conflicts with another write, it is added to the newer version of the quota,
+// provided that this still has room. Otherwise, many creates would fail with conflicts.
 type quotaAccess struct {
 	client kubernetes.Interface
 	lister corelisters.ResourceQuotaLister
 	synced func() bool
 
-	// newer has the versions that were read or written most recently, by namespace and name.
+	// newer has the newest version of quotas that this server has read or written most recently, by
+	// namespace and name.
 	newer *lru.Cache
 }
 
-// GetQuotas implements resourcequota.QuotaAccessor.
+// GetQuotas implements resourcequota.QuotaAccessor. It returns the newest known versions.
 func (q *quotaAccess) GetQuotas(namespace string) ([]corev1.ResourceQuota, error) {
 	items, err := q.lister.ResourceQuotas(namespace).List(labels.Everything())
 	if err != nil {
@@ -100,7 +102,7 @@ func (q *quotaAccess) GetQuotas(namespace string) ([]corev1.ResourceQuota, error
 	return out, nil
 }
 
-// newest returns the newest known version of a listed quota.
+// newest returns the newest known version of a quota, which may be newer than listed.
 func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota {
 	name := types.NamespacedName{Namespace: listed.Namespace, Name: listed.Name}
 	kept, ok := q.newer.Get(name)
@@ -115,13 +117,13 @@ func (q *quotaAccess) newest(listed *corev1.ResourceQuota) *corev1.ResourceQuota
 	return newer
 }
 
-// keep caches a version that the lister may not have yet.
+// keep stores a version in newer, because the lister may not have it yet.
 func (q *quotaAccess) keep(newer *corev1.ResourceQuota) {
 	q.newer.Add(types.NamespacedName{Namespace: newer.Namespace, Name: newer.Name}, newer)
 }
 
-// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged is a version that GetQuotas
-// returned, with the usage increased.
+// UpdateQuotaStatus implements resourcequota.QuotaAccessor. charged is a quota that GetQuotas returned, to
+// which the evaluator has added the charge.
 func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 	client := q.client.CoreV1().ResourceQuotas(charged.Namespace)
 	base := q.known(charged)
@@ -141,13 +143,13 @@ func (q *quotaAccess) UpdateQuotaStatus(charged *corev1.ResourceQuota) error {
 		q.keep(live)
 		next, fits := recharge(base, charged, live)
 		if !fits || attempt == chargeAttempts {
-			return err // the quota evaluator then checks all waiting writes against the new quotas
+			return err // the quota evaluator then checks all waiting writes again, with the newest quotas
 		}
 		base, charged = live, next
 	}
 }
 
-// known returns the version that charged is based on, or nil if a newer one is known.
+// known returns the quota to which the charge was added. It returns nil if a newer version is known now.
 func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota {
 	listed, err := q.lister.ResourceQuotas(charged.Namespace).Get(charged.Name)
 	if err != nil {
@@ -159,8 +161,8 @@ func (q *quotaAccess) known(charged *corev1.ResourceQuota) *corev1.ResourceQuota
 	return nil
 }
 
-// recharge adds the difference between the versions base and charged to live. It reports whether
-// live has the same limits and enough room for the charge.
+// recharge returns live with the charge, which is the difference in usage between base and charged. It
+// returns false if live has other limits than base, or no room for the charge.
 func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota, bool) {
 	if base == nil || live.UID != base.UID || !quotav1.Equals(live.Status.Hard, base.Status.Hard) {
 		return nil, false
@@ -172,8 +174,8 @@ func recharge(base, charged, live *corev1.ResourceQuota) (*corev1.ResourceQuota,
 	return next, fits
 }
 
-// quotaDevices reads pods and claims on demand. They are rarely needed, and a cache of all pods
-// would be expensive.
+// quotaDevices returns sources that read pods and claims from the server. They are rarely needed, and
+// informers for all pods would need much memory.
 func quotaDevices(deps Deps) quota.DeviceSources {
 	return quota.DeviceSources{
 		Classes: deps.Informers.Resource().V1().DeviceClasses().Lister(),

@@ -15,14 +15,16 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// gadgets are custom resources with two versions. v2 has no replicas.
+// gadgets is the definition of a custom resource with two versions. The schema of v2 has no field for
+// replicas, although its scale subresource refers to one.
 const gadgets = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.example.com"},"spec":{
 	"group":"example.com","scope":"Cluster","names":{"plural":"gadgets","kind":"Gadget"},"versions":[
 	{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}},
 	{"name":"v2","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object"}}}},
 	 "subresources":{"scale":{"specReplicasPath":".spec.n","statusReplicasPath":".status.n"}}}]}}`
 
-// TestRemadeObjects checks the errors for objects that a webhook has replaced by others.
+// TestRemadeObjects checks the errors if a mutating webhook replaces the object by one of another kind or
+// version, or removes its metadata.
 func TestRemadeObjects(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	const path, scaler = "/apis/example.com/v2/gadgets", "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers"
@@ -42,7 +44,7 @@ func TestRemadeObjects(t *testing.T) {
 			admissionregistrationv1.Update}
 		hooks[i].Rules[0].APIGroups = []string{"example.com", "autoscaling"}
 	}
-	hooks[0].Rules[0].APIVersions = []string{"v1"} // objects of other versions are converted to v1 for the webhook
+	hooks[0].Rules[0].APIVersions = []string{"v1"} // objects in v2 are converted to v1 for the webhook
 	h.on("first", patch(other))
 	h.on("second", allow)
 	install(t, s, nil, hooks)
@@ -74,7 +76,8 @@ func TestRemadeObjects(t *testing.T) {
 	}
 }
 
-// TestUnscaled checks that missing replicas are shown as zero to webhooks and clients.
+// TestUnscaled scales an object whose schema has no field for replicas. Webhooks and clients get a Scale
+// without replicas, which means zero.
 func TestUnscaled(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))
@@ -113,8 +116,8 @@ func TestUnscaled(t *testing.T) {
 	}
 }
 
-// TestScaleOfAnotherVersion checks that a webhook for scales of one version is also called for
-// scales of another version, with the path in its own version.
+// TestScaleOfAnotherVersion checks that a webhook for the scale subresource in one version is also called for
+// requests in another version. The webhook gets the scale of its own version.
 func TestScaleOfAnotherVersion(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", deny("no"))

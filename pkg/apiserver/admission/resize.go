@@ -18,14 +18,14 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Causes of a rejected resize, with Kubernetes' names.
+// Causes in the error for a rejected resize, with Kubernetes' names.
 const (
 	causeNodeCapacity        metav1.CauseType = "NodeCapacity"
 	causeUnsupportedPlatform metav1.CauseType = "UnsupportedPlatform"
 )
 
-// podResize rejects resizes of a pod that exceed the allocatable resources of its node. The kubelet
-// checks whether other pods leave enough resources free.
+// podResize rejects a resize if the pod would request more than the allocatable resources of its node. The
+// kubelet later checks whether other pods leave enough of these.
 type podResize struct{ client kubernetes.Interface }
 
 func newPodResize(deps Deps) (admission.Interface, error) {
@@ -56,7 +56,7 @@ func (p *podResize) validate(ctx context.Context, a admission.Attributes, pod *c
 	return nil
 }
 
-// podBefore returns the pod before the update.
+// podBefore returns the stored pod that the request updates.
 func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	old, ok := a.GetOldObject().(*corev1.Pod)
 	if !ok {
@@ -65,8 +65,8 @@ func podBefore(a admission.Attributes) (*corev1.Pod, error) {
 	return old, nil
 }
 
-// boundNode returns the node that a pod is bound to. If the node cannot be read, it returns an
-// error that rejects the update.
+// boundNode returns the node to which the pod is bound. If it cannot be read, the result is a Forbidden
+// error.
 func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.Interface,
 	pod *corev1.Pod) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{ResourceVersion: "0"})
@@ -79,7 +79,7 @@ func boundNode(ctx context.Context, a admission.Attributes, client kubernetes.In
 	return node, nil
 }
 
-// within returns an error for requests of the pod that exceed allocatable.
+// within returns an error if the requests of the pod exceed allocatable.
 func within(pod *corev1.Pod, allocatable corev1.ResourceList) error {
 	requests := resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})
 	var beyond []string

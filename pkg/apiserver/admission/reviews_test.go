@@ -18,8 +18,8 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// TestReviews checks which objects webhooks receive for requests whose object is not stored, and
-// how often the webhooks are called.
+// TestReviews checks which object and options a webhook receives for requests of many kinds, such as evictions,
+// scales and deletes, and that it is called once for each request.
 func TestReviews(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("all", allow)
@@ -36,7 +36,7 @@ func TestReviews(t *testing.T) {
 		"/apis/apps/v1/namespaces/default/deployments", `"f:spec":{"f:replicas":{}}`
 	for _, test := range []struct {
 		name, method, path, body string
-		what, part               string // subject of the only review; a part of its object or options
+		what, part               string // operation, resource and name in the only review; part of its object or options
 	}{
 		{"an account", "POST", "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"default"}}`,
 			"CREATE serviceaccounts default", ""},

@@ -18,7 +18,8 @@ import (
 	nodelisters "k8s.io/client-go/listers/node/v1"
 )
 
-// runtimeClasses sets the overhead and the scheduling constraints of the runtime class of pods.
+// runtimeClasses is the plugin RuntimeClass. It sets the overhead and scheduling constraints that the runtime
+// class of a pod defines.
 type runtimeClasses struct {
 	client kubernetes.Interface
 	lister nodelisters.RuntimeClassLister
@@ -32,7 +33,7 @@ func newRuntimeClass(deps Deps) (admission.Interface, error) {
 	return &podPlugin{Handler: h, admit: p.admit, validate: p.validate}, nil
 }
 
-// class returns the pod's class, or nil if it has none. An empty name means no class.
+// class returns the runtime class of the pod, or nil if the pod names none.
 func (p *runtimeClasses) class(ctx context.Context, a admission.Attributes,
 	pod *corev1.Pod) (*nodev1.RuntimeClass, error) {
 	if pod.Spec.RuntimeClassName == nil || *pod.Spec.RuntimeClassName == "" {

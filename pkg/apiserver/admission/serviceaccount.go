@@ -32,7 +32,8 @@ const (
 	tokenMountPath = "/var/run/secrets/kubernetes.io/serviceaccount"
 )
 
-// serviceAccounts sets the service account of pods, its token volume and its pull secrets.
+// serviceAccounts is the plugin ServiceAccount. It sets the service account of a pod, the volume with its
+// token, and its image pull secrets.
 type serviceAccounts struct {
 	client kubernetes.Interface
 	lister corelisters.ServiceAccountLister
@@ -58,7 +59,7 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 		return nil
 	}
 	if mirror(pod) {
-		return validateMirror(a, pod) // a mirror pod must stay equal to the pod that the node runs
+		return validateMirror(a, pod) // do not change a mirror pod: it must equal the static pod on its node
 	}
 	if pod.Spec.ServiceAccountName == "" {
 		pod.Spec.ServiceAccountName = "default"
@@ -77,12 +78,12 @@ func (p *serviceAccounts) admit(ctx context.Context, a admission.Attributes, pod
 			pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: s.Name})
 		}
 	}
-	// The check of secrets comes before other checks of the pod.
+	// As in Kubernetes, secrets are checked before all other plugins check the pod.
 	return mountable(a, sa, pod, false)
 }
 
-// account returns a service account. If the account default does not exist, it waits for a short
-// time, because a controller creates the account right after its namespace.
+// account returns a service account. If the account "default" does not exist, it tries again for up to a
+// second, because a controller creates that account shortly after the namespace.
 func (p *serviceAccounts) account(ctx context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
 	if sa, err := p.lister.ServiceAccounts(namespace).Get(name); err == nil {
 		return sa, nil
@@ -114,8 +115,8 @@ func mounts(sa *corev1.ServiceAccount, pod *corev1.Pod) bool {
 	return sa.AutomountServiceAccountToken == nil || *sa.AutomountServiceAccountToken
 }
 
-// mountToken mounts token, CA and namespace at the path where clients in pods expect them, unless a
-// container mounts another volume there.
+// mountToken adds a volume with token, CA and namespace, and mounts it at the path where clients in pods
+// expect it. It does not mount it in a container that has another mount at this path.
 func mountToken(pod *corev1.Pod) {
 	name, exists := "", false
 	for _, v := range pod.Spec.Volumes {
@@ -189,20 +190,21 @@ func (p *serviceAccounts) validate(ctx context.Context, a admission.Attributes, 
 	return mountable(a, sa, pod, ephemeral)
 }
 
-// mountable rejects secrets that the account does not list, if the account enforces that.
+// mountable returns an error if the pod refers to a secret that the service account does not list. It returns
+// nil if the account does not enforce its list.
 func mountable(a admission.Attributes, sa *corev1.ServiceAccount, pod *corev1.Pod, ephemeral bool) error {
 	if enforced, _ := strconv.ParseBool(sa.Annotations["kubernetes.io/enforce-mountable-secrets"]); !enforced {
 		return nil
 	}
 	err := mountableOnly(sa, pod, ephemeral)
 	if err == nil || ephemeral {
-		return err // the error has no Status: for ephemeral containers, Kubernetes answers 500 with this message
+		return err // as in Kubernetes, the answer for ephemeral containers is 500 with this message
 	}
 	return admission.NewForbidden(a, err)
 }
 
-// validateMirror rejects mirror pods with a service account or secrets, because a node could use
-// such a pod to get access to them.
+// validateMirror rejects a mirror pod that refers to a service account or secrets. Nodes create mirror pods,
+// and a node may access the objects to which its pods refer.
 func validateMirror(a admission.Attributes, pod *corev1.Pod) error {
 	if pod.Spec.ServiceAccountName != "" {
 		return admission.NewForbidden(a, errors.New("a mirror pod may not reference service accounts"))

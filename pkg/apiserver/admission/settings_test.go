@@ -35,11 +35,12 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestImageSettings checks which numbers the settings of ImagePolicyWebhook may have, and their units.
+// TestImageSettings checks the unit of numbers in the settings of ImagePolicyWebhook, and which numbers are
+// valid.
 func TestImageSettings(t *testing.T) {
 	for file, want := range map[time.Duration]time.Duration{
 		-1: 0, 0: 5 * time.Minute, 1: time.Second, 1800: 30 * time.Minute, -2: -1, 1801: -1,
-		18446744075: -1, -18446744072: -1, // in nanoseconds, both are about a second more than 64 bits hold
+		18446744075: -1, -18446744072: -1, // in nanoseconds, both would wrap around to about one second
 	} {
 		s := imageSettings{AllowTTL: file}
 		switch err := s.normalize(); {

@@ -19,8 +19,8 @@ import (
 	storagelisters "k8s.io/client-go/listers/storage/v1"
 )
 
-// newest returns the newest object that isDefault selects, or the first by name if several are
-// equally old. It returns the zero value if there is none.
+// newest returns the newest object for which isDefault returns true. If several are equally new, it returns
+// the first by name. ok is false if there is none.
 func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool) {
 	marked := slices.DeleteFunc(slices.Clone(all), func(o T) bool { return !isDefault(o) })
 	if len(marked) == 0 {
@@ -32,7 +32,8 @@ func newest[T metav1.Object](all []T, isDefault func(T) bool) (found T, ok bool)
 	}), true
 }
 
-// newDefaultStorageClass returns a plugin that sets the default class of claims without a class.
+// newDefaultStorageClass returns the plugin DefaultStorageClass, which sets the class of claims that have
+// none.
 func newDefaultStorageClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()
@@ -61,7 +62,8 @@ func defaultStorageClass(c *storagev1.StorageClass) bool {
 		c.Annotations["storageclass.beta.kubernetes.io/is-default-class"] == "true"
 }
 
-// newDefaultIngressClass returns a plugin that sets the default class of ingresses without a class.
+// newDefaultIngressClass returns the plugin DefaultIngressClass, which sets the class of Ingresses that have
+// none.
 func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Networking().V1().IngressClasses()
 	lister := informer.Lister()
@@ -88,14 +90,15 @@ func newDefaultIngressClass(deps Deps) (admission.Interface, error) {
 	}, nil
 }
 
-// inUse adds the finalizers that keep claims and volumes while they are in use.
+// inUse is the plugin StorageObjectInUseProtection. It adds finalizers to claims and volumes, so that these
+// stay while they are in use.
 type inUse struct{ *admission.Handler }
 
 func newInUseProtection(Deps) (admission.Interface, error) {
 	return &inUse{admission.NewHandler(admission.Create)}, nil
 }
 
-// Admit adds the finalizer of the kind.
+// Admit adds the finalizer to a claim or volume.
 func (inUse) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetSubresource() != "" {
 		return nil
@@ -120,7 +123,8 @@ func addFinalizer(o interface {
 	}
 }
 
-// newClaimResize returns a plugin that rejects larger claims unless their class allows expansion.
+// newClaimResize returns the plugin PersistentVolumeClaimResize. It rejects a larger size of a claim unless
+// its storage class allows expansion.
 func newClaimResize(deps Deps) (admission.Interface, error) {
 	informer := deps.Informers.Storage().V1().StorageClasses()
 	lister := informer.Lister()
@@ -139,7 +143,7 @@ func newClaimResize(deps Deps) (admission.Interface, error) {
 			case now.Cmp(was) <= 0:
 				return nil
 			case old.Status.Phase != corev1.ClaimBound:
-				// The message is Kubernetes'.
+				// This is Kubernetes' message.
 				return admission.NewForbidden(a, errors.New("Only bound persistent volume claims can be expanded"))
 			case !expandable(lister, claim, old):
 				return admission.NewForbidden(a, errors.New("only dynamically provisioned pvc can be resized and "+

@@ -20,13 +20,15 @@ import (
 	"keelson.dev/keelson/pkg/api/podspec"
 )
 
-// Annotations of a namespace: the tolerations that its pods get, and those that they may have.
+// Annotations of a namespace: the default tolerations of its pods, and the tolerations that its pods may
+// have.
 const (
 	defaultTolerationsAnnotation = "scheduler.alpha.kubernetes.io/defaultTolerations"
 	allowedTolerationsAnnotation = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 )
 
-// tolerationSettings is the Configuration of podtolerationrestriction.admission.k8s.io.
+// tolerationSettings is the Configuration of podtolerationrestriction.admission.k8s.io, the plugin's
+// settings.
 type tolerationSettings struct {
 	metav1.TypeMeta `json:",inline"`
 	Default         []corev1.Toleration `json:"default,omitempty"`
@@ -38,8 +40,8 @@ func (s *tolerationSettings) DeepCopyObject() runtime.Object {
 	return &tolerationSettings{s.TypeMeta, slices.Clone(s.Default), slices.Clone(s.Allowed)}
 }
 
-// tolerations adds the tolerations of the namespace to pods, and rejects those that the namespace
-// does not allow.
+// tolerations is the plugin PodTolerationRestriction. It adds the default tolerations of the namespace to pods,
+// and rejects tolerations that the namespace does not allow.
 type tolerations struct {
 	namespaces
 	settings tolerationSettings
@@ -74,8 +76,8 @@ func (p *tolerations) admit(ctx context.Context, a admission.Attributes, pod *co
 		}
 		more = slices.Clone(defaults)
 	}
-	// under memory pressure, pods of other QoS classes are not the first to be evicted, so they
-	// tolerate it
+	// Pods of QoS class BestEffort are evicted first under memory pressure. All other pods tolerate the
+	// taint for it.
 	if podspec.QOSClass(&pod.Spec) != corev1.PodQOSBestEffort {
 		more = append(more, corev1.Toleration{
 			Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
@@ -111,7 +113,8 @@ func (p *tolerations) validate(ctx context.Context, a admission.Attributes, pod 
 	return nil
 }
 
-// of returns the tolerations in an annotation of the namespace, or nil if it has none.
+// of returns the tolerations in an annotation of the namespace of a, or nil if it does not have the
+// annotation.
 func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation string) ([]corev1.Toleration, error) {
 	ns, err := p.get(ctx, a.GetNamespace())
 	if err != nil {
@@ -130,8 +133,8 @@ func (p *tolerations) of(ctx context.Context, a admission.Attributes, annotation
 	return append([]corev1.Toleration{}, list...), nil
 }
 
-// mergeTolerations appends more to list and drops tolerations that another one covers. Of equal
-// tolerations it keeps the first.
+// mergeTolerations returns list and more without tolerations that another one covers. Of equal tolerations, it
+// keeps the first.
 func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	all := slices.Concat(list, more)
 	var merged []corev1.Toleration
@@ -145,7 +148,7 @@ func mergeTolerations(list, more []corev1.Toleration) []corev1.Toleration {
 	return merged
 }
 
-// covers reports whether the toleration wide tolerates everything that t tolerates.
+// covers reports whether the toleration wide tolerates all taints that t tolerates.
 func covers(wide, t corev1.Toleration) bool {
 	if equality.Semantic.DeepEqual(wide, t) {
 		return true

@@ -14,7 +14,8 @@ import (
 	"keelson.dev/apiserver/store"
 )
 
-// topologyLabels copies the zone and region labels of nodes to their pods.
+// topologyLabels is the plugin PodTopologyLabels, which copies the labels for zone and region from nodes to
+// pods.
 type topologyLabels struct {
 	*admission.Handler
 	nodes func() store.Reader
@@ -24,7 +25,8 @@ func newTopologyLabels(deps Deps) (admission.Interface, error) {
 	return &topologyLabels{admission.NewHandler(admission.Create), deps.Nodes}, nil
 }
 
-// Admit labels a binding, whose labels become the pod's, or a pod that is created with a node.
+// Admit adds the labels of the node to a binding, from which they are copied to the pod. It also adds them to
+// a pod that is created with a node.
 func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if r := a.GetResource(); r.Resource != "pods" || r.Group != "" {
 		return nil
@@ -40,7 +42,7 @@ func (p *topologyLabels) Admit(ctx context.Context, a admission.Attributes, _ ad
 			node, to = obj.Spec.NodeName, &obj.Labels
 		}
 	}
-	// If the name is invalid, validation rejects it later.
+	// If the name of the node is invalid, validation rejects the request later.
 	if node == "" || len(path.IsValidPathSegmentName(node)) > 0 {
 		return nil
 	}

@@ -35,7 +35,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/testserver"
 )
 
-// hooks is a server of webhooks, one for each path.
+// hooks is a server that acts as several webhooks. Each path is one webhook.
 type hooks struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -74,14 +74,14 @@ func (h *hooks) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// on sets the answer of the webhook of a path.
+// on sets the function that answers calls of the webhook at path.
 func (h *hooks) on(path string, reply func(admissionv1.AdmissionRequest) admissionv1.AdmissionResponse) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.reply[path] = reply
 }
 
-// take returns the requests to a path since the last call.
+// take returns the requests that the webhook at path has received since the last call of take.
 func (h *hooks) take(path string) []admissionv1.AdmissionRequest {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *hooks) take(path string) []admissionv1.AdmissionRequest {
 	return seen
 }
 
-// client returns the client configuration of the webhook of a path.
+// client returns the configuration by which an API server calls the webhook at path.
 func (h *hooks) client(path string) admissionregistrationv1.WebhookClientConfig {
 	return admissionregistrationv1.WebhookClientConfig{
 		URL:      ptr.To(h.URL + "/" + path),
@@ -141,7 +141,7 @@ func mutating(h *hooks, path, resource string) admissionregistrationv1.MutatingW
 	}
 }
 
-// install registers webhooks. The server uses them some time later.
+// install creates configurations for the webhooks in v and m. The server begins to call them with a delay.
 func install(t *testing.T, s *testserver.Server, v []admissionregistrationv1.ValidatingWebhook,
 	m []admissionregistrationv1.MutatingWebhook) {
 	t.Helper()
@@ -183,7 +183,7 @@ func TestValidatingWebhooks(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("deny", deny("no way"))
 	h.on("slow", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
-		<-t.Context().Done() // until the server closes the connection or the test ends
+		<-t.Context().Done() // wait until the test ends
 		return allow(r)
 	})
 	select1 := func(w admissionregistrationv1.ValidatingWebhook, value string) admissionregistrationv1.ValidatingWebhook {
@@ -252,7 +252,7 @@ func TestValidatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMetrics checks the metrics of steps, plugins and webhooks.
+// TestMetrics checks the metrics for phases, plugins and webhooks.
 func TestMetrics(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("measured", deny("no way"))
@@ -319,8 +319,8 @@ func TestMutatingWebhooks(t *testing.T) {
 	}
 }
 
-// TestMutatedCustomResource checks that a custom resource is defaulted again after a mutation and
-// pruned after validation.
+// TestMutatedCustomResource changes a custom resource by a webhook. Afterwards, defaults must be set again, and
+// unknown fields must be pruned once validation has passed.
 func TestMutatedCustomResource(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("things", patch(`[{"op":"add","path":"/data","value":{"known":"x","unknown":"y"}}]`))
@@ -365,7 +365,8 @@ func TestMutatedCustomResource(t *testing.T) {
 	}
 }
 
-// TestMutatedScale checks that webhooks see and can change a scale.
+// TestMutatedScale checks that webhooks receive the Scale in requests for the scale subresource, and can change
+// it.
 func TestMutatedScale(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("scale", patch(`[{"op":"replace","path":"/spec/replicas","value":7}]`))
@@ -402,8 +403,8 @@ func (w *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	w.list = append(w.list, text)
 }
 
-// TestMutatingWebhookOfDelete checks that a webhook gets the object to delete as the old object,
-// and is not called for a missing object.
+// TestMutatingWebhookOfDelete checks that for a delete, a webhook receives the object as oldObject, and that it
+// is not called if the object does not exist.
 func TestMutatingWebhookOfDelete(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("keep", func(r admissionv1.AdmissionRequest) admissionv1.AdmissionResponse {
@@ -504,7 +505,7 @@ func TestWebhooksOfEveryOperation(t *testing.T) {
 	}
 }
 
-// TestCollectionsHaveNoName checks that the review of a collection's deletion has no name.
+// TestCollectionsHaveNoName checks that the review for deleting a collection contains no name.
 func TestCollectionsHaveNoName(t *testing.T) {
 	s, h := testserver.Start(t, testserver.Options{}), newHooks(t)
 	h.on("end", deny("stays"))

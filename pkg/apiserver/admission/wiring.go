@@ -20,15 +20,14 @@ import (
 	"keelson.dev/api/clock"
 )
 
-// gates returns the feature gates for the library's plugins. They have the library's default
-// values.
+// gates returns the feature gates for the library's plugins. All have the library's defaults.
 func gates() featuregate.FeatureGate { return utilfeature.DefaultFeatureGate }
 
-// rediscover is the minimum interval between two discoveries by a mapper.
+// rediscover is the minimum interval at which a mapper reads discovery again.
 const rediscover = time.Second
 
-// NewMapper returns a mapper of kinds to resources, custom ones included. It reads the server's own
-// discovery, and reads it again when it is asked about an unknown kind.
+// NewMapper returns a mapper from kinds to resources, including custom resources. It reads the discovery of the
+// server when it is first used, and again for an unknown kind.
 func NewMapper(client discovery.DiscoveryInterface, clk clock.Clock) meta.ResettableRESTMapper {
 	return &mapper{ResettableRESTMapper: restmapper.NewDeferredDiscoveryRESTMapper(
 		memory.NewMemCacheClient(client)), clock: clk}
@@ -52,7 +51,7 @@ func (m *mapper) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.R
 	return m.ResettableRESTMapper.RESTMapping(kind, versions...)
 }
 
-// again reports whether enough time has passed for another discovery.
+// again reports whether discovery may be read again, because rediscover has passed since the last time.
 func (m *mapper) again() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,11 +63,10 @@ func (m *mapper) again() bool {
 	return true
 }
 
-// exclusions exempts resources from admission policies: those that the cluster needs to work, and
-// reviews of identity and access, which are not stored.
+// exclusions is an initializer that excludes reviews of identity and access from admission policies.
 type exclusions struct{}
 
-// Initialize passes the excluded resources to a plugin that accepts them.
+// Initialize passes the excluded resources to a plugin that supports exclusions.
 func (exclusions) Initialize(plugin admission.Interface) {
 	wants, ok := plugin.(initializer.WantsExcludedAdmissionResources)
 	if !ok {
@@ -77,8 +75,8 @@ func (exclusions) Initialize(plugin admission.Interface) {
 	wants.SetExcludedAdmissionResources(reviews())
 }
 
-// reviews returns the resources by which components ask who a client is and what the client may do.
-// Objects of these resources are not stored.
+// reviews returns the resources of reviews, by which components request who a client is or what it may do. Their
+// objects are not stored.
 func reviews() []schema.GroupResource {
 	return []schema.GroupResource{
 		{Group: "authentication.k8s.io", Resource: "selfsubjectreviews"},

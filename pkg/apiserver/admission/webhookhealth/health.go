@@ -1,8 +1,8 @@
 // Copyright The Keelson Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package webhookhealth defines the document in which an API server reports the health of admission
-// webhooks, for the server and for clients that read it.
+// Package webhookhealth defines the JSON document in which an API server reports the health of admission
+// webhooks. Both the server and clients use it.
 package webhookhealth
 
 import "time"
@@ -10,19 +10,19 @@ import "time"
 // Path is the path of the Document on an API server.
 const Path = "/debug/webhooks"
 
-// States of a webhook's circuit.
+// Values of Health.State. A circuit (see package webhooks) is open while the webhook is failing.
 const (
 	Closed   = "Closed"   // the webhook answers
 	Open     = "Open"     // failing; requests that keep the cluster alive are admitted without it
-	HalfOpen = "HalfOpen" // failing, and being probed
+	HalfOpen = "HalfOpen" // failing, and a probe is in progress
 )
 
-// Document lists all configured webhooks.
+// Document is the content of Path. It lists all configured webhooks.
 type Document struct {
 	Webhooks []Webhook `json:"webhooks"`
 }
 
-// Webhook is one webhook of a configuration, with the health of its endpoint.
+// Webhook is a webhook in a webhook configuration, with the health of its endpoint.
 type Webhook struct {
 	Type           string `json:"type"` // Mutating or Validating
 	Configuration  string `json:"configuration"`
@@ -33,22 +33,22 @@ type Webhook struct {
 	Health
 }
 
-// Health is the health of an endpoint since the start of the server.
+// Health is the health of an endpoint. Numbers count from the start of the server.
 type Health struct {
 	State    string `json:"state"`
 	Calls    uint64 `json:"calls"`
 	Failures uint64 `json:"failures"`
-	// ConsecutiveFailures is the number of failures since the last answer.
+	// ConsecutiveFailures is the number of failed calls since the last answer.
 	ConsecutiveFailures int `json:"consecutiveFailures"`
-	// PassedOver is the number of requests that were admitted without review.
+	// PassedOver is the number of requests that were admitted without calling the webhook.
 	PassedOver uint64 `json:"passedOver"`
-	// Median and Slow (99th percentile) are latencies of recent calls, in seconds.
+	// Median and Slow (99th percentile) are latencies of the most recent calls, in seconds.
 	Median float64 `json:"medianSeconds"`
 	Slow   float64 `json:"p99Seconds"`
-	// Since is the time of the first of the consecutive failures.
+	// Since is the time of the first of the consecutive failures. It is nil if there are none.
 	Since       *time.Time `json:"failingSince,omitempty"`
 	LastAnswer  *time.Time `json:"lastAnswer,omitempty"`
 	LastFailure *time.Time `json:"lastFailure,omitempty"`
-	// LastReason is the reason of the last failure.
+	// LastReason is the reason of the last failure. It stays when the webhook answers again.
 	LastReason string `json:"lastFailureReason,omitempty"`
 }

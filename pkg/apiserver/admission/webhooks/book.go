@@ -17,12 +17,11 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// maxEndpoints is the maximum number of endpoints in a Book. Beyond it, endpoints without failures
-// are forgotten first, then others.
+// maxEndpoints is the maximum number of endpoints in a Book. When it is reached, endpoints without failures
+// are removed, and then others if needed.
 const maxEndpoints = 2048
 
-// Book records the health of all webhook endpoints that have been called. It is safe for concurrent
-// use.
+// Book has the health of all webhook endpoints that have been called. It is safe for concurrent use.
 type Book struct {
 	clock clock.Clock
 	log   *slog.Logger
@@ -30,7 +29,7 @@ type Book struct {
 	nobody *authority
 
 	mu       sync.Mutex
-	circuits map[string]*circuit // key: the webhook's URL without its query
+	circuits map[string]*circuit // by the webhook's URL without its query
 }
 
 // NewBook returns an empty Book.
@@ -39,7 +38,8 @@ func NewBook(clk clock.Clock, log *slog.Logger) (*Book, error) {
 	return &Book{clock: clk, log: log, nobody: nobody, circuits: make(map[string]*circuit)}, err
 }
 
-// Wrap returns a resolver like of, but with transports that record calls in the book.
+// Wrap returns a resolver that returns the configurations of of, with transports that record the outcome of
+// calls in the book and skip failing webhooks.
 func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	kept := func(namespace string, c *rest.Config, err error) (*rest.Config, error) {
 		if err != nil {
@@ -65,7 +65,7 @@ func (b *Book) Wrap(of webhook.AuthenticationInfoResolver) webhook.Authenticatio
 	}
 }
 
-// circuit returns the circuit of an endpoint, and creates it if needed.
+// circuit returns the circuit of an endpoint. It creates the circuit if needed.
 func (b *Book) circuit(url string) *circuit {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,8 @@ func (b *Book) circuit(url string) *circuit {
 	return c
 }
 
-// forget removes an endpoint. The caller holds b.mu.
+// forget removes all endpoints without consecutive failures, and others until there is room for one more.
+// The caller holds b.mu.
 func (b *Book) forget() {
 	for url, c := range b.circuits {
 		if c.health().ConsecutiveFailures == 0 {
@@ -96,8 +97,8 @@ func (b *Book) forget() {
 	}
 }
 
-// health returns the health of an endpoint. An endpoint that has not been called is healthy, with
-// zero counts.
+// health returns the health of an endpoint. An endpoint that has not been called has state Closed and zero
+// counts.
 func (b *Book) health(url string) webhookhealth.Health {
 	b.mu.Lock()
 	c := b.circuits[url]
@@ -108,15 +109,15 @@ func (b *Book) health(url string) webhookhealth.Health {
 	return c.health()
 }
 
-// review is the request that a webhook is called for.
+// review is the API request for which a webhook is called.
 type review struct {
 	attributes admission.Attributes
-	ctx        context.Context // context of the request; the context of the call ends with the webhook's timeout
+	ctx        context.Context // context of the API request; the context of the call also ends with the webhook's timeout
 }
 
 type reviewKey struct{}
 
-// For returns a context by which callers of webhooks know which request is under review.
+// For returns a context with the API request for which webhooks are called. Transports of Wrap read it.
 func For(ctx context.Context, a admission.Attributes) context.Context {
 	return context.WithValue(ctx, reviewKey{}, &review{a, ctx})
 }

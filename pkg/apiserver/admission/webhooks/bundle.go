@@ -18,19 +18,18 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A caBundle without a certificate (for example a line feed, until an operator fills it in) makes
-// every call of its webhook fail. The library would find this error before it makes a connection,
-// so the webhook would have no circuit. Therefore the library gets the certificate of an authority
-// that has signed nothing, and the transport of such a webhook is replaced by one that returns the
-// error.
+// A caBundle that contains no certificate makes every call of its webhook fail, for example a line feed that
+// an operator has not replaced yet. The library would detect this before it uses a transport, so the failures
+// would not be recorded. Therefore informers replace such a bundle by that of a placeholder CA (Readable), and
+// Wrap replaces the transport of a webhook with the placeholder CA by one that returns the error.
 
-// authority is a CA that has signed nothing.
+// authority is a placeholder CA, which has signed no certificates.
 type authority struct {
 	bundle []byte
 	pool   *x509.CertPool
 }
 
-// newAuthority creates an authority and discards its key.
+// newAuthority creates a placeholder CA. Its key is not kept.
 func newAuthority() (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -46,22 +45,22 @@ func newAuthority() (*authority, error) {
 	return a, nil
 }
 
-// signs reports whether the innermost transport trusts a and no other CA.
+// signs reports whether the transport inside rt trusts a and no other CA.
 func (a *authority) signs(rt http.RoundTripper) bool {
 	c, err := utilnet.TLSClientConfig(rt)
 	return err == nil && c != nil && c.RootCAs != nil && c.RootCAs.Equal(a.pool)
 }
 
-// stand replaces a bundle without a certificate by the bundle of a. An empty bundle means the
-// machine's CAs and is not replaced.
+// stand replaces a bundle without a certificate by the bundle of a. It keeps an empty bundle, which stands for
+// the CAs of the machine.
 func (a *authority) stand(bundle *[]byte) {
 	if len(*bundle) > 0 && !x509.NewCertPool().AppendCertsFromPEM(*bundle) {
 		*bundle = a.bundle
 	}
 }
 
-// Readable is a transform for the informers of webhook configurations. It replaces bundles without
-// a certificate.
+// Readable is a transform for the informers of webhook configurations. It replaces CA bundles without a
+// certificate by that of the placeholder CA.
 func (b *Book) Readable(obj any) (any, error) {
 	switch c := obj.(type) {
 	case *admissionregistrationv1.MutatingWebhookConfiguration:
@@ -78,13 +77,13 @@ func (b *Book) Readable(obj any) (any, error) {
 	return obj, nil
 }
 
-// the message is Kubernetes'
+// errBundle is the error for a bundle without a certificate, with Kubernetes' message.
 var errBundle = errors.New("unable to load root certificates: unable to parse bytes as PEM block")
 
-// unreadable is the transport of a webhook whose bundle has no certificate.
+// unreadable is the transport for webhooks whose bundle contains no certificate.
 type unreadable struct{}
 
-// RoundTrip returns an error without connecting.
+// RoundTrip returns errBundle.
 func (unreadable) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		_ = r.Body.Close()

@@ -19,27 +19,28 @@ import (
 )
 
 const (
-	// maxAnswer is the maximum size of an answer, in addition to four times the size of the
-	// request. The largest accepted object can have a patch of half this size.
+	// maxAnswer is the maximum size of an answer in bytes, in addition to four times the size of the
+	// request. The patch of the largest object that the server accepts may have half this size.
 	maxAnswer = 8 << 20
-	// patience is how long a client must have waited for a webhook so that its cancellation counts
-	// as a failure of the webhook.
+	// patience is how long a client must have waited for a webhook before its disconnect counts as a
+	// failure of the webhook.
 	patience = 5 * time.Second
-	// probeTime is the timeout of a probe, which is the maximum timeout of a webhook.
+	// probeTime is the timeout of a probe. It equals the maximum timeout of a webhook.
 	probeTime = 30 * time.Second
 )
 
-// caller sends reviews to the webhooks of one service or host.
+// caller is a transport that sends reviews to the webhooks of one service or host.
 type caller struct {
 	book      *Book
-	namespace string // namespace of the service, or empty for a host
+	namespace string // namespace of the service; empty for a host
 	next      http.RoundTripper
 }
 
-// WrappedRoundTripper returns the inner transport, so that its settings can be found.
+// WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (c *caller) WrappedRoundTripper() http.RoundTripper { return c.next }
 
-// RoundTrip calls a webhook, or answers in its place if it is failing.
+// RoundTrip calls the webhook. If the webhook is failing and the request has an excuse, it returns an answer
+// that allows the request instead.
 func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	at := r.URL.Scheme + "://" + r.URL.Host + r.URL.Path
 	health := c.book.circuit(at)
@@ -57,7 +58,7 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return passOver(r, why)
 }
 
-// call sends a review and records the outcome.
+// call sends a review and records the outcome in health. of is the API request, or nil if it is unknown.
 func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (*http.Response, error) {
 	start := c.book.clock.Now()
 	resp, err := c.next.RoundTrip(r)
@@ -86,8 +87,8 @@ func (c *caller) call(r *http.Request, health *circuit, at string, of *review) (
 	return resp, err
 }
 
-// probe sends a review to a failing webhook, only to find out whether the webhook answers again.
-// The review was already admitted.
+// probe sends a review to a failing webhook in the background, to detect whether the webhook answers again.
+// The request of the review has already been admitted.
 func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), probeTime)
 	again := r.Clone(ctx)
@@ -109,8 +110,8 @@ func (c *caller) probe(r *http.Request, health *circuit, at string) {
 	}()
 }
 
-// buffer reads a whole answer into memory, so that the caller knows whether the answer is complete
-// and not longer than limit.
+// buffer reads the whole answer into memory. It returns an error if the answer is incomplete or longer than
+// limit bytes.
 func buffer(resp *http.Response, limit int64) error {
 	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	_ = resp.Body.Close()
@@ -124,8 +125,8 @@ func buffer(resp *http.Response, limit int64) error {
 	return nil
 }
 
-// wrong reads an answer, whose size Bounded limits. It returns the fault of the answer, or "" if it
-// is a valid review.
+// wrong reads an answer, whose size the transport of Bounded limits. It returns what is wrong with the answer,
+// or "" if it is a valid review.
 func wrong(r *http.Request, resp *http.Response) string {
 	data, err := io.ReadAll(resp.Body)
 	if err != nil {
@@ -146,7 +147,7 @@ func wrong(r *http.Request, resp *http.Response) string {
 	case answer.Response == nil:
 		return "answer has no response"
 	case err != nil || asked.apiVersion != admissionv1.SchemeGroupVersion.String():
-		return "" // version v1beta1 allows incomplete answers
+		return "" // in version v1beta1, answers may lack these fields
 	case answer.APIVersion != asked.apiVersion || answer.Kind != "AdmissionReview":
 		return fmt.Sprintf("answer is of kind %s %s", answer.APIVersion, answer.Kind)
 	case answer.Response.UID != asked.uid:
@@ -155,13 +156,13 @@ func wrong(r *http.Request, resp *http.Response) string {
 	return ""
 }
 
-// head has the type of a review and the UID of its request.
+// head has the API version of a review and the UID of its request.
 type head struct {
 	apiVersion string
 	uid        types.UID
 }
 
-// headOf decodes the head of a review. It does not decode the objects in it, which may be large.
+// headOf decodes only the head of a review, because the objects after it may be large.
 func headOf(r *http.Request) (h head, err error) {
 	if r.GetBody == nil {
 		return h, errors.New("body of review is gone")
@@ -194,8 +195,8 @@ func headOf(r *http.Request) (h head, err error) {
 	return h, nil
 }
 
-// passOver answers in place of a failing webhook. The request is allowed, with an audit annotation
-// and a warning that the webhook was skipped.
+// passOver returns an answer in place of a failing webhook. The answer allows the request, with an audit
+// annotation and a warning that the webhook was skipped.
 func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	asked, err := headOf(r)
 	if err != nil {
@@ -222,16 +223,15 @@ func passOver(r *http.Request, why excuse) (*http.Response, error) {
 	}, nil
 }
 
-// Bounded returns a transport that limits the size of answers in proportion to the size of the
-// request.
+// Bounded returns a transport that limits the size of answers, see maxAnswer.
 func Bounded(next http.RoundTripper) http.RoundTripper { return bounded{next} }
 
 type bounded struct{ http.RoundTripper }
 
-// WrappedRoundTripper returns the inner transport, so that its settings can be found.
+// WrappedRoundTripper returns the inner transport. Code that needs its TLS settings calls it.
 func (b bounded) WrappedRoundTripper() http.RoundTripper { return b.RoundTripper }
 
-// RoundTrip sends one request.
+// RoundTrip sends the request and reads the whole answer. It returns an error if the answer is too large.
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {

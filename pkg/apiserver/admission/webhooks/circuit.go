@@ -12,26 +12,28 @@ import (
 )
 
 const (
-	// A webhook is failing after openFailures failures in a row that span at least openAfter. The
-	// span keeps a few concurrent failures during a restart of its server from counting.
+	// A webhook counts as failing after at least openFailures consecutive failures that span at least
+	// openAfter. The minimum span is for restarts of the webhook's server, during which several
+	// concurrent calls may fail.
 	openFailures = 3
 	openAfter    = 2 * time.Second
-	// A failing webhook that gets no other calls is probed after probeFirst, and then at intervals
-	// that double up to probeLast.
+	// A failing webhook is probed probeFirst after it began to fail, and then at intervals that double
+	// up to probeLast.
 	probeFirst = time.Second
 	probeLast  = 15 * time.Second
-	// kept is the number of latencies that are remembered.
+	// kept is the number of latencies that are kept for statistics.
 	kept = 128
 )
 
-// circuit is the state of one endpoint. It does no I/O and has no clock.
+// circuit is the state of an endpoint: open while the webhook is failing, and closed otherwise. Callers pass
+// times to its methods, so it needs no clock.
 type circuit struct {
 	mu sync.Mutex
-	// row is the number of consecutive failures. The first of them was at since.
+	// row is the number of consecutive failures, and since is the time of the first one.
 	row   int
 	since time.Time
 	open  bool
-	// probe is when the next probe is due, and wait is the interval after it.
+	// probe is the time from which a probe may start, and wait is the interval after a failed probe.
 	probe   time.Time
 	wait    time.Duration
 	probing bool
@@ -42,7 +44,7 @@ type circuit struct {
 	latencies               [kept]time.Duration
 }
 
-// answered records an answer. It closes the circuit, and reports whether it was open.
+// answered records an answer, which closes the circuit. It reports whether the circuit was open.
 func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,7 +55,7 @@ func (c *circuit) answered(now time.Time, took time.Duration) bool {
 	return was
 }
 
-// failed records a failure, and reports whether it opened the circuit.
+// failed records a failure. It reports whether this opened the circuit.
 func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +71,7 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 		c.probe, c.wait = now.Add(c.wait), min(2*c.wait, probeLast)
 		return false
 	}
-	// A failure counts from the start of its call.
+	// The span of the failures includes the duration of this call.
 	if c.row < openFailures || now.Sub(c.since)+took < openAfter {
 		return false
 	}
@@ -77,22 +79,22 @@ func (c *circuit) failed(now time.Time, took time.Duration, reason string) bool 
 	return true
 }
 
-// abandoned records a call with an unknown outcome.
+// abandoned records that a call ended without an outcome, because its client disconnected.
 func (c *circuit) abandoned() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probing = false
 }
 
-// isOpen reports whether the webhook is failing.
+// isOpen reports whether the circuit is open: the webhook is failing.
 func (c *circuit) isOpen() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open
 }
 
-// pass records that a request was admitted without the webhook, and reports whether this request is
-// the probe. There is at most one probe at a time.
+// pass records that a request was admitted without the webhook. It returns true if the caller has to start a
+// probe. There is at most one probe at a time.
 func (c *circuit) pass(now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,7 +106,7 @@ func (c *circuit) pass(now time.Time) bool {
 	return true
 }
 
-// health returns a copy of the state.
+// health returns the state as the document of /debug/webhooks shows it.
 func (c *circuit) health() webhookhealth.Health {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// excuse is the reason why a request is admitted without a failing webhook. It is empty if the
-// request needs the webhook, as most requests do.
+// excuse is the reason why a request may be admitted without calling a failing webhook. Most requests have
+// none, and then it is empty.
 type excuse string
 
 const (
@@ -29,7 +29,7 @@ const (
 	nodesPods     excuse = "a node reports of its pods"
 )
 
-// vital returns the resources that components must be able to write in any namespace to keep nodes
+// vital returns the resources that system components must be able to write, in any namespace, to keep nodes
 // alive.
 func vital() []schema.GroupResource {
 	return []schema.GroupResource{
@@ -43,8 +43,8 @@ func vital() []schema.GroupResource {
 	}
 }
 
-// excused returns the reason to admit a request without a failing webhook. namespace is that of the
-// webhook's service, or empty if it is not served by a service.
+// excused returns the excuse of a request, or "" if it has none. namespace is the namespace of the webhook's
+// service, or empty if the webhook has no service.
 func excused(a admission.Attributes, namespace string) excuse {
 	if namespace != "" && in(a, namespace) {
 		return ownNamespace
@@ -58,7 +58,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	case !component(u):
 		return ""
 	case !node(u) && (in(a, metav1.NamespaceSystem) || in(a, corev1.NamespaceNodeLease)):
-		return systemSpace // nodes need only the objects of the cases below
+		return systemSpace // nodes get an excuse only in the cases below
 	case slices.Contains(vital(), a.GetResource().GroupResource()):
 		return systemObjects
 	case node(u) && podReport(a):
@@ -67,7 +67,7 @@ func excused(a admission.Attributes, namespace string) excuse {
 	return ""
 }
 
-// in reports whether a request is for an object in namespace or for the namespace itself.
+// in reports whether a request is for an object in namespace, or for the namespace itself.
 func in(a admission.Attributes, namespace string) bool {
 	if a.GetResource().GroupResource() == (schema.GroupResource{Resource: "namespaces"}) {
 		return a.GetName() == namespace
@@ -75,9 +75,9 @@ func in(a admission.Attributes, namespace string) bool {
 	return a.GetNamespace() == namespace
 }
 
-// component reports whether u is a system component: a node, a part of the control plane or a
-// service account of kube-system. Proxies are not components: an attacker who controls a node has
-// its proxy's credentials, and no node depends on what its proxy writes.
+// component reports whether u is a system component: a node, the controller manager, the scheduler, or a
+// service account of kube-system. The proxies of nodes are not included: an attacker who controls a node has
+// the credentials of its proxy, and nodes stay alive without the writes of proxies.
 func component(u user.Info) bool {
 	switch u.GetName() {
 	case user.KubeControllerManager, user.KubeScheduler:
@@ -90,9 +90,9 @@ func node(u user.Info) bool {
 	return strings.HasPrefix(u.GetName(), "system:node:") && slices.Contains(u.GetGroups(), user.NodesGroup)
 }
 
-// podReport reports whether a request is a node's report about its pods: a pod's status, the mirror
-// of a static pod, or the completed deletion of a pod. Requests for tokens of pods on the node
-// count too.
+// podReport reports whether a request is one by which a node reports on its pods: it writes the status of a
+// pod, creates or deletes the mirror of a static pod, or completes the deletion of a pod. Requests for tokens
+// of service accounts are included.
 func podReport(a admission.Attributes) bool {
 	switch gr := a.GetResource().GroupResource(); {
 	case gr == schema.GroupResource{Resource: "serviceaccounts"}:

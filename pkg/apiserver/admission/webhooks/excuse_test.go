@@ -103,7 +103,7 @@ func TestExcused(t *testing.T) {
 	}
 }
 
-// parse parses text of the form RESOURCE/SUBRESOURCE.GROUP.
+// parse parses a resource in the form RESOURCE/SUBRESOURCE.GROUP.
 func parse(s string) (schema.GroupVersionResource, string) {
 	head, group := s, ""
 	for i := range s {

@@ -21,7 +21,7 @@ import (
 	"keelson.dev/keelson/pkg/apiserver/admission/webhookhealth"
 )
 
-// List returns all configured webhooks in the order of their calls.
+// List returns all configured webhooks, in the order in which they are called.
 func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, error) {
 	var out []webhookhealth.Webhook
 	add := func(kind, configuration, name string, at admissionregistrationv1.WebhookClientConfig,
@@ -62,7 +62,7 @@ func (b *Book) List(configured informers.Interface) ([]webhookhealth.Webhook, er
 	return out, nil
 }
 
-// endpoint returns the URL of a webhook in the form that callers use.
+// endpoint returns the URL of a webhook in the form in which a caller records it.
 func endpoint(c admissionregistrationv1.WebhookClientConfig) string {
 	if c.Service == nil {
 		if c.URL == nil {
@@ -84,7 +84,7 @@ func endpoint(c admissionregistrationv1.WebhookClientConfig) string {
 	return "https://" + net.JoinHostPort(c.Service.Name+"."+c.Service.Namespace+".svc", strconv.Itoa(port)) + at
 }
 
-// Handler serves all webhooks as a JSON document.
+// Handler serves a webhookhealth.Document with all webhooks.
 func (b *Book) Handler(configured informers.Interface) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		list, err := b.List(configured)
@@ -97,7 +97,7 @@ func (b *Book) Handler(configured informers.Interface) http.Handler {
 	})
 }
 
-// Collector exports the health of endpoints as metrics.
+// Collector returns a collector that exports the health of endpoints as metrics.
 func (b *Book) Collector() prometheus.Collector {
 	desc := func(name, help string) *prometheus.Desc {
 		return prometheus.NewDesc("keelson_admission_webhook_"+name, help, []string{"url"}, nil)
@@ -146,7 +146,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// all returns the health of every endpoint by its URL.
+// all returns the health of all endpoints in the book, by URL.
 func (b *Book) all() map[string]webhookhealth.Health {
 	b.mu.Lock()
 	defer b.mu.Unlock()
